@@ -1,0 +1,53 @@
+"""The `obygaze` command: joins the two components' commands, and holds no logic."""
+
+from __future__ import annotations
+
+import click
+
+from obygaze_features.common.commands import RootGroup
+
+__all__ = ["main"]
+
+
+@click.group(
+    cls=RootGroup,
+    lazy={
+        "manifests": (
+            "obygaze_features.commands.manifests:manifests",
+            "Lists of clips with their labels and splits.",
+        ),
+        "features": (
+            "obygaze_features.commands.features:features",
+            "From film clips to stores of frame features.",
+        ),
+        "stores": (
+            "obygaze_features.commands.stores:stores",
+            "Look into feature stores.",
+        ),
+        "models": (
+            "obygaze_models.commands.models:models",
+            "Train and evaluate models on stores, on a CPU.",
+        ),
+        "report": (
+            "obygaze_models.commands.report:report",
+            "Write a run's results as an HTML page.",
+        ),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="obygaze")
+def main(debug: bool) -> None:
+    """Detect how films objectify their characters: from clips to features, models and reports.
+
+    \b
+    The way through:
+      obygaze manifests import ...   list the clips and their labels
+      obygaze features extract ...   films -> store (GPU or CPU, needs the films)
+      obygaze models run ...         store -> models and their scores (CPU, seconds)
+      obygaze report ...             scores -> a page to read
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The feature store: lists of clips, stores of features, and the way from films to them."""

@@ -1,0 +1,277 @@
+"""``obygaze manifests``: lists of clips with their labels and splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from obygaze_features.common.commands import (
+    LazyGroup,
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+from obygaze_features.manifests.importers import IMPORTERS
+
+__all__ = ["manifests"]
+
+labels_option = click.option(
+    "--labels", "--rule", "labels", help="The label set; by default the manifest's default one."
+)
+
+
+@click.group()
+def manifests() -> None:
+    """Lists of clips with their labels and splits.
+
+    \b
+    Examples:
+      obygaze manifests import obygaze12 --download
+      obygaze manifests stats manifests/obygaze12
+      obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
+    """
+
+
+@manifests.group("import", cls=LazyGroup, lazy=IMPORTERS)
+def import_() -> None:
+    """Make a manifest from annotations, a folder of videos or a table.
+
+    \b
+    Examples:
+      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
+      obygaze manifests import folder /data/films -o manifests/mine
+      obygaze manifests import csv --help
+    """
+
+
+@manifests.command()
+@folder_argument("manifest")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@json_option
+def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
+    """What a manifest holds, or all about single items.
+
+    \b
+    Examples:
+      obygaze manifests show manifests/obygaze12
+      obygaze manifests show manifests/obygaze12 tt0108160-003
+    """
+    from obygaze_features.manifests.description import describe, describe_item
+    from obygaze_features.manifests.manifest import Manifest
+
+    loaded = Manifest.load(manifest)
+    found = [describe_item(loaded, i) for i in ids] if ids else [describe(loaded)]
+    if as_json:
+        echo_json(found if ids else found[0])
+        return
+    for facts in found:
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            click.echo(f"{name:<{width}}  {value}")
+        if ids:
+            click.echo()
+
+
+@manifests.command()
+@folder_argument("manifest")
+@json_option
+def check(manifest: Path, as_json: bool) -> None:
+    """Every problem of a manifest, with its file and line.
+
+    Ends with exit code 1 if there is any.
+
+    \b
+    Example:
+      obygaze manifests check manifests/obygaze12
+    """
+    from obygaze_features.manifests.check import check as find_problems
+
+    problems = find_problems(manifest)
+    if as_json:
+        echo_json(problems)
+    else:
+        for problem in problems:
+            click.echo(problem)
+        click.echo(f"{len(problems)} problems" if problems else f"{manifest} is sound", err=True)
+    if problems:
+        click.get_current_context().exit(1)
+
+
+@manifests.command()
+@folder_argument("manifest")
+@labels_option
+@click.option("--split", help="Only the clips that this split has.")
+@click.option("--by-film", is_flag=True, help="Also each film's levels.")
+@click.option(
+    "--figure",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also draw them, as .png, .pdf or .svg.",
+)
+@json_option
+def stats(
+    manifest: Path,
+    labels: str | None,
+    split: str | None,
+    by_film: bool,
+    figure: Path | None,
+    as_json: bool,
+) -> None:
+    """Levels and concepts in figures, as in the paper's figure 2.
+
+    \b
+    Examples:
+      obygaze manifests stats manifests/obygaze12 --figure levels.png
+      obygaze manifests stats manifests/obygaze12 --labels released --by-film
+    """
+    from obygaze_features.manifests.films import film_titles
+    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.manifests.statistics import describe, statistics
+
+    found = statistics(Manifest.load(manifest), labels, split=split)
+    if figure is not None:
+        from obygaze_features.manifests.figure import draw
+
+        draw(found, figure, film_titles(), by_film=by_film)
+    if as_json:
+        echo_json(found.to_json())
+        return
+    click.echo(describe(found, film_titles(), by_film=by_film))
+    if figure is not None:
+        click.echo(f"\nfigure -> {figure}")
+
+
+@manifests.command()
+@folder_argument("manifest")
+@click.option("--videos", type=click.Path(path_type=Path), required=True, help="Where they are.")
+@json_option
+def locate(manifest: Path, videos: Path, as_json: bool) -> None:
+    """Which clips' videos are there: found, missing, ambiguous.
+
+    A clip is looked for as FILM/STEM.* and as STEM.*, whatever the extension. Ends with exit
+    code 3 if some are missing or ambiguous.
+
+    \b
+    Example:
+      obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
+    """
+    from obygaze_features.manifests.locate import describe_located
+    from obygaze_features.manifests.locate import locate as look
+    from obygaze_features.manifests.manifest import Manifest
+
+    found = look(Manifest.load(manifest), videos)
+    if as_json:
+        echo_json(found.to_json())
+    else:
+        click.echo(describe_located(found, videos))
+    if found.missing or found.ambiguous:
+        click.get_current_context().exit(3)
+
+
+@manifests.command()
+@folder_argument("left")
+@folder_argument("right")
+@json_option
+def diff(left: Path, right: Path, as_json: bool) -> None:
+    """What two manifests do not have in common.
+
+    Ends with exit code 1 if there is a difference.
+
+    \b
+    Example:
+      obygaze manifests diff manifests/obygaze12 manifests/ours
+    """
+    from obygaze_features.manifests.difference import describe_difference, difference
+    from obygaze_features.manifests.manifest import Manifest
+
+    found = difference(Manifest.load(left), Manifest.load(right))
+    if as_json:
+        echo_json(found.to_json())
+    else:
+        click.echo(describe_difference(found, str(left), str(right)))
+    if not found.none:
+        click.get_current_context().exit(1)
+
+
+@manifests.command()
+@folder_argument("manifest")
+@labels_option
+@click.option("--by-film", is_flag=True, help="One fold a film, to leave films out.")
+@click.option("--folds", type=int, default=10, show_default=True, help="How many folds.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another deal.")
+@click.option("--name", help="The split's name; by default leak-free or leave-film-out.")
+@overwrite_option
+def split(
+    manifest: Path,
+    labels: str | None,
+    by_film: bool,
+    folds: int,
+    seed: int,
+    name: str | None,
+    overwrite: bool,
+) -> None:
+    """Deal the labelled clips into folds: one column for all of them.
+
+    The levels are spread evenly. Whatever is trained and tested on such a split, train and test
+    never meet.
+
+    \b
+    Examples:
+      obygaze manifests split manifests/obygaze12
+      obygaze manifests split manifests/obygaze12 --by-film
+    """
+    from obygaze_features.manifests.manifest import Manifest, save_parts
+    from obygaze_features.manifests.splits import leave_film_out, stratified
+
+    loaded = Manifest.load(manifest)
+    chosen = loaded.labels(labels)
+    made = (
+        leave_film_out(name or "leave-film-out", loaded.items, chosen)
+        if by_film
+        else stratified(name or "leak-free", chosen, folds=folds, seed=seed)
+    )
+    [path] = save_parts(manifest, [made], overwrite=overwrite)
+    sizes = [len(made.fold(number)) for number in range(made.last_fold + 1)]
+    click.echo(
+        f"{len(made):,} clips in {len(sizes)} folds of {min(sizes)} to {max(sizes)} -> {path}"
+    )
+
+
+@manifests.command()
+@folder_argument("manifest")
+@click.option("--train", multiple=True, metavar="SPLIT", help="Splits that models train on.")
+@click.option("--test", multiple=True, metavar="SPLIT", help="Splits that they are tested on.")
+@click.option("--test-fold", type=int, help="The fold that is tested on; by default the last.")
+@click.option("--ids", "with_ids", is_flag=True, help="Also name the clips.")
+@json_option
+def audit(
+    manifest: Path,
+    train: tuple[str, ...],
+    test: tuple[str, ...],
+    test_fold: int | None,
+    with_ids: bool,
+    as_json: bool,
+) -> None:
+    """Which test clips are in a training pool, and in which run's training set.
+
+    By default every split that has runs (every split, where none has) as training set against
+    every split as test set.
+
+    \b
+    Examples:
+      obygaze manifests audit manifests/obygaze12
+      obygaze manifests audit manifests/obygaze12 --train 02_HN_S --test 02_ENHN_S --ids
+    """
+    from obygaze_features.manifests.audit import audit as look
+    from obygaze_features.manifests.audit import describe_leaks
+    from obygaze_features.manifests.manifest import Manifest
+
+    leaks = look(Manifest.load(manifest), train=train, test=test, test_fold=test_fold)
+    if as_json:
+        echo_json([leak.to_json() for leak in leaks])
+        return
+    click.echo(describe_leaks(leaks))
+    if with_ids:
+        for leak in leaks:
+            click.echo(f"\n{leak.test} in {leak.train}, {leak.where}: {' '.join(leak.ids)}")

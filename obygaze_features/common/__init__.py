@@ -1,0 +1,1 @@
+"""Small pieces that both components share: files, progress, tables, click helpers."""

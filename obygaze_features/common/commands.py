@@ -1,0 +1,107 @@
+"""What the commands share: groups that import late, and errors that fit on one line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+from obygaze_features.errors import ObygazeError
+
+__all__ = ["LazyGroup", "RootGroup", "echo_json", "folder_argument", "json_option"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace what lies at the output."
+)
+
+
+def folder_argument(name: str) -> Callable[[Command], Command]:
+    """A positional argument that names an existing folder or file, as a `Path`."""
+    return click.argument(name, type=click.Path(path_type=Path))
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called.
+
+    Parameters
+    ----------
+    lazy
+        Name -> ("module:attribute", one line of help). The line is repeated here so that the
+        group's ``--help`` imports nothing; a test holds it equal to the command's own.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which a user meets them."""
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and give the command, if there is one of that name."""
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by their stored help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])
+
+
+class RootGroup(LazyGroup):
+    """The outermost group: turns our errors into one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
+        previous = signal.signal(signal.SIGTERM, _terminate) if _in_main_thread() else None
+        try:
+            return super().invoke(ctx)
+        except ObygazeError as error:
+            if ctx.params.get("debug"):
+                raise
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Interrupted. Run the same command again to go on.", err=True)
+            ctx.exit(130)
+        except _Terminated:
+            click.echo("Terminated. Run the same command again to go on.", err=True)
+            ctx.exit(143)
+        finally:
+            if previous is not None:
+                signal.signal(signal.SIGTERM, previous)
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception, so that files are closed and temporary ones removed."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as JSON on standard output."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")

@@ -1,0 +1,176 @@
+"""Files that appear whole or not at all, and their fingerprints.
+
+Everything is written beside its destination under a temporary name, flushed to disk and
+then renamed. A reader, or a machine that lost its power, sees the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.errors import ObygazeError, OutputExists
+
+__all__ = [
+    "new_folder",
+    "publish_exclusively",
+    "refuse_to_overwrite",
+    "sha256_of",
+    "sync_file",
+    "sync_folder",
+    "to_json",
+    "write_bytes",
+    "write_text",
+]
+
+
+def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
+    """Raise `OutputExists` if something lies at `path` and nobody said to replace it."""
+    if not overwrite and (path.exists() or path.is_symlink()):
+        raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to a file survive a loss of power."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Make a rename or a new name inside `path` survive a loss of power.
+
+    Windows can neither open a folder nor needs to: its renames are journalled.
+    """
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file so that it is either the old one or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _write_beside(path, data)
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 with Unix line ends; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def publish_exclusively(path: Path, data: bytes) -> bool:
+    """Put a file at `path` unless one is there; say whether it was ours that got the name.
+
+    A hard link either takes the name or fails, on local and on shared file systems alike,
+    so that of several writers exactly one wins.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _write_beside(path, data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> Iterator[Path]:
+    """Yield an empty folder that becomes `path` only if the block ends well.
+
+    Parameters
+    ----------
+    path
+        Where the folder is to lie.
+    overwrite
+        Replace what lies there. Without it an existing `path` raises `OutputExists`.
+    marker
+        A file that an existing folder must hold before it is replaced, so that
+        ``--overwrite`` with a mistyped path cannot delete somebody's films.
+    """
+    refuse_to_overwrite(path, overwrite=overwrite)
+    if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
+        raise OutputExists(
+            f"{path} is not something that obygaze made (it has no {marker}); "
+            "it is left alone, remove it yourself or choose another name"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    try:
+        # mkdtemp makes folders that only their owner can read; a store is for the whole lab.
+        temporary.chmod(0o777 & ~_umask())
+        yield temporary
+        for folder, _, names in os.walk(temporary):
+            for name in names:
+                sync_file(Path(folder, name))
+            sync_folder(Path(folder))
+        aside = None
+        if path.exists():
+            aside = temporary.with_suffix(".replaced")
+            os.rename(path, aside)
+        os.rename(temporary, path)
+        sync_folder(path.parent)
+        if aside is not None:
+            shutil.rmtree(aside)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """JSON for people to read and compare: indented, UTF-8, with a newline at the end."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_json(path: Path, error: type[ObygazeError]) -> Any:
+    """Read a JSON file; a broken one raises `error` with the line that is wrong."""
+    try:
+        return json.loads(path.read_bytes())
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise error(f"{path} is not valid JSON: {problem}") from None
+    except OSError as problem:
+        raise error(f"{path} cannot be read: {problem.strerror}") from None
+
+
+def _write_beside(path: Path, data: bytes) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,75 @@
+"""Every error that obygaze raises on purpose.
+
+ObygazeError                 a mistake that one line can explain; exit code 1
+├── UsageError               options that do not go together; exit code 2
+├── OutputExists             something is in the way and nobody said --overwrite
+├── MissingExtra             an optional package is not installed
+├── ManifestError            a manifest, or a source it is made from, is not right
+│   └── UnknownItem          an id that the manifest does not have
+├── StoreError               a feature store is damaged, incomplete or does not fit
+├── VideoError               a film clip cannot be found, opened or decoded
+├── BackboneError            a backbone or its weights cannot be loaded
+└── ExperimentError          an experiment, a run or a model is not right
+
+Messages are written for the person at the keyboard: what is wrong, where, what to do.
+Each class is also the builtin that a Python caller would expect.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackboneError",
+    "ExperimentError",
+    "ManifestError",
+    "MissingExtra",
+    "ObygazeError",
+    "OutputExists",
+    "StoreError",
+    "UnknownItem",
+    "UsageError",
+    "VideoError",
+]
+
+
+class ObygazeError(Exception):
+    """A mistake that one line can explain."""
+
+    exit_code = 1
+
+
+class UsageError(ObygazeError, ValueError):
+    """Options that do not go together, or a name that is not known."""
+
+    exit_code = 2
+
+
+class OutputExists(ObygazeError, FileExistsError):
+    """Something is in the way and nobody said ``--overwrite``."""
+
+
+class MissingExtra(ObygazeError, ImportError):
+    """An optional package is not installed."""
+
+
+class ManifestError(ObygazeError, ValueError):
+    """A manifest, or a source it is made from, is not right."""
+
+
+class UnknownItem(ManifestError, LookupError):
+    """An id that the manifest does not have."""
+
+
+class StoreError(ObygazeError, ValueError):
+    """A feature store is damaged, incomplete or does not fit."""
+
+
+class VideoError(ObygazeError, ValueError):
+    """A film clip cannot be found, opened or decoded."""
+
+
+class BackboneError(ObygazeError, ValueError):
+    """A backbone or its weights cannot be loaded."""
+
+
+class ExperimentError(ObygazeError, ValueError):
+    """An experiment, a run or a model is not right."""

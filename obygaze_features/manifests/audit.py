@@ -1,0 +1,161 @@
+"""Leakage: which test items are in which training pool, and in which run's training set.
+
+The files of a published protocol can each be sound and still leak when a model that was trained
+on one of them is tested on another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from obygaze_features.common.tables import align
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.splits import Split
+
+__all__ = ["Leak", "audit", "describe_leaks"]
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Test items of one split that another split, or a run on it, trains on.
+
+    `where` is "pool" (every item of the training split outside its own test fold) or the name of
+    a run; `ids` are the test items met there.
+    """
+
+    test: str
+    test_fold: int
+    train: str
+    where: str
+    tested: list[str]
+    ids: list[str]
+    class_of: Mapping[str, str]
+
+    @property
+    def by_class(self) -> dict[str, tuple[int, int]]:
+        """Class -> (test items met in training, test items)."""
+        met = Counter(self.class_of[i] for i in self.ids)
+        tested = Counter(self.class_of[i] for i in self.tested)
+        return {name: (met[name], tested[name]) for name in sorted(tested)}
+
+    def to_json(self) -> dict[str, Any]:
+        """The leak as JSON, with its ids."""
+        return {
+            "test": self.test,
+            "test_fold": self.test_fold,
+            "train": self.train,
+            "where": self.where,
+            "tested": len(self.tested),
+            "leaked": len(self.ids),
+            "by_class": {k: {"leaked": a, "tested": b} for k, (a, b) in self.by_class.items()},
+            "ids": self.ids,
+        }
+
+
+def audit(
+    manifest: Manifest,
+    *,
+    train: Collection[str] | None = None,
+    test: Collection[str] | None = None,
+    test_fold: int | None = None,
+) -> list[Leak]:
+    """Pair every training split with every test split and look for items that are in both.
+
+    Parameters
+    ----------
+    train
+        Names of training splits; by default those that have runs, or all where none has.
+    test
+        Names of test splits; by default all.
+    test_fold
+        The fold that is tested on; by default each split's last.
+    """
+    names = manifest.split_names
+    if not names:
+        raise UsageError(
+            f"the manifest {manifest.name!r} has no splits to audit; make one with: "
+            "obygaze manifests split"
+        )
+    levels = manifest.labels().level_of if manifest.label_names else {}
+    return [
+        leak
+        for test_name in test or names
+        for train_name in train or manifest.run_names or names
+        for leak in _pair(manifest, train_name, test_name, test_fold, levels)
+    ]
+
+
+def _pair(
+    manifest: Manifest,
+    train_name: str,
+    test_name: str,
+    test_fold: int | None,
+    levels: Mapping[str, str],
+) -> list[Leak]:
+    train, test = manifest.split(train_name), manifest.split(test_name)
+    fold = test.last_fold if test_fold is None else test_fold
+    tested = test.fold(fold)
+    if not tested:
+        raise UsageError(f"the split {test_name!r} has no fold {fold}")
+    class_of = test.class_of or {i: levels.get(i, "unlabelled") for i in tested}
+    held_out = fold if train_name == test_name else train.last_fold
+    sources: dict[str, Sequence[str]] = {"pool": _outside(train, held_out)}
+    if train_name in manifest.run_names:
+        runs = manifest.runs(train_name).runs
+        sources |= {f"run {run.name}": run.train for run in runs}
+    return [
+        Leak(
+            test_name,
+            fold,
+            train_name,
+            where,
+            tested,
+            [i for i in tested if i in known],
+            class_of,
+        )
+        for where, ids in sources.items()
+        for known in [set(ids)]
+    ]
+
+
+def _outside(split: Split, held_out: int) -> list[str]:
+    return [i for i, fold in zip(split.ids, split.folds, strict=True) if fold != held_out]
+
+
+def describe_leaks(leaks: Sequence[Leak]) -> str:
+    """The leaks as a table for a terminal; the runs of a training split as a range."""
+    rows = []
+    for key in dict.fromkeys((leak.test, leak.train) for leak in leaks):
+        pair = [leak for leak in leaks if (leak.test, leak.train) == key]
+        pool = pair[0]
+        names = list(pool.by_class)
+        rows.append(
+            [
+                f"{pool.test} fold {pool.test_fold}",
+                pool.train,
+                f"{len(pool.ids)} of {len(pool.tested)}",
+                _classes(names, [pool]),
+                _classes(names, pair[1:]) if pair[1:] else "",
+            ]
+        )
+    leaky = any(leak.ids for leak in leaks)
+    verdict = (
+        "Test items are in training pools: scores of these pairs measure memory as well."
+        if leaky
+        else "No test item is in any training pool."
+    )
+    header = ["tested on", "trained on", "in the pool", "by class", "in each run's training set"]
+    return f"{align(header, rows, left=5)}\n\n{verdict}"
+
+
+def _classes(names: Sequence[str], leaks: Sequence[Leak]) -> str:
+    texts = []
+    for name in names:
+        met = [leak.by_class[name][0] for leak in leaks]
+        span = f"{min(met)}" if min(met) == max(met) else f"{min(met)}-{max(met)}"
+        texts.append(f"{name} {span}/{leaks[0].by_class[name][1]}")
+    return ", ".join(texts)

@@ -1,0 +1,90 @@
+"""Everything that is wrong with a manifest, in one pass over its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from functools import partial
+from pathlib import Path
+
+from obygaze_features.common.files import read_json
+from obygaze_features.common.tables import Table, read_table
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests import labels, runs, splits
+from obygaze_features.manifests.items import Items
+from obygaze_features.manifests.manifest import REQUIRED, read_header
+from obygaze_features.manifests.scheme import LabelScheme
+
+__all__ = ["check"]
+
+Problems = Iterator[tuple[int, str]]
+
+
+def check(folder: Path) -> list[str]:
+    """Every problem of a manifest, each with its file and line; none for a sound one."""
+    try:
+        header = read_header(folder)
+        table = read_table(folder / "items.csv", required=["id"])
+        items = Items.from_table(table, check=False)
+    except ManifestError as error:
+        # Nothing else can be judged without items.
+        return [str(error)]
+    found = list(_located(table, items.problems()))
+    if not found:
+        found += _header_problems(folder, header, items)
+    rooms: dict[str, Callable[[Table], Problems]] = {
+        "splits": splits.problems,
+        "runs": runs.problems,
+    }
+    try:
+        scheme = LabelScheme.from_json(header["label_scheme"])
+        rooms["labels"] = partial(labels.problems, scheme=scheme)
+    except (ManifestError, KeyError):
+        if any((folder / "labels").glob("*.csv")):
+            found.append(f"{folder / 'manifest.json'}: there are labels but no label_scheme")
+    known = items.row_of
+    for room, problems in sorted(rooms.items()):
+        for path in sorted((folder / room).glob("*.csv")):
+            found += _table_problems(path, room, problems, known)
+    return found
+
+
+def _header_problems(folder: Path, header: dict[str, object], items: Items) -> Iterator[str]:
+    path = folder / "manifest.json"
+    if header.get("items") != len(items):
+        yield f"{path}: says {header.get('items')} items, items.csv has {len(items)}"
+    if header.get("digest") != items.digest:
+        yield (
+            f"{path}: the digest is of other items; if items.csv was changed on purpose, "
+            f"put {items.digest} (stores of the old items will be refused)"
+        )
+    default = header.get("default_labels")
+    if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
+        yield f"{path}: default_labels is {default!r}, but there is no labels/{default}.csv"
+
+
+def _table_problems(
+    path: Path, room: str, problems: Callable[[Table], Problems], known: Container[str]
+) -> Iterator[str]:
+    try:
+        if (about := path.with_suffix(".json")).exists():
+            read_json(about, ManifestError)
+        table = read_table(path, required=REQUIRED[room])
+    except ManifestError as error:
+        yield str(error)
+        return
+    yield from _located(table, problems(table))
+    yield from _located(
+        table,
+        (
+            (row, f"id {identifier!r} is not in items.csv")
+            for row, identifier in enumerate(table["id"])
+            if identifier not in known
+        ),
+    )
+
+
+def _located(table: Table, problems: Problems) -> Iterator[str]:
+    lines: list[int] = []
+    for row, message in problems:
+        lines = lines or table.lines()
+        yield f"{table.path}, line {lines[row]}: {message}"

@@ -1,0 +1,148 @@
+"""The authors' annotation file of ObyGaze12: 1,914 clips of 12 films, under three rules."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import numpy as np
+
+from obygaze_features.common.reference import reference_json
+from obygaze_features.common.tables import Table, read_table
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.download import download
+from obygaze_features.manifests.importers.shared import finish, output_options, parse_list
+from obygaze_features.manifests.items import ItemProblem, Items
+from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.scheme import LabelScheme, obygaze_scheme
+
+__all__ = ["RULES", "import_obygaze12"]
+
+#: How the raw annotations become labels; every rule is a label set over the same items.
+RULES = {
+    "paper": "visual concepts only; a clip left with none becomes Easy Negative",
+    "released": "visual concepts only; a clip left with none is dropped unless Easy Negative",
+    "raw": "as annotated, with the concepts that cannot be seen",
+}
+REQUIRED = ("clip", "label", "overlap_ratio", "concepts", "id", "movie", "video_name")
+UNUSED = ("idx", "util", "clip", "srt_name", "graph_number")
+
+
+def import_obygaze12(source: Path, *, rule: str = "paper") -> Manifest:
+    """Read the authors' file into a manifest with a label set for each of `RULES`.
+
+    Parameters
+    ----------
+    source
+        ``ObyGaze12_thresh_02.csv`` or a file like it.
+    rule
+        Which label set is the default one.
+    """
+    table = _without_blank_rows(read_table(source, delimiter=";", required=REQUIRED))
+    try:
+        items = Items(
+            ids=table["id"],
+            kinds=["clip"] * len(table),
+            films=table["movie"],
+            media=table["video_name"],
+            texts=[""] * len(table),
+            starts=np.full(len(table), np.nan),
+            ends=np.full(len(table), np.nan),
+            extra={name: table[name] for name in UNUSED if name in table.columns},
+        )
+    except ItemProblem as problem:
+        raise table.problem(problem.row, problem.message) from None
+    scheme = obygaze_scheme()
+    raw = _raw_labels(table, scheme)
+    about = reference_json("sources.json")["obygaze12"]
+    return Manifest(
+        name="obygaze12",
+        items=items,
+        scheme=scheme,
+        source=f"{about['repository']} at {about['revision']}",
+        licence=about["licence"],
+        citation=about["citation"],
+        default_labels=rule,
+    ).with_parts(labels=[_apply(name, raw, scheme) for name in RULES])
+
+
+def _without_blank_rows(table: Table) -> Table:
+    """The authors' file has a row of empty cells below its header."""
+    keep = [
+        row for row, cells in enumerate(zip(*table.columns.values(), strict=True)) if any(cells)
+    ]
+    columns = {name: [cells[row] for row in keep] for name, cells in table.columns.items()}
+    return replace(table, columns=columns, kept=keep)
+
+
+def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
+    levels, concepts = [], []
+    for row, (label, names) in enumerate(zip(table["label"], table["concepts"], strict=True)):
+        try:
+            levels.append(scheme.level(label))
+            concepts.append(scheme.in_order(map(scheme.concept, parse_list(names))))
+        except ManifestError as error:
+            raise table.problem(row, str(error)) from None
+    return LabelSet(
+        "raw",
+        table["id"],
+        levels,
+        concepts,
+        ratio=table["overlap_ratio"],
+        extra={"raw_label": table["label"], "raw_concepts": table["concepts"]},
+        about={"rule": RULES["raw"]},
+    )
+
+
+def _apply(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
+    if rule == "raw":
+        return raw
+    visual = set(scheme.visual_concepts)
+    concepts = [tuple(name for name in names if name in visual) for names in raw.concepts]
+    lowest = scheme.codes[0]
+    levels = [level if seen else lowest for level, seen in zip(raw.levels, concepts, strict=True)]
+    labels = replace(raw, name=rule, levels=levels, concepts=concepts, about={"rule": RULES[rule]})
+    if rule == "paper":
+        return labels
+    was_lowest = raw.level_of
+    seen = labels.concepts_of
+    return labels.where(lambda i: bool(seen[i]) or was_lowest[i] == lowest)
+
+
+@click.command("obygaze12")
+@click.argument("source", type=click.Path(path_type=Path), required=False)
+@output_options("obygaze12")
+@click.option(
+    "--rule",
+    type=click.Choice(list(RULES)),
+    default="paper",
+    show_default=True,
+    help="The label set that is used where none is named; all three are made.",
+)
+@click.option("--download", "fetch", is_flag=True, help="Fetch the file from its public address.")
+@click.option("--url", help="Another address of the same file; its checksum must be the same.")
+def command(
+    source: Path | None, output: Path, overwrite: bool, rule: str, fetch: bool, url: str | None
+) -> None:
+    """The annotations of the ObyGaze12 paper.
+
+    SOURCE is ObyGaze12_thresh_02.csv of the authors' repository; or let --download fetch it.
+
+    \b
+    Examples:
+      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
+      obygaze manifests import obygaze12 --download
+    """
+    if (source is None) != (fetch or url is not None):
+        raise UsageError("give either SOURCE or --download")
+    if source is not None:
+        finish(import_obygaze12(source, rule=rule), output, overwrite=overwrite)
+        return
+    about = reference_json("sources.json")["obygaze12"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, about["file"])
+        download(url or about["url"], path, sha256=about["sha256"])
+        finish(import_obygaze12(path, rule=rule), output, overwrite=overwrite)

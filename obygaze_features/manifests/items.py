@@ -1,0 +1,299 @@
+"""Items: what a store has a row for, in a fixed order, each under a stable id.
+
+Held in columns, so that a million items load about as fast as their CSV file is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from obygaze_features.common.tables import Table, format_table
+from obygaze_features.errors import ManifestError, UnknownItem
+
+__all__ = ["KINDS", "Item", "Items", "id_problem", "media_stem"]
+
+KINDS = ("clip", "image", "text")
+COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
+MAX_ID = 128
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*+")
+_IDS = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._+-]*+\n)*+")
+_NOT_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f]")
+_NOT_NAMES = re.compile(r"[/\\\x00-\x09\x0b-\x1f\x7f]|\n\.{1,2}(?=\n)")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One clip, image or text.
+
+    `media` is a file name (never a path); `start` and `end` are seconds where the item is a
+    span of a longer film.
+    """
+
+    id: str
+    kind: str = "clip"
+    film: str = ""
+    media: str = ""
+    text: str = ""
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """All items in columns. `extra` keeps columns of the source that obygaze does not use."""
+
+    ids: list[str]
+    kinds: list[str]
+    films: list[str]
+    media: list[str]
+    texts: list[str]
+    starts: np.ndarray
+    ends: np.ndarray
+    extra: Mapping[str, list[str]] = field(default_factory=dict)
+    check: InitVar[bool] = True
+
+    def __post_init__(self, check: bool) -> None:
+        if check:
+            self._check()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, row: int) -> Item:
+        start, end = float(self.starts[row]), float(self.ends[row])
+        return Item(
+            self.ids[row],
+            self.kinds[row],
+            self.films[row],
+            self.media[row],
+            self.texts[row],
+            None if math.isnan(start) else start,
+            None if math.isnan(end) else end,
+        )
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.__getitem__, range(len(self)))
+
+    @classmethod
+    def of(cls, items: Sequence[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
+        """Columns from single items."""
+        return cls(
+            ids=[item.id for item in items],
+            kinds=[item.kind for item in items],
+            films=[item.film for item in items],
+            media=[item.media for item in items],
+            texts=[item.text for item in items],
+            starts=np.array([math.nan if i.start is None else i.start for i in items], dtype=float),
+            ends=np.array([math.nan if i.end is None else i.end for i in items], dtype=float),
+            extra=extra or {},
+        )
+
+    @classmethod
+    def from_table(cls, table: Table, *, check: bool = True) -> Items:
+        """Items from a CSV table that has at least the column ``id``.
+
+        Without `check` rows may be wrong; ask `problems` for them.
+        """
+        rows = len(table)
+
+        def column(name: str, default: str = "") -> list[str]:
+            return table[name] if name in table.columns else [default] * rows
+
+        return cls(
+            ids=table["id"],
+            kinds=_shared(column("kind", "clip")),
+            films=_shared(column("film")),
+            media=column("media"),
+            texts=column("text"),
+            starts=_seconds(table, column("start"), "start"),
+            ends=_seconds(table, column("end"), "end"),
+            extra={name: values for name, values in table.columns.items() if name not in COLUMNS},
+            check=check,
+        )
+
+    def to_csv(self) -> str:
+        """The table as it is saved in ``items.csv``."""
+        return format_table(
+            {
+                "id": self.ids,
+                "kind": self.kinds,
+                "film": self.films,
+                "media": self.media,
+                "text": self.texts,
+                "start": _decimals(self.starts),
+                "end": _decimals(self.ends),
+                **self.extra,
+            }
+        )
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """Id -> row."""
+        return {identifier: row for row, identifier in enumerate(self.ids)}
+
+    def row(self, identifier: str) -> int:
+        """The row of an id."""
+        try:
+            return self.row_of[identifier]
+        except KeyError:
+            raise UnknownItem(f"there is no item {identifier!r} in this manifest") from None
+
+    def take(self, rows: Sequence[int]) -> Items:
+        """The items of some rows, in that order."""
+        index = np.asarray(rows, dtype=int)
+
+        def pick(values: list[str]) -> list[str]:
+            return [values[row] for row in rows]
+
+        return Items(
+            pick(self.ids),
+            pick(self.kinds),
+            pick(self.films),
+            pick(self.media),
+            pick(self.texts),
+            self.starts[index],
+            self.ends[index],
+            {name: pick(values) for name, values in self.extra.items()},
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over what makes rows the same rows (manifests/README.md specifies it).
+
+        Ids, order, kind, media stem (for texts: the text) and span; not the extension, so that a
+        lab whose clips are .mp4 and one whose clips are .mkv mean the same items.
+        """
+        digest = hashlib.sha256(b"obygaze-items-1\n")
+        sources = [
+            hashlib.sha256(text.encode()).hexdigest() if kind == "text" else media_stem(name)
+            for kind, name, text in zip(self.kinds, self.media, self.texts, strict=True)
+        ]
+        for column in (self.ids, self.kinds, sources, _micro(self.starts), _micro(self.ends)):
+            digest.update("\n".join(column).encode())
+            digest.update(b"\0")
+        return digest.hexdigest()
+
+    def problems(self) -> Iterator[tuple[int, str]]:
+        """Every row that is not right, and why."""
+        seen: dict[str, int] = {}
+        for row, item in enumerate(self):
+            if problem := id_problem(item.id):
+                yield row, problem
+            if (first := seen.setdefault(item.id.lower(), row)) != row:
+                other = self.ids[first]
+                yield (
+                    row,
+                    (
+                        f"duplicate id {item.id!r}"
+                        if other == item.id
+                        else f"id {item.id!r} differs from {other!r} by case only"
+                    ),
+                )
+            if item.kind not in KINDS:
+                yield row, f"unknown kind {item.kind!r} (known: {', '.join(KINDS)})"
+            if item.media in (".", "..") or _NOT_A_NAME.search(item.media):
+                yield row, f"media {item.media!r} is not a plain file name"
+            if (item.start is None) != (item.end is None):
+                yield row, "a span needs both start and end"
+            elif not _is_span(item):
+                yield row, f"start {item.start} and end {item.end} are not a span"
+
+    def _check(self) -> None:
+        """Look at all rows at once; only where something is wrong, row by row."""
+        joined = "\n".join(self.ids) + "\n" if self.ids else ""
+        media = "\n".join(self.media)
+        blank = np.isnan(self.starts)
+        fine = (
+            _IDS.fullmatch(joined) is not None
+            and ".." not in joined
+            and max(map(len, self.ids), default=0) <= MAX_ID
+            and len(set(joined.lower().split("\n"))) == len(self.ids) + bool(self.ids)
+            and set(self.kinds) <= set(KINDS)
+            and _NOT_NAMES.search(f"\n{media}\n") is None
+            and media.count("\n") == max(len(self.ids) - 1, 0)
+            and bool(np.array_equal(blank, np.isnan(self.ends)))
+            and bool(np.all(blank | ((self.starts >= 0) & (self.starts < self.ends))))
+            and not bool(np.isinf(self.ends).any())
+        )
+        if fine:
+            return
+        for row, message in self.problems():
+            raise ItemProblem(row, message)
+
+
+class ItemProblem(ManifestError):
+    """A row that is not right; readers of files add the file and line."""
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(f"item {row + 1}: {message}")
+        self.row, self.message = row, message
+
+
+def id_problem(identifier: str) -> str | None:
+    """What is wrong with an id, if anything."""
+    if not identifier:
+        return "an empty id"
+    if len(identifier) > MAX_ID:
+        return f"id {identifier[:20]!r}... is longer than {MAX_ID} characters"
+    if _ID.fullmatch(identifier) is None or ".." in identifier:
+        return (
+            f"id {identifier!r} is not allowed: letters, digits and . _ + - "
+            "without '..', starting with a letter or digit"
+        )
+    return None
+
+
+def media_stem(name: str) -> str:
+    """A file name without its extension."""
+    stem, dot, _ = name.rpartition(".")
+    return stem if dot and stem else name
+
+
+def _is_span(item: Item) -> bool:
+    if item.start is None or item.end is None:
+        return True
+    return 0 <= item.start < item.end < math.inf
+
+
+def _shared(values: list[str]) -> list[str]:
+    """The same values, equal ones being one string in memory."""
+    pool: dict[str, str] = {}
+    return list(map(pool.setdefault, values, values))
+
+
+def _seconds(table: Table, values: list[str], column: str) -> np.ndarray:
+    if not any(values):
+        return np.full(len(values), math.nan)
+    try:
+        return np.array([float(value) if value else math.nan for value in values])
+    except ValueError:
+        for row, value in enumerate(values):
+            try:
+                float(value or 0)
+            except ValueError:
+                raise table.problem(row, f"{column} {value!r} is not a number of seconds") from None
+        raise
+
+
+def _decimals(values: np.ndarray) -> list[str]:
+    """Seconds with up to six decimals; nothing where there is no span."""
+    if np.isnan(values).all():
+        return [""] * len(values)
+    return [
+        "" if math.isnan(value) else f"{value:.6f}".rstrip("0").rstrip(".")
+        for value in values.tolist()
+    ]
+
+
+def _micro(values: np.ndarray) -> list[str]:
+    """Whole microseconds; nothing where there is no span."""
+    if np.isnan(values).all():
+        return [""] * len(values)
+    return ["" if math.isnan(value) else str(round(value * 1e6)) for value in values.tolist()]

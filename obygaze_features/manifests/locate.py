@@ -1,0 +1,132 @@
+"""Finding the media of items: by film folder and stem, whatever the extension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.errors import VideoError
+from obygaze_features.manifests.items import Item, media_stem
+from obygaze_features.manifests.moviegraphs import stem_from_id
+
+__all__ = ["MEDIA_SUFFIXES", "Located", "MediaFolder", "find_media", "locate"]
+
+# fmt: off
+VIDEO_SUFFIXES = frozenset({
+    ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
+    ".ogv", ".ts", ".vob", ".webm", ".wmv",
+})
+# fmt: on
+IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
+MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
+
+
+@dataclass
+class Located:
+    """Where items' media are: one file, none, or several that could be meant."""
+
+    found: dict[str, Path] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    ambiguous: dict[str, list[Path]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The paths as strings."""
+        return {
+            "found": {i: str(path) for i, path in self.found.items()},
+            "missing": self.missing,
+            "ambiguous": {i: list(map(str, paths)) for i, paths in self.ambiguous.items()},
+        }
+
+
+class MediaFolder:
+    """A folder of media, each of its folders listed once however many items are looked up."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise VideoError(f"{root} is not a folder of videos")
+        self.root = root
+        self._listed: dict[Path, dict[str, list[Path]]] = {}
+
+    def candidates(self, item: Item) -> list[Path]:
+        """The files that could be an item's: in its film's folder, else beside it."""
+        stem = expected_stem(item)
+        if not stem:
+            return []
+        for folder in (self.root / item.film, self.root) if item.film else (self.root,):
+            if files := self._files(folder).get(stem.casefold()):
+                exact = [file for file in files if file.name == item.media]
+                return exact if len(exact) == 1 else files
+        return []
+
+    def find(self, item: Item) -> Path:
+        """The one file of an item, or `VideoError` saying what was looked for."""
+        files = self.candidates(item)
+        if len(files) == 1:
+            return files[0]
+        if files:
+            names = " and ".join(str(file.relative_to(self.root)) for file in files)
+            raise VideoError(f"{item.id}: both {names} could be meant; keep one of them")
+        stem = expected_stem(item)
+        if not stem:
+            raise VideoError(f"{item.id}: the manifest names no media for this item")
+        film = f"{item.film}/" if item.film else ""
+        raise VideoError(f"{item.id}: no video {film}{stem}.* under {self.root}")
+
+    def _files(self, folder: Path) -> dict[str, list[Path]]:
+        if folder not in self._listed:
+            files: dict[str, list[Path]] = {}
+            if folder.is_dir():
+                for path in sorted(folder.iterdir()):
+                    if path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith("."):
+                        files.setdefault(path.stem.casefold(), []).append(path)
+            self._listed[folder] = files
+        return self._listed[folder]
+
+
+def expected_stem(item: Item) -> str:
+    """The stem of an item's file; MovieGraphs' own where the manifest names none."""
+    return media_stem(item.media) or stem_from_id(item.id) or ""
+
+
+def find_media(item: Item, root: Path) -> Path:
+    """The file of one item under `root`; for many items make one `MediaFolder`."""
+    return MediaFolder(root).find(item)
+
+
+def locate(items: Iterable[Item], root: Path) -> Located:
+    """Look for every item's media, without opening any."""
+    folder = MediaFolder(root)
+    result = Located()
+    for item in _with_media(items):
+        files = folder.candidates(item)
+        if len(files) == 1:
+            result.found[item.id] = files[0]
+        elif files:
+            result.ambiguous[item.id] = files
+        else:
+            result.missing.append(item.id)
+    return result
+
+
+def describe_located(found: Located, root: Path, *, most: int = 10) -> str:
+    """How many were found, and the names of those that were not."""
+    lines = [
+        f"found      {len(found.found):,}",
+        f"missing    {len(found.missing):,}",
+        f"ambiguous  {len(found.ambiguous):,}",
+    ]
+    lines += [f"missing: {identifier}" for identifier in found.missing[:most]]
+    if len(found.missing) > most:
+        lines.append(f"... and {len(found.missing) - most:,} more (--json names all)")
+    for identifier, paths in list(found.ambiguous.items())[:most]:
+        names = " or ".join(str(path.relative_to(root)) for path in paths)
+        lines.append(f"ambiguous: {identifier} could be {names}")
+    if len(found.ambiguous) > most:
+        lines.append(f"... and {len(found.ambiguous) - most:,} more (--json names all)")
+    return "\n".join(lines)
+
+
+def _with_media(items: Iterable[Item]) -> Iterator[Item]:
+    return (item for item in items if item.kind != "text")

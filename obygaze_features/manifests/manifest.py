@@ -1,0 +1,310 @@
+"""A manifest: items in a fixed order, and the label sets, splits and runs that hang on them.
+
+On disk a folder of tables and a small header, specified in manifests/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from obygaze_features.common.files import (
+    new_folder,
+    read_json,
+    refuse_to_overwrite,
+    to_json,
+    write_text,
+)
+from obygaze_features.common.tables import Table, read_table
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.items import Item, ItemProblem, Items, id_problem
+from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.manifests.runs import RunSet
+from obygaze_features.manifests.scheme import LabelScheme
+from obygaze_features.manifests.splits import Split
+
+__all__ = ["FORMAT_VERSION", "HEADER", "Manifest", "save_parts"]
+
+FORMAT = "obygaze-manifest"
+FORMAT_VERSION = 1
+HEADER = "manifest.json"
+REQUIRED = {
+    "labels": ("id", "level"),
+    "splits": ("id", "fold"),
+    "runs": ("run", "role", "id"),
+}
+
+
+class Part(Protocol):
+    """What hangs on the items: a label set, a split or a set of runs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+    def to_csv(self) -> str: ...
+
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Items, and by name the label sets, splits and runs that hang on their ids.
+
+    Label sets, splits and runs of a manifest on disk are read when they are asked for.
+
+    Examples
+    --------
+    >>> manifest = Manifest.load(Path("manifests/obygaze12"))  # doctest: +SKIP
+    >>> manifest.labels("paper").level_of["tt0108160-003"]  # doctest: +SKIP
+    'NS'
+    """
+
+    name: str
+    items: Items
+    scheme: LabelScheme | None = None
+    version: str = "1"
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
+    default_labels: str | None = None
+    folder: Path | None = None
+    _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __getitem__(self, identifier: str) -> Item:
+        return self.items[self.items.row(identifier)]
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self.items.row_of
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids, in order."""
+        return self.items.ids
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the items; see manifests/README.md."""
+        return self.items.digest
+
+    def items_table(self) -> bytes:
+        """The items as they are saved in ``items.csv``."""
+        return self.items.to_csv().encode()
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of the label sets."""
+        return self._names("labels")
+
+    @property
+    def split_names(self) -> list[str]:
+        """The names of the splits."""
+        return self._names("splits")
+
+    @property
+    def run_names(self) -> list[str]:
+        """The names of the sets of runs."""
+        return self._names("runs")
+
+    def labels(self, name: str | None = None) -> LabelSet:
+        """A label set; without a name the manifest's default one."""
+        name = name or self.default_labels
+        if name is None:
+            raise ManifestError(f"the manifest {self.name!r} has no labels")
+        scheme = self.scheme
+        if scheme is None:
+            raise ManifestError(f"the manifest {self.name!r} has labels but no label scheme")
+        return self._part("labels", name, lambda t, a: LabelSet.from_table(name, t, scheme, a))
+
+    def split(self, name: str) -> Split:
+        """A split by its name."""
+        return self._part("splits", name, lambda t, a: Split.from_table(name, t, a))
+
+    def runs(self, name: str) -> RunSet:
+        """A set of runs by its name."""
+        return self._part("runs", name, lambda t, a: RunSet.from_table(name, t, a))
+
+    def with_parts(
+        self,
+        *,
+        labels: Collection[LabelSet] = (),
+        splits: Collection[Split] = (),
+        runs: Collection[RunSet] = (),
+    ) -> Manifest:
+        """A manifest that has these besides what it had."""
+        parts = dict(self._parts)
+        for room, values in (("labels", labels), ("splits", splits), ("runs", runs)):
+            parts.update({(room, value.name): value for value in values})
+        first = next((value.name for value in labels), None)
+        return replace(self, _parts=parts, default_labels=self.default_labels or first)
+
+    def select(
+        self,
+        *,
+        films: Collection[str] | None = None,
+        ids: Collection[str] | None = None,
+        levels: Collection[str] | None = None,
+        concepts: Collection[str] | None = None,
+        labels: str | None = None,
+    ) -> Manifest:
+        """The items that meet every condition, with their labels and splits.
+
+        Parameters
+        ----------
+        films, ids
+            Keep items of these films, or with these ids (each of which must exist).
+        levels, concepts
+            Keep items whose level is one of these, or that have at least one of these concepts.
+        labels
+            The label set that `levels` and `concepts` look at; by default the default one.
+        """
+        for identifier in ids or ():
+            self.items.row(identifier)
+        conditions: list[Callable[[Item], bool]] = []
+        if films is not None:
+            unknown = sorted(set(films) - set(self.items.films))
+            if unknown:
+                raise UsageError(f"no item is of the film {unknown[0]!r}")
+            conditions.append(lambda item: item.film in films)
+        if ids is not None:
+            wanted = set(ids)
+            conditions.append(lambda item: item.id in wanted)
+        if levels is not None:
+            level_of = self.labels(labels).level_of
+            codes = {self.scheme.level(level) for level in levels} if self.scheme else set()
+            conditions.append(lambda item: level_of.get(item.id) in codes)
+        if concepts is not None:
+            concepts_of = self.labels(labels).concepts_of
+            names = {self.scheme.concept(c) for c in concepts} if self.scheme else set()
+            conditions.append(lambda item: not names.isdisjoint(concepts_of.get(item.id, ())))
+        rows = [
+            row for row, item in enumerate(self) if all(condition(item) for condition in conditions)
+        ]
+        chosen = self.items.take(rows)
+        keep = chosen.row_of.__contains__
+        return replace(self, items=chosen, folder=None, _parts={}).with_parts(
+            labels=[self.labels(name).where(keep) for name in self.label_names],
+            splits=[self.split(name).where(keep) for name in self.split_names],
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read a manifest's header and items; what hangs on them is read when asked for."""
+        header = read_header(folder)
+        table = read_table(folder / "items.csv", required=["id"])
+        try:
+            items = Items.from_table(table)
+        except ItemProblem as problem:
+            raise table.problem(problem.row, problem.message) from None
+        scheme = header.get("label_scheme")
+        return cls(
+            name=header["name"],
+            items=items,
+            scheme=None if scheme is None else LabelScheme.from_json(scheme),
+            version=header.get("version", "1"),
+            source=header.get("source", ""),
+            licence=header.get("licence", ""),
+            citation=header.get("citation", ""),
+            default_labels=header.get("default_labels"),
+            folder=folder,
+        )
+
+    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+        """Write the whole manifest as a folder, which appears complete or not at all."""
+        with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
+            write_text(new / HEADER, to_json(self.header()))
+            write_text(new / "items.csv", self.items.to_csv())
+            for room in REQUIRED:
+                for name in self._names(room):
+                    part = getattr(self, "split" if room == "splits" else room)(name)
+                    _write_part(new, room, part)
+
+    def header(self) -> dict[str, Any]:
+        """The contents of ``manifest.json``."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "version": self.version,
+            "source": self.source,
+            "licence": self.licence,
+            "citation": self.citation,
+            "items": len(self),
+            "digest": self.digest,
+            "default_labels": self.default_labels,
+            "label_scheme": None if self.scheme is None else self.scheme.to_json(),
+        }
+
+    def _names(self, room: str) -> list[str]:
+        held = [name for where, name in self._parts if where == room]
+        files = [] if self.folder is None else [p.stem for p in (self.folder / room).glob("*.csv")]
+        return list(dict.fromkeys([*sorted(files), *held]))
+
+    def _part(self, room: str, name: str, read: Callable[[Table, Mapping[str, Any]], P]) -> P:
+        found: P | None = self._parts.get((room, name))
+        if found is None:
+            if name not in self._names(room) or self.folder is None:
+                known = ", ".join(self._names(room)) or "none"
+                raise UsageError(
+                    f"the manifest {self.name!r} has no {room} called {name!r}; it has {known}"
+                )
+            path = self.folder / room / f"{name}.csv"
+            table = read_table(path, required=REQUIRED[room])
+            for row, identifier in enumerate(table["id"]):
+                if identifier not in self.items.row_of:
+                    raise table.problem(row, f"id {identifier!r} is not in items.csv")
+            about = path.with_suffix(".json")
+            found = read(table, read_json(about, ManifestError) if about.exists() else {})
+            self._parts[room, name] = found
+        return found
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """Read and check ``manifest.json``."""
+    path = folder / HEADER
+    if not path.is_file():
+        raise ManifestError(
+            f"{folder} is not a manifest: it has no {HEADER} (make one with: "
+            "obygaze manifests import KIND SOURCE -o FOLDER)"
+        )
+    header = read_json(path, ManifestError)
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ManifestError(f"{path} is not the header of a manifest")
+    version = header.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ManifestError(
+            f"{path} is of format version {version!r}, this obygaze reads up to {FORMAT_VERSION}; "
+            "update obygaze (pip install --upgrade obygaze)"
+        )
+    if not isinstance(header.get("name"), str):
+        raise ManifestError(f"{path} has no name")
+    return header
+
+
+def save_parts(
+    folder: Path, parts: Sequence[LabelSet | Split | RunSet], *, overwrite: bool = False
+) -> list[Path]:
+    """Add label sets, splits or runs to a manifest on disk, unless one of them is there."""
+    rooms = {LabelSet: "labels", Split: "splits", RunSet: "runs"}
+    places = [(rooms[type(part)], part) for part in parts]
+    for room, part in places:
+        refuse_to_overwrite(folder / room / f"{part.name}.csv", overwrite=overwrite)
+    return [_write_part(folder, room, part) for room, part in places]
+
+
+def _write_part(folder: Path, room: str, part: Part) -> Path:
+    if problem := id_problem(part.name):
+        raise UsageError(f"{part.name!r} cannot name a file: {problem}")
+    path = folder / room / f"{part.name}.csv"
+    write_text(path.with_suffix(".json"), to_json(dict(part.about)))
+    write_text(path, part.to_csv())
+    return path

@@ -1,0 +1,139 @@
+"""Label schemes: which levels and concepts there are, and what else they are called."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from obygaze_features.common.reference import reference_json
+from obygaze_features.errors import ManifestError
+
+__all__ = ["Concept", "LabelScheme", "Level", "obygaze_scheme"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of the scheme, from the least to the most objectifying."""
+
+    code: str
+    name: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Concept:
+    """A concept that annotators tick; `visual` ones can be seen in the frames."""
+
+    name: str
+    visual: bool = True
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LabelScheme:
+    """The levels, in ascending order, and the concepts of a label set."""
+
+    name: str
+    levels: tuple[Level, ...]
+    concepts: tuple[Concept, ...] = field(default=())
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The levels' codes, ascending."""
+        return tuple(level.code for level in self.levels)
+
+    @property
+    def concept_names(self) -> tuple[str, ...]:
+        """All concepts, in the scheme's order."""
+        return tuple(concept.name for concept in self.concepts)
+
+    @property
+    def visual_concepts(self) -> tuple[str, ...]:
+        """The concepts that can be seen in the frames."""
+        return tuple(concept.name for concept in self.concepts if concept.visual)
+
+    def level(self, text: str) -> str:
+        """The code of a level by its code, name or any alias."""
+        return _find(text, self._level_of, "label", (level.name for level in self.levels))
+
+    def concept(self, text: str) -> str:
+        """The name of a concept by its name or any alias."""
+        return _find(text, self._concept_of, "concept", self.concept_names)
+
+    def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Concepts without repeats, in the scheme's order."""
+        wanted = set(names)
+        return tuple(name for name in self.concept_names if name in wanted)
+
+    @cached_property
+    def _level_of(self) -> dict[str, str]:
+        return {
+            _key(text): level.code
+            for level in self.levels
+            for text in (level.code, level.name, *level.aliases)
+        }
+
+    @cached_property
+    def _concept_of(self) -> dict[str, str]:
+        return {
+            _key(text): concept.name
+            for concept in self.concepts
+            for text in (concept.name, *concept.aliases)
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> LabelScheme:
+        """Read the form in which manifests and shipped files hold a scheme."""
+        try:
+            return cls(
+                name=value["name"],
+                levels=tuple(
+                    Level(level["code"], level["name"], tuple(level.get("aliases", ())))
+                    for level in value["levels"]
+                ),
+                concepts=tuple(
+                    Concept(
+                        concept["name"],
+                        concept.get("visual", True),
+                        tuple(concept.get("aliases", ())),
+                    )
+                    for concept in value.get("concepts", ())
+                ),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ManifestError(f"a label scheme is not in its form: {error!r}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that `from_json` reads."""
+        return {
+            "name": self.name,
+            "levels": [
+                {"code": level.code, "name": level.name, "aliases": list(level.aliases)}
+                for level in self.levels
+            ],
+            "concepts": [
+                {"name": c.name, "visual": c.visual, "aliases": list(c.aliases)}
+                for c in self.concepts
+            ],
+        }
+
+
+def obygaze_scheme() -> LabelScheme:
+    """The scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others."""
+    return LabelScheme.from_json(reference_json("scheme-obygaze.json"))
+
+
+def _key(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _find(text: str, known: dict[str, str], what: str, names: Iterable[str]) -> str:
+    try:
+        return known[_key(text)]
+    except KeyError:
+        near = difflib.get_close_matches(_key(text), known, n=1)
+        hint = f"did you mean {known[near[0]]!r}?" if near else f"known: {', '.join(names)}"
+        raise ManifestError(f"unknown {what} {text!r}; {hint}") from None

@@ -1,0 +1,132 @@
+"""Splits: a fold for each id. Made here, or read from files that others made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from obygaze_features.common.tables import Table, format_table
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.items import Items
+from obygaze_features.manifests.labels import LabelSet
+
+__all__ = ["Split", "leave_film_out", "stratified"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A fold for each of some ids; `classes` keeps the class that a split's source gave them."""
+
+    name: str
+    ids: list[str]
+    folds: list[int]
+    classes: list[str] = field(default_factory=list)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def fold_of(self) -> dict[str, int]:
+        """Id -> fold."""
+        return dict(zip(self.ids, self.folds, strict=True))
+
+    @cached_property
+    def class_of(self) -> dict[str, str]:
+        """Id -> class, where the split's source named classes."""
+        return dict(zip(self.ids, self.classes, strict=True)) if self.classes else {}
+
+    @property
+    def last_fold(self) -> int:
+        """The highest fold: the test fold by convention."""
+        return max(self.folds)
+
+    def fold(self, number: int) -> list[str]:
+        """The ids of one fold."""
+        return [i for i, fold in zip(self.ids, self.folds, strict=True) if fold == number]
+
+    def where(self, keep: Callable[[str], bool]) -> Split:
+        """The split of the ids that `keep` accepts; folds keep their numbers."""
+        rows = [row for row, identifier in enumerate(self.ids) if keep(identifier)]
+        return Split(
+            self.name,
+            [self.ids[row] for row in rows],
+            [self.folds[row] for row in rows],
+            [self.classes[row] for row in rows] if self.classes else [],
+            self.about,
+        )
+
+    @classmethod
+    def from_table(cls, name: str, table: Table, about: Mapping[str, Any]) -> Split:
+        """A split from a CSV table with ``id`` and ``fold``; raises on the first bad row."""
+        for row, message in problems(table):
+            raise table.problem(row, message)
+        return cls(
+            name,
+            ids=table["id"],
+            folds=[int(fold) for fold in table["fold"]],
+            classes=table.columns.get("class", []),
+            about=about,
+        )
+
+    def to_csv(self) -> str:
+        """The table as it is saved in ``splits/NAME.csv``."""
+        columns: dict[str, Sequence[str]] = {
+            "id": self.ids,
+            "fold": [str(fold) for fold in self.folds],
+        }
+        if self.classes:
+            columns["class"] = self.classes
+        return format_table(columns)
+
+
+def stratified(name: str, labels: LabelSet, *, folds: int = 10, seed: int = 0) -> Split:
+    """One fold for every labelled item, the levels spread evenly over the folds.
+
+    Within a level the items are shuffled and dealt out in turn; the next level goes on where the
+    last one stopped, so that neither a level's nor the folds' sizes differ by more than one.
+    """
+    if folds < 2:
+        raise UsageError(f"a split needs at least 2 folds, not {folds}")
+    if folds > len(labels):
+        raise UsageError(f"{folds} folds are more than the {len(labels)} labelled items")
+    generator = np.random.default_rng(seed)
+    fold_of: dict[str, int] = {}
+    for level in sorted(set(labels.levels)):
+        members = [i for i, other in zip(labels.ids, labels.levels, strict=True) if other == level]
+        for row in generator.permutation(len(members)):
+            fold_of[members[row]] = len(fold_of) % folds
+    about = {"method": "stratified by level", "labels": labels.name, "folds": folds, "seed": seed}
+    return Split(name, labels.ids, [fold_of[identifier] for identifier in labels.ids], about=about)
+
+
+def leave_film_out(name: str, items: Items, labels: LabelSet) -> Split:
+    """One fold a film, films in ascending order of their id."""
+    film_of = {i: items.films[items.row(i)] for i in labels.ids}
+    films = sorted(set(film_of.values()))
+    if len(films) < 2:
+        raise UsageError("leave-film-out needs items of at least two films")
+    number = {film: fold for fold, film in enumerate(films)}
+    about = {"method": "one fold a film", "labels": labels.name, "films": films}
+    return Split(name, labels.ids, [number[film_of[i]] for i in labels.ids], about=about)
+
+
+def problems(table: Table) -> Iterator[tuple[int, str]]:
+    """Every row of a split table that is not right, and why."""
+    seen: set[str] = set()
+    for row, (identifier, fold) in enumerate(zip(table["id"], table["fold"], strict=True)):
+        if identifier in seen:
+            yield row, f"duplicate id {identifier!r}"
+        seen.add(identifier)
+        if not (fold.isascii() and fold.isdecimal()):
+            yield row, f"fold {fold!r} is not a whole number from 0"
+
+
+def need_classes(split: Split) -> None:
+    """Raise unless the split's source named each item's class."""
+    if not split.classes:
+        raise ManifestError(f"the split {split.name!r} has no column 'class'")
