@@ -94,7 +94,7 @@ def check(manifest: Path, as_json: bool) -> None:
     else:
         for problem in problems:
             click.echo(problem)
-        click.echo(f"{len(problems)} problems" if problems else f"{manifest} is sound", err=True)
+        click.echo(f"{len(problems)} problems" if problems else f"{manifest} is sound")
     if problems:
         click.get_current_context().exit(1)
 

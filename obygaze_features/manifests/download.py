@@ -28,6 +28,8 @@ def download(url: str, path: Path, *, sha256: str) -> None:
             data = answer.read(LIMIT + 1)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise ManifestError(
             f"{url} cannot be fetched ({reason}); fetch it elsewhere and give its path as SOURCE"
         ) from None

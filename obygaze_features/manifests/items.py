@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -23,9 +24,8 @@ KINDS = ("clip", "image", "text")
 COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID = 128
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*+")
-_IDS = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._+-]*+\n)*+")
+_IDS = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9._+-]{{0,{MAX_ID - 1}}}+\n)*+")
 _NOT_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f]")
-_NOT_NAMES = re.compile(r"[/\\\x00-\x09\x0b-\x1f\x7f]|\n\.{1,2}(?=\n)")
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class Items:
 
         return cls(
             ids=table["id"],
-            kinds=_shared(column("kind", "clip")),
-            films=_shared(column("film")),
+            kinds=column("kind", "clip"),
+            films=column("film"),
             media=column("media"),
             texts=column("text"),
             starts=_seconds(table, column("start"), "start"),
@@ -136,7 +136,7 @@ class Items:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """Id -> row."""
-        return {identifier: row for row, identifier in enumerate(self.ids)}
+        return dict(zip(self.ids, range(len(self)), strict=True))
 
     def row(self, identifier: str) -> int:
         """The row of an id."""
@@ -171,14 +171,19 @@ class Items:
         lab whose clips are .mp4 and one whose clips are .mkv mean the same items.
         """
         digest = hashlib.sha256(b"obygaze-items-1\n")
-        sources = [
-            hashlib.sha256(text.encode()).hexdigest() if kind == "text" else media_stem(name)
-            for kind, name, text in zip(self.kinds, self.media, self.texts, strict=True)
-        ]
-        for column in (self.ids, self.kinds, sources, _micro(self.starts), _micro(self.ends)):
-            digest.update("\n".join(column).encode())
-            digest.update(b"\0")
+        sources = [name.rpartition(".")[0] or name for name in self.media]
+        if "text" in self.kinds:
+            for row, kind in enumerate(self.kinds):
+                if kind == "text":
+                    sources[row] = hashlib.sha256(self.texts[row].encode()).hexdigest()
+        digest.update(self._joined_ids.encode() + b"\0")
+        for column in (self.kinds, sources, _micro(self.starts), _micro(self.ends)):
+            digest.update("\n".join(column).encode() + b"\0")
         return digest.hexdigest()
+
+    @cached_property
+    def _joined_ids(self) -> str:
+        return "\n".join(self.ids)
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why."""
@@ -206,18 +211,20 @@ class Items:
                 yield row, f"start {item.start} and end {item.end} are not a span"
 
     def _check(self) -> None:
-        """Look at all rows at once; only where something is wrong, row by row."""
-        joined = "\n".join(self.ids) + "\n" if self.ids else ""
-        media = "\n".join(self.media)
+        """Look at all rows at once; only where something may be wrong, row by row."""
+        ids, media = self._joined_ids, "\n".join(["", *self.media, ""])
+        lower = ids.lower()
+        folded = self.ids if lower == ids else lower.split("\n")
+        ascending = all(map(operator.lt, folded, folded[1:]))
         blank = np.isnan(self.starts)
         fine = (
-            _IDS.fullmatch(joined) is not None
-            and ".." not in joined
-            and max(map(len, self.ids), default=0) <= MAX_ID
-            and len(set(joined.lower().split("\n"))) == len(self.ids) + bool(self.ids)
+            (ascending or len(set(folded)) == len(self.ids))
+            and _IDS.fullmatch(ids + "\n" if self.ids else "") is not None
+            and ".." not in ids
             and set(self.kinds) <= set(KINDS)
-            and _NOT_NAMES.search(f"\n{media}\n") is None
-            and media.count("\n") == max(len(self.ids) - 1, 0)
+            and not any(mark in media for mark in ("/", "\\", "\n.\n", "\n..\n"))
+            and media.replace("\n", "").isprintable()
+            and media.count("\n") == len(self.ids) + 1
             and bool(np.array_equal(blank, np.isnan(self.ends)))
             and bool(np.all(blank | ((self.starts >= 0) & (self.starts < self.ends))))
             and not bool(np.isinf(self.ends).any())
@@ -252,20 +259,13 @@ def id_problem(identifier: str) -> str | None:
 
 def media_stem(name: str) -> str:
     """A file name without its extension."""
-    stem, dot, _ = name.rpartition(".")
-    return stem if dot and stem else name
+    return name.rpartition(".")[0] or name
 
 
 def _is_span(item: Item) -> bool:
     if item.start is None or item.end is None:
         return True
     return 0 <= item.start < item.end < math.inf
-
-
-def _shared(values: list[str]) -> list[str]:
-    """The same values, equal ones being one string in memory."""
-    pool: dict[str, str] = {}
-    return list(map(pool.setdefault, values, values))
 
 
 def _seconds(table: Table, values: list[str], column: str) -> np.ndarray:

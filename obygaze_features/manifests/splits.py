@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.errors import ManifestError, UsageError
@@ -89,17 +88,20 @@ def stratified(name: str, labels: LabelSet, *, folds: int = 10, seed: int = 0) -
 
     Within a level the items are shuffled and dealt out in turn; the next level goes on where the
     last one stopped, so that neither a level's nor the folds' sizes differ by more than one.
+    Shuffled means in the order of the SHA-256 of "seed:id": a split that a paper names by its
+    seed comes out the same for everybody, whatever the release of any library.
     """
     if folds < 2:
         raise UsageError(f"a split needs at least 2 folds, not {folds}")
     if folds > len(labels):
         raise UsageError(f"{folds} folds are more than the {len(labels)} labelled items")
-    generator = np.random.default_rng(seed)
     fold_of: dict[str, int] = {}
     for level in sorted(set(labels.levels)):
-        members = [i for i, other in zip(labels.ids, labels.levels, strict=True) if other == level]
-        for row in generator.permutation(len(members)):
-            fold_of[members[row]] = len(fold_of) % folds
+        members = (i for i, other in zip(labels.ids, labels.levels, strict=True) if other == level)
+        for identifier in sorted(
+            members, key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest()
+        ):
+            fold_of[identifier] = len(fold_of) % folds
     about = {"method": "stratified by level", "labels": labels.name, "folds": folds, "seed": seed}
     return Split(name, labels.ids, [fold_of[identifier] for identifier in labels.ids], about=about)
 

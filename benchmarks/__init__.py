@@ -1,0 +1,1 @@
+"""Benchmarks, each a table of ratios measured side by side in one run."""

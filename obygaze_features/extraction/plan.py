@@ -1,0 +1,72 @@
+"""What is to be done: which stores, and which of their blocks are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from obygaze_features.backbones import Backbone
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import ArraySpec, Recipe, StoreWriter
+
+__all__ = ["Lane", "blocks_to_do", "check_items", "open_lanes", "recipe_of"]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A backbone and the store that it fills."""
+
+    backbone: Backbone
+    writer: StoreWriter
+
+
+def check_items(manifest: Manifest) -> None:
+    """Refuse, before anything is computed, a manifest that holds more than whole clips."""
+    for item in manifest:
+        if item.kind != "clip":
+            raise UsageError(f"{item.id} is of the kind {item.kind!r}; only clips can be extracted")
+        if item.start is not None:
+            raise UsageError(f"{item.id} is a span of a longer film; cut it into a file of its own")
+
+
+def recipe_of(backbone: Backbone) -> Recipe:
+    """What a backbone's store is made with, the sampling of frames included."""
+    count = (backbone.frames,)
+    return Recipe(
+        name=backbone.name,
+        backbone=backbone.about,
+        preprocessing={
+            "sampling": f"uniform, frame int(i * n / {backbone.frames})",
+            **backbone.preprocessing.attributes(),
+        },
+        precision=backbone.precision,
+        arrays=(
+            *backbone.arrays,
+            ArraySpec("frame_index", count, "int32", "number of each frame that was used"),
+            ArraySpec("frame_time", count, "float64", "when that frame is shown, in seconds"),
+        ),
+    )
+
+
+def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) -> list[Lane]:
+    """Each backbone's store ``output/NAME.zarr``, made or gone on with."""
+    names = [backbone.name for backbone in backbones]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two backbones are called {twice[0]!r}; give them names with NAME=PATH")
+    lanes = []
+    for backbone in backbones:
+        path = output / f"{backbone.name}.zarr"
+        start = StoreWriter.resume if path.exists() else StoreWriter.create
+        lanes.append(Lane(backbone, start(path, manifest, recipe_of(backbone))))
+    return lanes
+
+
+def blocks_to_do(lanes: Sequence[Lane]) -> dict[int, list[Lane]]:
+    """The blocks that any of the stores lacks, in order, and which of the stores."""
+    missing = [set(lane.writer.missing_blocks()) for lane in lanes]
+    return {
+        block: [lane for lane, lacks in zip(lanes, missing, strict=True) if block in lacks]
+        for block in sorted(set().union(*missing))
+    }

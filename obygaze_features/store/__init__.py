@@ -1,0 +1,20 @@
+"""Feature stores: what is shared between labs. stores/README.md specifies the format."""
+
+from __future__ import annotations
+
+from obygaze_features.store.describe import describe
+from obygaze_features.store.format import ArraySpec, Recipe, Status
+from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.writer import Done, Failed, StoreWriter
+
+__all__ = [
+    "ArraySpec",
+    "Done",
+    "Failed",
+    "FeatureStore",
+    "Recipe",
+    "Status",
+    "StoreWriter",
+    "describe",
+    "open_store",
+]

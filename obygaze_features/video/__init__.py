@@ -1,0 +1,1 @@
+"""From a film clip to frames: which ones, and their pixels."""

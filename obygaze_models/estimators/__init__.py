@@ -1,0 +1,1 @@
+"""Models that learn from features, after scikit-learn's conventions; one a file."""

@@ -1,0 +1,1 @@
+"""Runs as pages for people to read."""

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.baselines import all_positive, baselines, majority, random_guess
+
+
+@pytest.mark.parametrize(
+    ("share", "guess", "positive", "weighted"),
+    [
+        # At the share of the whole dataset, as the paper's v1 and v2 print them.
+        (0.236, random_guess, 0.32, 0.54),
+        (0.236, all_positive, 0.38, 0.09),
+        (0.191, random_guess, 0.28, 0.55),
+        (0.191, all_positive, 0.32, 0.06),
+        # At the share of the released test folds.
+        (31 / 75, random_guess, 0.45, 0.50),
+        (31 / 105, random_guess, 0.37, 0.52),
+    ],
+)
+def test_published_numbers(share, guess, positive, weighted):
+    scores = guess(share)
+    assert round(scores["f1"], 2) == positive
+    assert round(scores["f1_weighted"], 2) == weighted
+
+
+@pytest.mark.parametrize("positives", [1, 31, 50, 60, 99])
+@pytest.mark.parametrize("name", ["all positive", "majority"])
+def test_constant_guesses_score_as_scikit_learn_says(name, positives):
+    labels = np.arange(100) < positives
+    says = name == "all positive" or positives >= 50
+    predictions = np.full(100, says)
+    scores = baselines(positives / 100)[name]
+    assert scores["f1"] == pytest.approx(f1_score(labels, predictions))
+    assert scores["f1_weighted"] == pytest.approx(f1_score(labels, predictions, average="weighted"))
+    assert scores["auroc"] == roc_auc_score(labels, predictions)
+    assert scores["average_precision"] == average_precision_score(labels, predictions)
+    assert scores["recall"] == says
+
+
+def test_a_fair_coin_that_is_exactly_fair():
+    labels = np.repeat([1, 1, 0, 0], [30, 30, 70, 70])
+    heads = np.repeat([1, 0, 1, 0], [30, 30, 70, 70])
+    scores = random_guess(60 / 200)
+    assert scores["f1"] == pytest.approx(f1_score(labels, heads))
+    assert scores["f1_weighted"] == pytest.approx(f1_score(labels, heads, average="weighted"))
+
+
+def test_precision_of_who_never_says_positive_is_undefined():
+    assert majority(0.2)["precision"] is None
+
+
+@pytest.mark.parametrize("share", [0, 1, 1.5])
+def test_a_share_must_leave_both_classes(share):
+    with pytest.raises(ExperimentError, match="between 0 and 1"):
+        random_guess(share)

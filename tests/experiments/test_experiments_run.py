@@ -1,0 +1,220 @@
+import csv
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import ExperimentError, OutputExists, StoreError, UsageError
+from obygaze_features.manifests import Manifest
+from obygaze_models.experiments.evaluate import Clips, evaluate
+from obygaze_models.experiments.run import read_run, run_experiment
+from obygaze_models.experiments.task import LevelTask
+from tests.world import RECIPE, make_world, write_store
+
+
+def predictions(run):
+    with (run.folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_test_sets_are_the_last_folds_clips(world, finished_run):
+    level_of = dict(zip(world.ids, world.levels, strict=True))
+    last = {one for one, fold in zip(world.ids, world.folds, strict=True) if fold == 9}
+    rows = predictions(finished_run)
+    for test, levels in [("EN vs S", {"EN", "S"}), ("EN+HN vs S", {"EN", "HN", "S"})]:
+        expected = {one for one in last if level_of[one] in levels}
+        for run in range(9):
+            asked = [row["id"] for row in rows if (row["test"], row["run"]) == (test, str(run))]
+            assert Counter(asked) == dict.fromkeys(expected, 1)
+    assert all((level_of[row["id"]] == "S") == (row["label"] == "1") for row in rows)
+
+
+def test_learns_the_difference(finished_run):
+    record = finished_run.record
+    for of in record["scores"]:
+        guess = record["tests"][of["test"]]["baselines"]["all positive"]["f1"]
+        assert of["mean"]["f1"] > guess + 0.2
+        assert of["mean"]["auroc"] > 0.9
+
+
+def test_mean_and_deviation_are_over_the_nine_runs(finished_run):
+    for of in finished_run.record["scores"]:
+        values = [run["f1"] for run in of["runs"]]
+        assert len(values) == 9
+        assert of["mean"]["f1"] == pytest.approx(np.mean(values))
+        assert of["std"]["f1"] == pytest.approx(np.std(values))
+
+
+def test_history_has_every_epoch_of_every_model(finished_run):
+    lines = (finished_run.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    for run in range(9):
+        epochs = [row["epoch"] for row in rows if (row["model"], row["run"]) == ("mlp", run)]
+        assert epochs == list(range(1, len(epochs) + 1))
+        assert len(epochs) > 5
+
+
+def test_a_run_can_be_read_again(finished_run):
+    assert read_run(finished_run.folder) == finished_run
+
+
+def test_the_same_experiment_writes_the_same_bytes(experiment, finished_run, tmp_path):
+    again = run_experiment(experiment, tmp_path / "again")
+    for name in ("predictions.csv", "history.jsonl"):
+        assert (again.folder / name).read_bytes() == (finished_run.folder / name).read_bytes()
+    times = {"started": "", "seconds": 0}
+    first, second = (
+        json.dumps(json.loads((run.folder / "run.json").read_text(encoding="utf-8")) | times)
+        for run in (finished_run, again)
+    )
+    assert first == second
+
+
+def test_another_seed_gives_other_draws(experiment, finished_run, tmp_path):
+    other = run_experiment(replace(experiment, seed=1), tmp_path / "other")
+    assert predictions(other) != predictions(finished_run)
+
+
+def test_joins_by_id_whatever_the_order_of_rows(world, experiment, finished_run, tmp_path):
+    order = np.random.default_rng(5).permutation(len(world.ids))
+    manifest = Manifest.load(world.manifest)
+    shuffled = manifest.select(ids=world.ids)
+    shuffled = replace(shuffled, items=shuffled.items.take(order.tolist()))
+    write_store(
+        tmp_path / "other.zarr", shuffled, dict(zip(world.ids, world.features, strict=True))
+    )
+    labels, split = manifest.labels(), manifest.split("ten")
+    manifest.with_parts(
+        labels=[replace(labels, ids=labels.ids[::-1], levels=labels.levels[::-1])],
+        splits=[replace(split, ids=split.ids[::-1], folds=split.folds[::-1])],
+    ).save(tmp_path / "manifest")
+    other = run_experiment(
+        replace(experiment, manifest=tmp_path / "manifest", store=tmp_path / "other.zarr"),
+        tmp_path / "run",
+    )
+    assert predictions(other) == predictions(finished_run)
+
+
+def test_counts_and_names_what_is_missing_on_either_side(world, experiment, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    labels, split = manifest.labels(), manifest.split("ten")
+    of_s = [one for one, level in zip(world.ids, world.levels, strict=True) if level == "S"]
+    no_label, no_fold, no_features = of_s[0], of_s[1], of_s[2]
+    manifest.with_parts(
+        labels=[labels.where(lambda one: one != no_label)],
+        splits=[split.where(lambda one: one != no_fold)],
+    ).save(tmp_path / "manifest")
+    features = dict(zip(world.ids, world.features, strict=True))
+    kept = manifest.select(ids=[one for one in world.ids if one != no_features])
+    write_store(tmp_path / "part.zarr", kept, features)
+    joined = run_experiment(
+        replace(experiment, manifest=tmp_path / "manifest", store=tmp_path / "part.zarr"),
+        tmp_path / "run",
+    ).record["join"]
+    unused = {one for one, level in zip(world.ids, world.levels, strict=True) if level == "NS"}
+    assert joined["labelled"] == 149
+    assert joined["used"] == 147
+    assert joined["without_fold"] == [no_fold]
+    assert joined["without_features"] == [no_features]
+    assert set(joined["without_label"]) == unused | {no_label}
+
+
+def test_rows_that_failed_are_missing_rows(world, experiment, tmp_path):
+    features = dict(zip(world.ids, world.features, strict=True))
+    broken = world.ids[3]
+    features[broken] = np.full(8, np.nan, np.float32)
+    write_store(tmp_path / "gap.zarr", Manifest.load(world.manifest), features)
+    run = run_experiment(replace(experiment, store=tmp_path / "gap.zarr"), tmp_path / "run")
+    assert run.record["join"]["without_features"] == [broken]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"positives": ("SURE",)}, ExperimentError, "no clip of toy has level SURE; there are EN"),
+        ({"split": "nine"}, UsageError, "has no splits called 'nine'"),
+        ({"array": "cls"}, StoreError, "has no array cls; it has native, frames"),
+        ({"array": "frames"}, ExperimentError, "'frames' has 2 axes a clip"),
+    ],
+)
+def test_mistakes_leave_no_folder(experiment, tmp_path, change, error, message):
+    with pytest.raises(error, match=message):
+        run_experiment(replace(experiment, **change), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_does_not_overwrite_unasked(experiment, finished_run):
+    with pytest.raises(OutputExists, match="--overwrite"):
+        run_experiment(experiment, finished_run.folder)
+
+
+def test_overwrite_leaves_what_is_no_run_alone(experiment, tmp_path):
+    (tmp_path / "films").mkdir()
+    with pytest.raises(OutputExists, match=r"no run\.json"):
+        run_experiment(experiment, tmp_path / "films", overwrite=True)
+
+
+def test_what_is_not_real_is_said(experiment, tmp_path):
+    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"origin": "random weights"}})
+    world = make_world(tmp_path, recipe=recipe, source="synthetic clips made by a test")
+    run = run_experiment(
+        replace(experiment, manifest=world.manifest, store=world.store), tmp_path / "run"
+    )
+    assert run.record["cautions"] == [
+        "not a real result: the manifest's source says 'synthetic clips made by a test'",
+        "not a real result: the backbone's config, origin, says 'random weights'",
+    ]
+
+
+def test_nothing_is_said_of_what_is_real(finished_run):
+    assert finished_run.record["cautions"] == []
+
+
+CLIPS = Clips(
+    ids=[f"clip-{row}" for row in range(24)],
+    levels=["S", "EN"] * 12,
+    folds=np.repeat([0, 1, 2], 8),
+    features=np.tile(np.float32([[1, 0], [0, 1]]), (12, 1)),
+)
+TASK = LevelTask(positives=("S",), negatives=("EN",))
+
+
+def test_features_that_are_no_numbers_are_named():
+    features = CLIPS.features.copy()
+    features[5, 1] = np.nan
+    with pytest.raises(ExperimentError, match=r"1 clips have features .* such as clip-5;"):
+        evaluate(
+            replace(CLIPS, features=features),
+            TASK,
+            [TASK],
+            fold_names=[0, 1, 2],
+            estimators=["mlp"],
+            seed=0,
+        )
+
+
+def test_arrays_alone_can_be_evaluated():
+    evaluation = evaluate(CLIPS, TASK, [TASK], fold_names=[0, 1, 2], estimators=["mlp"], seed=0)
+    assert len(evaluation.predictions) == 2 * 8
+    assert all((p.probability > 0.5) == (p.label == 1) for p in evaluation.predictions)
+
+
+def test_a_clip_under_one_id_twice_is_a_leak():
+    twice = replace(CLIPS, ids=["clip-0", *CLIPS.ids[1:20], "clip-0", *CLIPS.ids[21:]])
+    evaluation = evaluate(twice, TASK, [TASK], fold_names=[0, 1, 2], estimators=["mlp"], seed=0)
+    assert evaluation.leaked == ["clip-0"]
+
+
+def test_a_run_folder_is_checked(tmp_path):
+    with pytest.raises(ExperimentError, match=r"is not a run: it has no run\.json"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ExperimentError, match="not the record of a run"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text(
+        '{"format": "obygaze-run", "format_version": 9}', encoding="utf-8"
+    )
+    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads 1"):
+        read_run(tmp_path)

@@ -1,0 +1,225 @@
+"""From clips to stores: what lands in them, also when files are broken or runs are cut short."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import wave
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoImageProcessor, XCLIPModel
+
+from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.tiny import write_tiny_xclip
+from obygaze_features.errors import StoreError, UsageError, VideoError
+from obygaze_features.extraction import extract
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import open_store
+from obygaze_features.video.decode import count_frames, decode_frames
+
+
+def clips(*names: str, **kwargs) -> Manifest:
+    return Manifest("made-up", Items.of([Item(Path(n).stem, media=n, **kwargs) for n in names]))
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    """Every file of a store but the log, which is for all that may differ."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and path.name != "log.jsonl"
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(manifest, films, tiny, tmp_path_factory) -> Path:
+    """The store of a run that nothing interrupted."""
+    (store,) = extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
+    return store
+
+
+def test_features_are_those_of_the_processor_and_the_model(films, weights, tiny, tmp_path):
+    """The way through transformers alone, from the frames of the file on."""
+    extract(clips("clip3.mp4", "clip5.mp4"), films, [tiny], tmp_path)
+    store = open_store(tmp_path / "tiny.zarr")
+    processor = AutoImageProcessor.from_pretrained(weights, backend="pil")
+    model = XCLIPModel.from_pretrained(weights).eval()
+    for name in ("clip3", "clip5"):
+        n = count_frames(films / f"{name}.mp4")
+        indices = [int(i * n / 8) for i in range(8)]
+        rgb = decode_frames(films / f"{name}.mp4", indices).rgb
+        pixels = processor(list(rgb), return_tensors="pt")["pixel_values"].float()
+        with torch.no_grad():
+            out = model.get_video_features(pixels)
+        expected = out if isinstance(out, torch.Tensor) else out.pooler_output
+        row = store[name]
+        # The resizing may differ by one level in 255, nothing else may.
+        cosine = torch.cosine_similarity(torch.from_numpy(row["native"]), expected[0], dim=0)
+        assert cosine > 0.999
+        assert row["frame_index"].tolist() == indices
+        np.testing.assert_allclose(row["frame_time"], np.array(indices) / 24, atol=1e-3)
+
+
+def test_a_clip_shorter_than_the_backbones_frames_repeats_them(films, tiny, tmp_path):
+    extract(clips("clip0.mp4"), films, [tiny], tmp_path)
+    row = open_store(tmp_path / "tiny.zarr")["clip0"]
+    assert row["frame_index"].tolist() == [0, 0, 1, 1, 2, 3, 3, 4]
+    np.testing.assert_array_equal(row["frames"][0], row["frames"][1])
+
+
+def test_the_summary_says_what_was_done_and_what_took_the_time(films, tiny, tmp_path):
+    summary = extract(clips("clip1.mp4", "clip2.mp4"), films, [tiny], tmp_path)
+    assert (summary.clips, summary.done, summary.failed) == (2, 2, {})
+    assert summary.stores == [tmp_path / "tiny.zarr"]
+    assert 0 < sum(summary.shares.values()) <= 1
+    assert summary.shares[summary.bound_by] == max(summary.shares.values())
+    assert extract(clips("clip1.mp4", "clip2.mp4"), films, [tiny], tmp_path).clips == 0
+
+
+def test_several_backbones_decode_each_clip_once(films, tiny, tmp_path, monkeypatch):
+    from obygaze_features.extraction import pipeline
+
+    decoded = []
+
+    def watched(path, indices):
+        decoded.append(path.name)
+        return decode_frames(path, indices)
+
+    monkeypatch.setattr(pipeline, "decode_frames", watched)
+    other = replace(tiny, name="other")
+    items = clips("clip1.mp4", "clip2.mp4")
+    extract(items, films, [tiny], tmp_path)
+    extract(items, films, [tiny, other], tmp_path / "both")
+    assert decoded == ["clip1.mp4", "clip2.mp4"] * 2
+    alone = contents(tmp_path / "tiny.zarr")
+    assert contents(tmp_path / "both/tiny.zarr") == alone
+    shards = {name for name in alone if "/c/" in name}
+    both = contents(tmp_path / "both/other.zarr")
+    assert {name: both[name] for name in shards} == {name: alone[name] for name in shards}
+
+
+def test_broken_clips_are_named_with_the_reason_and_the_others_extracted(films, tiny, tmp_path):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    shutil.copy(films / "clip1.mp4", videos / "good.mp4")
+    (videos / "empty.mp4").touch()
+    (videos / "garbage.mp4").write_bytes(b"not a film " * 1000)
+    with wave.open(str(videos / "sound.mp4"), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(16000))
+    items = clips("missing.mp4", "empty.mp4", "good.mp4", "garbage.mp4", "sound.mp4")
+
+    summary = extract(items, videos, [tiny], tmp_path)
+    assert summary.done == 1
+    assert summary.failed == {
+        "missing": {"missing": "no video missing.*"},
+        "unreadable": {
+            "empty": "empty.mp4 is empty",
+            "garbage": "garbage.mp4 cannot be decoded: Invalid data found when processing input",
+            "sound": "sound.mp4 has no video, only audio",
+        },
+    }
+    store = open_store(tmp_path / "tiny.zarr")
+    assert store.status.tolist() == [2, 3, 1, 3, 3]
+    assert np.isnan(store.array("native")).all(axis=1).tolist() == [True, True, False, True, True]
+
+
+def test_recorded_reasons_are_the_same_from_wherever_a_run_is_started(
+    films, tiny, tmp_path, monkeypatch
+):
+    items = clips("clip1.mp4", "missing.mp4", "empty.mp4")
+    shutil.copytree(films, tmp_path / "films")
+    (tmp_path / "films/empty.mp4").touch()
+    extract(items, tmp_path / "films", [tiny], tmp_path / "absolute")
+    monkeypatch.chdir(tmp_path / "films")
+    extract(items, Path(), [tiny], tmp_path / "relative")
+    store = tmp_path / "absolute/tiny.zarr"
+    assert contents(store) == contents(tmp_path / "relative/tiny.zarr")
+    assert open_store(store).failures["empty"] == "empty.mp4 is empty"
+
+
+def test_a_folder_with_none_of_the_clips_is_refused_rather_than_recorded(films, tiny, tmp_path):
+    with pytest.raises(VideoError, match="none of the 1 clips"):
+        extract(clips("other.mp4"), films, [tiny], tmp_path)
+    assert open_store(tmp_path / "tiny.zarr").status.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "reason"), [({"kind": "text"}, "'text'"), ({"start": 1.0, "end": 2.0}, "a span")]
+)
+def test_what_is_not_a_whole_clip_is_refused_beforehand(films, tiny, tmp_path, kwargs, reason):
+    with pytest.raises(UsageError, match=reason):
+        extract(clips("clip1.mp4", **kwargs), films, [tiny], tmp_path)
+    assert not (tmp_path / "tiny.zarr").exists()
+
+
+def test_two_backbones_of_one_name_are_refused(films, tiny, tmp_path):
+    with pytest.raises(UsageError, match="two backbones are called 'tiny'"):
+        extract(clips("clip1.mp4"), films, [tiny, tiny], tmp_path)
+
+
+def test_other_weights_cannot_go_on_with_a_store(films, tiny, tmp_path):
+    write_tiny_xclip(tmp_path / "weights", seed=1)
+    other = load_backbone(f"tiny={tmp_path / 'weights'}", "cpu")
+    extract(clips("clip1.mp4"), films, [tiny], tmp_path)
+    with pytest.raises(StoreError, match="made with other backbone weights"):
+        extract(clips("clip1.mp4"), films, [other], tmp_path)
+
+
+def test_a_run_that_is_interrupted_goes_on_where_it_was(manifest, films, tiny, whole, tmp_path):
+    calls = []
+
+    def interrupted(pixels):
+        calls.append(len(pixels))
+        if len(calls) == 6:  # in the second block: each has four batches
+            raise KeyboardInterrupt
+        return tiny.forward(pixels)
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(manifest, films, [replace(tiny, forward=interrupted)], tmp_path)
+    assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 32
+    assert extract(manifest, films, [tiny], tmp_path).clips == 38
+    assert contents(tmp_path / "tiny.zarr") == contents(whole)
+
+
+SLOW_RUN = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from obygaze_features.backbones import load_backbone
+from obygaze_features.extraction import extract
+from obygaze_features.manifests import Manifest
+manifest, films, weights, output = map(Path, sys.argv[1:])
+tiny = load_backbone(f"tiny={weights}", "cpu")
+def slowly(pixels):
+    time.sleep(0.3)
+    return tiny.forward(pixels)
+extract(Manifest.load(manifest), films, [replace(tiny, forward=slowly)], output)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
+def test_a_run_that_is_killed_goes_on_to_the_same_store(
+    manifest, films, weights, tiny, whole, tmp_path
+):
+    manifest.save(tmp_path / "manifest")
+    store = tmp_path / "tiny.zarr"
+    arguments = [str(path) for path in (tmp_path / "manifest", films, weights, tmp_path)]
+    with subprocess.Popen([sys.executable, "-c", SLOW_RUN, *arguments]) as process:
+        while process.poll() is None and not (store / "blocks/000000.json").exists():
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert 0 < (open_store(store).status == 1).sum() < len(manifest)
+
+    extract(manifest, films, [tiny], tmp_path)
+    resumed = {name: data for name, data in contents(store).items() if ".partial" not in name}
+    assert resumed == contents(whole)

@@ -1,0 +1,103 @@
+"""``--download`` against a server on loopback: the pinned file, and any other."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from obygaze_features.common.reference import reference_json
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests.download import download
+
+CONTENT = b"id;label\n" * 1000
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves one file whole, the same file cut short, and nothing else."""
+
+    def do_GET(self) -> None:
+        if self.path not in ("/file.csv", "/cut.csv"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT if self.path == "/file.csv" else CONTENT[:100])
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_pinned_file(address: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.csv"
+    download(f"{address}/file.csv", path, sha256=hashlib.sha256(CONTENT).hexdigest())
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("name", ["file.csv", "cut.csv", "missing.csv"])
+def test_any_other_is_refused(address: str, tmp_path: Path, name: str) -> None:
+    right = hashlib.sha256(CONTENT).hexdigest()
+    sha256 = "0" * 64 if name == "file.csv" else right
+    with pytest.raises(ManifestError) as caught:
+        download(f"{address}/{name}", tmp_path / name, sha256=sha256)
+    assert ("is not the file that obygaze knows" in str(caught.value)) == (name != "missing.csv")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "nonsense"])
+def test_only_http(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="is not an http address"):
+        download(url, tmp_path / "x", sha256="0" * 64)
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="give its path as SOURCE"):
+        download("http://127.0.0.1:1/x", tmp_path / "x", sha256="0" * 64)
+
+
+def test_command_refuses_another_file(
+    address: str, tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    arguments = ("manifests", "import", "obygaze12", "--download", "-o", tmp_path / "m")
+    result = obygaze(*arguments, "--url", f"{address}/file.csv")
+    assert result.exit_code == 1
+    assert reference_json("sources.json")["obygaze12"]["sha256"] in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_takes_the_right_file(
+    address: str,
+    authors: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    obygaze: Callable[..., Result],
+) -> None:
+    content = (authors / "obygaze12" / "ObyGaze12_thresh_02.csv").read_bytes()
+    monkeypatch.setitem(globals(), "CONTENT", content)
+    arguments = ("manifests", "import", "obygaze12", "--download", "-o", tmp_path / "m")
+    result = obygaze(*arguments, "--url", f"{address}/file.csv")
+    assert result.exit_code == 0, result.output
+    assert "1,914 clips of 12 films" in result.output
+
+
+def test_source_or_download(obygaze: Callable[..., Result], tmp_path: Path) -> None:
+    assert obygaze("manifests", "import", "obygaze12").exit_code == 2
+    both = obygaze("manifests", "import", "obygaze12", tmp_path / "x.csv", "--download")
+    assert (both.exit_code, both.stderr.count("\n")) == (2, 1)

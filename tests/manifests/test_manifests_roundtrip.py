@@ -1,0 +1,122 @@
+"""What is saved comes back; the digest says which rows are the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split, obygaze_scheme
+
+IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,20}(\.[a-z0-9]{1,3})?", fullmatch=True)
+NAMES = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="/\\"), max_size=20
+).filter(lambda name: name not in (".", ".."))
+SPANS = st.none() | st.tuples(st.integers(0, 10**10), st.integers(1, 10**9)).map(
+    lambda span: (span[0] / 1e6, (span[0] + span[1]) / 1e6)
+)
+
+
+@st.composite
+def items(draw: st.DrawFn) -> list[Item]:
+    ids = draw(st.lists(IDS, unique_by=str.lower, min_size=1, max_size=12))
+    found = []
+    for identifier in ids:
+        kind = draw(st.sampled_from(["clip", "image", "text"]))
+        start, end = draw(SPANS) or (None, None)
+        text = draw(st.text(st.characters(codec="utf-8"), max_size=30)) if kind == "text" else ""
+        text = text.replace("\r", "").replace("\x00", "")
+        found.append(Item(identifier, kind, draw(NAMES), draw(NAMES), text, start, end))
+    return found
+
+
+@given(items(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_round_trip(found: list[Item], data: st.DataObject) -> None:
+    scheme = obygaze_scheme()
+    ids = [item.id for item in found]
+    labelled = data.draw(st.lists(st.sampled_from(ids), unique=True))
+    levels = [data.draw(st.sampled_from(scheme.codes)) for _ in labelled]
+    concepts = [
+        scheme.in_order(data.draw(st.lists(st.sampled_from(scheme.concept_names))))
+        for _ in labelled
+    ]
+    folds = [data.draw(st.integers(0, 9)) for _ in labelled]
+    extra = {"note": [data.draw(NAMES) for _ in ids]}
+    manifest = Manifest("any", Items.of(found, extra), scheme).with_parts(
+        labels=[LabelSet("some", labelled, levels, concepts)],
+        splits=[Split("folds", labelled, folds)],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        manifest.save(Path(folder, "m"))
+        back = Manifest.load(Path(folder, "m"))
+        assert list(back) == found
+        assert back.items.extra == extra
+        assert back.digest == manifest.digest
+        labels = back.labels()
+        assert (labels.ids, labels.levels, labels.concepts) == (labelled, levels, concepts)
+        assert back.split("folds").fold_of == dict(zip(labelled, folds, strict=True))
+        assert Path(folder, "m", "items.csv").read_bytes() == back.items_table()
+
+
+CLIPS = [Item("a-001", film="a", media="one.mp4"), Item("a-002", film="a", start=1.5, end=2.25)]
+
+
+def test_the_digest_as_the_specification_has_it() -> None:
+    """Computed by hand from manifests/README.md."""
+    text = "obygaze-items-1\na-001\na-002\0clip\nclip\0one\n\0\n1500000\0\n2250000\0"
+    assert Items.of(CLIPS).digest == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_digest_of_texts_is_over_their_words() -> None:
+    text = Item("t", kind="text", text="a person")
+    word = hashlib.sha256(b"a person").hexdigest()
+    expected = hashlib.sha256(f"obygaze-items-1\nt\0text\0{word}\0\0\0".encode()).hexdigest()
+    assert Items.of([text]).digest == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"media": "one.mkv"}, True),
+        ({"film": "b"}, True),
+        ({"media": "two.mp4"}, False),
+        ({"id": "a-003"}, False),
+        ({"kind": "image"}, False),
+        ({"start": 0.0, "end": 1.0}, False),
+    ],
+)
+def test_what_the_digest_sees(change: dict[str, object], same: bool) -> None:
+    changed = [replace(CLIPS[0], **change), CLIPS[1]]
+    assert (Items.of(changed).digest == Items.of(CLIPS).digest) is same
+
+
+def test_order_matters_and_labels_do_not(manifest: Path) -> None:
+    loaded = Manifest.load(manifest)
+    turned = loaded.items.take(range(len(loaded) - 1, -1, -1))
+    assert turned.digest != loaded.digest
+    (manifest / "labels" / "paper.csv").write_text("id,level\ntt0108160-001,S\n")
+    assert Manifest.load(manifest).digest == loaded.digest
+
+
+def test_sorted_and_unsorted_ids_are_checked_alike() -> None:
+    for ids in (["a", "b", "b"], ["b", "a", "b"], ["b", "A", "a"]):
+        with pytest.raises(ManifestError, match=r"duplicate id|by case only"):
+            Items.of([Item(identifier) for identifier in ids])
+
+
+def test_a_crash_leaves_the_old_manifest(manifest: Path) -> None:
+    """Saving over a manifest that fails half way changes nothing and leaves nothing behind."""
+    loaded = Manifest.load(manifest)
+    before = {path: path.read_bytes() for path in manifest.rglob("*.*")}
+    broken = loaded.with_parts(labels=[LabelSet("bad", ["tt0108160-001"], [], [])])
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        broken.save(manifest, overwrite=True)
+    assert {path: path.read_bytes() for path in manifest.rglob("*.*")} == before
+    assert sorted(p.name for p in manifest.parent.iterdir()) == ["annotations.csv", "manifest"]

@@ -1,0 +1,81 @@
+"""Splits: every clip in one fold, levels spread evenly, the same again from the same seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests.splits import leave_film_out, stratified
+
+
+def labels(levels: list[str]) -> LabelSet:
+    return LabelSet("l", [f"i{row}" for row in range(len(levels))], levels, [()] * len(levels))
+
+
+@given(
+    st.lists(st.sampled_from("EHNS"), min_size=10, max_size=200),
+    st.integers(2, 10),
+    st.integers(0, 99),
+)
+def test_stratified(levels: list[str], folds: int, seed: int) -> None:
+    found = labels(levels)
+    split = stratified("s", found, folds=folds, seed=seed)
+    assert split.ids == found.ids
+    sizes = Counter(split.folds)
+    assert set(sizes) <= set(range(folds))
+    assert max(sizes.values()) - min(sizes[fold] for fold in range(folds)) <= 1
+    for level in set(levels):
+        counts = Counter(split.fold_of[i] for i, other in found.level_of.items() if other == level)
+        assert max(counts.values()) - min(counts[fold] for fold in range(folds)) <= 1
+    assert stratified("s", found, folds=folds, seed=seed).folds == split.folds
+
+
+def test_another_seed_deals_anew() -> None:
+    found = labels(["S"] * 50 + ["EN"] * 50)
+    assert stratified("s", found, seed=1).folds != stratified("s", found, seed=2).folds
+
+
+def test_a_deal_that_must_never_change() -> None:
+    """A split is named in papers by its seed; a new release of anything must not redeal it."""
+    split = stratified("s", labels(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
+    assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
+    # The first of the first level (EN) by the hash that manifests/README.md gives.
+    first = min(split.ids[6:], key=lambda i: hashlib.sha256(f"0:{i}".encode()).digest())
+    assert split.fold_of[first] == 0
+
+
+@pytest.mark.parametrize("folds", [1, 13])
+def test_folds_that_cannot_be(folds: int) -> None:
+    with pytest.raises(UsageError, match="fold"):
+        stratified("s", labels(["S"] * 12), folds=folds)
+
+
+def test_leave_film_out(manifest: Path) -> None:
+    loaded = Manifest.load(manifest)
+    split = leave_film_out("films", loaded.items, loaded.labels())
+    assert split.folds == [0, 0, 0, 0, 0, 1]
+    assert split.about["films"] == ["tt0108160", "tt0110912"]
+
+
+def test_command(manifest: Path, obygaze: Callable[..., Result]) -> None:
+    result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
+    assert "6 clips in 3 folds of 2 to 2" in result.output
+    split = Manifest.load(manifest).split("leak-free")
+    assert split.about == {
+        "method": "stratified by level", "labels": "paper", "folds": 3, "seed": 5,
+    }  # fmt: skip
+    assert (
+        obygaze("manifests", "split", manifest, "--folds", 2).exit_code == 1
+    )  # it is there already
+    assert obygaze("manifests", "split", manifest, "--by-film").exit_code == 0
+    assert Manifest.load(manifest).split_names == ["leak-free", "leave-film-out"]
+    assert obygaze("manifests", "split", manifest, "--name", "../up").exit_code == 2

@@ -1,0 +1,206 @@
+"""What is written is what is read, by our reader and by plain Zarr."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.errors import OutputExists, StoreError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import (
+    ArraySpec,
+    Done,
+    Failed,
+    Recipe,
+    Status,
+    StoreWriter,
+    describe,
+    open_store,
+)
+
+
+def a_manifest(n: int) -> Manifest:
+    return Manifest(
+        name="made-up",
+        items=Items.of([Item(f"tt{row:03}", media=f"clip{row}.mp4") for row in range(n)]),
+        licence="CC0",
+    )
+
+
+def a_recipe(*arrays: ArraySpec) -> Recipe:
+    return Recipe(
+        name="toy",
+        backbone={"name": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {}},
+        preprocessing={"mode": "standard", "crop": (8, 8)},
+        precision="float32",
+        arrays=arrays or (ArraySpec("native", (3,), "float32", "three numbers"),),
+    )
+
+
+def fill(writer: StoreWriter, values: dict[str, np.ndarray], failed: frozenset[int]) -> None:
+    for block in writer.missing_blocks():
+        writer.write_block(
+            block,
+            [
+                Failed(Status.UNREADABLE, f"row {row} is broken")
+                if row in failed
+                else Done({name: value[row] for name, value in values.items()}, f"{row:064x}")
+                for row in writer.rows_of(block)
+            ],
+        )
+
+
+@given(
+    n=st.integers(1, 13),
+    block_rows=st.integers(1, 6),
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    dtype=st.sampled_from(["float16", "float32", "float64", "int32"]),
+    data=st.data(),
+)
+@settings(deadline=None, max_examples=25)
+def test_any_shape_type_and_block_size_round_trips(n, block_rows, shape, dtype, data):
+    failed = data.draw(st.frozensets(st.integers(0, n - 1)))
+    values = np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "toy.zarr"
+        spec = ArraySpec("native", shape, dtype, "numbers")
+        writer = StoreWriter.create(path, a_manifest(n), a_recipe(spec), block_rows=block_rows)
+        fill(writer, {"native": values}, failed)
+
+        store = open_store(path)
+        expected = values.copy()
+        expected[sorted(failed)] = -1 if dtype == "int32" else np.nan
+        np.testing.assert_array_equal(store.array("native"), expected)
+        assert store.array("native").dtype == dtype
+        # A plain reader agrees, row by row.
+        np.testing.assert_array_equal(zarr.open_array(path / "native", mode="r")[:], expected)
+        assert store.failures == {f"tt{row:03}": f"row {row} is broken" for row in sorted(failed)}
+        done = [row for row in range(n) if row not in failed]
+        backwards = [store.ids[row] for row in reversed(done)]
+        np.testing.assert_array_equal(store.read(backwards, "native")[1], values[done[::-1]])
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> Path:
+    """Five rows in blocks of two: block 0 done, row 3 failed, block 2 still to do."""
+    writer = StoreWriter.create(tmp_path / "toy.zarr", a_manifest(5), a_recipe(), block_rows=2)
+    rows = np.arange(15, dtype=np.float32).reshape(5, 3)
+    writer.write_block(0, [Done({"native": row}, "aa") for row in rows[:2]])
+    writer.write_block(1, [Done({"native": rows[2]}, "aa"), Failed(Status.MISSING, "not there")])
+    return tmp_path / "toy.zarr"
+
+
+def test_rows_are_read_by_id(half):
+    store = open_store(half)
+    assert store.ids == ["tt000", "tt001", "tt002", "tt003", "tt004"]
+    assert store.status.tolist() == [1, 1, 1, 2, 0]
+    assert store["tt001"]["native"].tolist() == [3, 4, 5]
+    ids, rows = store.read(["tt002", "tt003", "nobody", "tt000"], "native", missing="skip")
+    assert ids == ["tt002", "tt000"]
+    assert rows.tolist() == [[6, 7, 8], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "why"),
+    [("tt003", "failed: not there"), ("tt004", "not done yet"), ("nobody", "not an item")],
+)
+def test_a_row_that_cannot_be_read_is_named_with_the_reason(half, identifier, why):
+    with pytest.raises(StoreError, match=f"{identifier} .*{why}"):
+        open_store(half).read(["tt000", identifier], "native")
+
+
+def test_an_unknown_array_is_answered_with_the_known_ones(half):
+    with pytest.raises(StoreError, match="no array cls; it has native"):
+        open_store(half).array("cls")
+
+
+def test_every_codec_chain_ends_in_a_checksum(half):
+    chain = json.loads((half / "native/zarr.json").read_text())["codecs"]
+    (sharding,) = chain
+    assert sharding["name"] == "sharding_indexed"
+    assert sharding["configuration"]["chunk_shape"] == [1, 3]
+    for part in ("codecs", "index_codecs"):
+        assert [codec["name"] for codec in sharding["configuration"][part]] == ["bytes", "crc32c"]
+    ids = json.loads((half / "ids/zarr.json").read_text())["codecs"]
+    assert [codec["name"] for codec in ids] == ["bytes", "crc32c"]
+
+
+def test_records_hold_the_fingerprint_of_each_shard(half):
+    record = json.loads((half / "blocks/000001.json").read_text())
+    shard = (half / "native/c/1/0").read_bytes()
+    assert record["shards"] == {"native": hashlib.sha256(shard).hexdigest()}
+    assert record["status"] == [1, 2]
+    assert record["sources"] == ["aa", None]
+
+
+def test_a_store_carries_its_items_and_its_provenance(half):
+    manifest = a_manifest(5)
+    assert (half / "items.csv").read_bytes() == manifest.items_table()
+    facts = describe(open_store(half))
+    assert facts["items_digest"] == manifest.digest
+    assert facts["backbone"]["weights_sha256"] == "ab" * 32
+    assert facts["licence"] == "CC0"
+    assert facts["rows"] == {"all": 5, "done": 3, "failed": 1, "to_do": 1}
+
+
+@pytest.mark.parametrize("value", [70000.0, np.inf, np.nan])
+def test_a_value_that_float16_cannot_hold_is_a_failure(tmp_path, value):
+    spec = ArraySpec("frames", (2,), "float16", "two numbers")
+    writer = StoreWriter.create(tmp_path / "toy.zarr", a_manifest(2), a_recipe(spec))
+    writer.write_block(
+        0, [Done({"frames": np.array([1.0, value])}, "a"), Done({"frames": np.ones(2)}, "b")]
+    )
+    store = open_store(tmp_path / "toy.zarr")
+    assert store.status.tolist() == [Status.NOT_FINITE, Status.DONE]
+    assert store.failures == {"tt000": "frames has a value that float16 cannot hold"}
+
+
+def test_the_value_that_stands_for_nothing_is_a_failure_too(tmp_path):
+    spec = ArraySpec("frame_index", (2,), "int32", "two numbers")
+    writer = StoreWriter.create(tmp_path / "toy.zarr", a_manifest(1), a_recipe(spec))
+    writer.write_block(0, [Done({"frame_index": np.array([0, -1])}, "a")])
+    assert open_store(tmp_path / "toy.zarr").status.tolist() == [Status.NOT_FINITE]
+
+
+def test_a_store_of_another_format_is_refused(half):
+    header = json.loads((half / "zarr.json").read_text())
+    header["attributes"]["obygaze"]["format_version"] = 2
+    (half / "zarr.json").write_text(json.dumps(header))
+    with pytest.raises(StoreError, match="has format version 2, and this obygaze reads version 1"):
+        open_store(half)
+
+
+def test_a_flipped_bit_is_noticed(half):
+    shard = half / "native/c/0/0"
+    content = bytearray(shard.read_bytes())
+    content[3] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(StoreError, match="native is damaged"):
+        open_store(half).array("native")
+
+
+def test_a_lost_shard_is_noticed(half):
+    (half / "native/c/0/0").unlink()
+    with pytest.raises(StoreError, match="native is damaged, the row of tt000 is not there"):
+        open_store(half).array("native")
+
+
+def test_creating_never_overwrites(half):
+    with pytest.raises(OutputExists):
+        StoreWriter.create(half, a_manifest(5), a_recipe())
+
+
+@pytest.mark.parametrize("content", [None, "{}"])
+def test_what_is_not_a_store_is_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "zarr.json").write_text(content)
+    with pytest.raises(StoreError, match=str(tmp_path)):
+        open_store(tmp_path)

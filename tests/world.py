@@ -1,0 +1,82 @@
+"""A small world of clips, labels and features, on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
+from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
+
+LEVELS = {"EN": "Easy Negative", "HN": "Hard Negative", "NS": "Not Sure", "S": "Sure"}
+RECIPE = Recipe(
+    name="toy",
+    backbone={"name": "tiny", "revision": "1", "weights_sha256": "0" * 64, "config": {}},
+    preprocessing={"mode": "standard"},
+    precision="float32",
+    arrays=(
+        ArraySpec("native", (8,), "float32", "one vector a clip"),
+        ArraySpec("frames", (4, 8), "float16", "one vector a frame"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """A manifest and a store on disk, and the numbers that are in them."""
+
+    folder: Path
+    ids: list[str]
+    levels: list[str]
+    folds: list[int]
+    features: np.ndarray
+
+    @property
+    def manifest(self) -> Path:
+        return self.folder / "manifest"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "toy.zarr"
+
+
+def make_world(folder: Path, *, recipe: Recipe = RECIPE, source: str = "drawn by a test") -> World:
+    """200 clips of four levels in ten folds; S lies apart from the rest, with some overlap."""
+    chance = np.random.default_rng(12)
+    ids = [f"tt{film}-{scene:03}" for film in range(4) for scene in range(50)]
+    levels = [list(LEVELS)[row % 4] for row in range(len(ids))]
+    folds = [row // 4 % 10 for row in range(len(ids))]
+    features = chance.normal(size=(len(ids), 8)).astype(np.float32)
+    features[np.array(levels) == "S"] += 0.8
+    manifest = Manifest(
+        name="toy",
+        items=Items.of([Item(one, film=one.split("-")[0], media=f"{one}.mp4") for one in ids]),
+        scheme=LabelScheme("levels", tuple(Level(*level) for level in LEVELS.items())),
+        source=source,
+        licence="CC0",
+    ).with_parts(
+        labels=[LabelSet("all", ids, levels, [()] * len(ids))],
+        splits=[Split("ten", ids, folds)],
+    )
+    manifest.save(folder / "manifest")
+    world = World(folder, ids, levels, folds, features)
+    write_store(world.store, manifest, dict(zip(ids, features, strict=True)), recipe)
+    return world
+
+
+def write_store(
+    path: Path, manifest: Manifest, features: dict[str, np.ndarray], recipe: Recipe = RECIPE
+) -> None:
+    """A store of the manifest's items, rows in the manifest's order."""
+    writer = StoreWriter.create(path, manifest, recipe, block_rows=64)
+    for start in range(0, len(manifest), 64):
+        rows = [features[one] for one in manifest.ids[start : start + 64]]
+        writer.write_block(
+            start // 64,
+            [
+                Done({"native": row, "frames": np.tile(row, (4, 1)).astype(np.float16)}, None)
+                for row in rows
+            ],
+        )
