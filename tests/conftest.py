@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,16 @@ from cli import main
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import Run, run_experiment
 from tests.world import World, make_world
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With OBYGAZE_NO_SKIPS set, as in the gate, a test that would be skipped has failed."""
+    report = yield
+    if report.skipped and os.environ.get("OBYGAZE_NO_SKIPS"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but OBYGAZE_NO_SKIPS is set: {report.longrepr}"
+    return report
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class World:
         return self.folder / "toy.zarr"
 
 
-def make_world(folder: Path, *, recipe: Recipe = RECIPE, source: str = "drawn by a test") -> World:
+def make_world(folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "") -> World:
     """200 clips of four levels in ten folds; S lies apart from the rest, with some overlap."""
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(4) for scene in range(50)]
@@ -52,9 +52,12 @@ def make_world(folder: Path, *, recipe: Recipe = RECIPE, source: str = "drawn by
     features[np.array(levels) == "S"] += 0.8
     manifest = Manifest(
         name="toy",
-        items=Items.of([Item(one, film=one.split("-")[0], media=f"{one}.mp4") for one in ids]),
+        items=Items.of(
+            [Item(one, film=one.split("-")[0], media=f"{one}.mp4") for one in ids],
+            {"synthetic": [synthetic] * len(ids)},
+        ),
         scheme=LabelScheme("levels", tuple(Level(*level) for level in LEVELS.items())),
-        source=source,
+        source="a test",
         licence="CC0",
     ).with_parts(
         labels=[LabelSet("all", ids, levels, [()] * len(ids))],

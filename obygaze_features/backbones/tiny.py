@@ -43,6 +43,7 @@ def write_tiny_xclip(folder: Path, *, seed: int = 0, overwrite: bool = False) ->
         },
         projection_dim=32,
         prompt_num_attention_heads=2,
+        synthetic="random weights, trained on nothing",
     )
     processor = {
         "image_processor_type": "VideoMAEImageProcessor",

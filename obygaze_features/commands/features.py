@@ -24,9 +24,14 @@ PARTLY_DONE = 3
 """The exit code where some rows failed."""
 
 
-@click.group(help="From film clips to stores of frame features.")
+@click.group()
 def features() -> None:
-    """The group."""
+    """From film clips to stores of frame features.
+
+    \b
+    Example:
+      obygaze features extract manifests/mine --videos films --backbone xclip -o stores
+    """
 
 
 @features.command()

@@ -12,9 +12,14 @@ from obygaze_features.common.commands import echo_json, folder_argument, json_op
 __all__ = ["stores"]
 
 
-@click.group(help="Look into feature stores.")
+@click.group()
 def stores() -> None:
-    """The group."""
+    """Look into feature stores.
+
+    \b
+    Example:
+      obygaze stores info stores/xclip.zarr
+    """
 
 
 @stores.command()

@@ -58,9 +58,10 @@ class Manifest:
 
     Examples
     --------
-    >>> manifest = Manifest.load(Path("manifests/obygaze12"))  # doctest: +SKIP
-    >>> manifest.labels("paper").level_of["tt0108160-003"]  # doctest: +SKIP
-    'NS'
+    >>> items = Items.of([Item("tt0108160-001", film="tt0108160", media="tt0108160_scene_1.avi")])
+    >>> manifest = Manifest("mine", items)
+    >>> manifest["tt0108160-001"].film
+    'tt0108160'
     """
 
     name: str

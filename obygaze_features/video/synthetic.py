@@ -17,6 +17,8 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import new_folder
+from obygaze_features.manifests import obygaze_scheme
+from obygaze_features.manifests.moviegraphs import clip_id
 
 __all__ = ["read_frame_number", "write_clip", "write_synthetic_dataset"]
 
@@ -24,20 +26,9 @@ _BITS = 16
 _SQUARE = 8
 _LEVELS = ("EN", "S", "HN", "S")
 """The levels of a film's scenes, in turn."""
-_WORDS = {"EN": "Easy Neg", "HN": "Hard Neg", "S": "Sure"}
 _WARMTH = {"EN": 0.0, "HN": 0.5, "S": 1.0}
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """How many concepts a scene of a level has."""
-_NAMES = (
-    "Type of shot",
-    "Look",
-    "Body",
-    "Posture",
-    "Clothing",
-    "Appearance",
-    "Expression of emotion",
-    "Activity",
-)
 
 
 def write_synthetic_dataset(
@@ -62,7 +53,8 @@ def write_synthetic_dataset(
     Path
         The annotations.
     """
-    lines = ["id,film,video,level,concepts"]
+    lines = ["id,film,media,level,concepts,synthetic"]
+    names = obygaze_scheme().visual_concepts
     with new_folder(folder, overwrite=overwrite, marker="annotations.csv") as new:
         for number in range(films * scenes):
             film, scene = f"tt{number // scenes + 1:07d}", number % scenes + 1
@@ -71,9 +63,10 @@ def write_synthetic_dataset(
             (new / "videos" / film).mkdir(parents=True, exist_ok=True)
             write_clip(new / "videos" / film / video, level, seed=number, seconds=seconds)
             concepts = "|".join(
-                _NAMES[(number + step) % len(_NAMES)] for step in range(_CONCEPTS[level])
+                names[(number + step) % len(names)] for step in range(_CONCEPTS[level])
             )
-            lines.append(f"{film}-{scene:03d},{film},{video},{_WORDS[level]},{concepts}")
+            identifier = clip_id(film, scene)
+            lines.append(f"{identifier},{film},{video},{level},{concepts},drawn by a program")
         (new / "annotations.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder / "annotations.csv"
 

@@ -22,7 +22,12 @@ __all__ = ["models"]
 
 @click.group()
 def models() -> None:
-    """Train and evaluate models on stores, on a CPU."""
+    """Train and evaluate models on stores, on a CPU.
+
+    \b
+    Example:
+      obygaze models run sure-against-easy.toml -o runs/first
+    """
 
 
 @models.command()

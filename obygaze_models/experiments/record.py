@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -24,8 +23,6 @@ from obygaze_models.experiments.metrics import score
 from obygaze_models.experiments.protocol import PROTOCOL
 
 __all__ = ["make_record"]
-
-_NOT_REAL = re.compile(r"(?<![a-z])(synthetic|random)(?![a-z])", re.IGNORECASE)
 
 
 def make_record(
@@ -82,18 +79,14 @@ def make_record(
 
 def _cautions(manifest: Manifest, attributes: Mapping[str, Any], leaked: list[str]) -> list[str]:
     """What a reader must know before any score."""
-    backbone = attributes["backbone"]
     said = {
-        "the manifest's name": manifest.name,
-        "the manifest's source": manifest.source,
-        "the store's name": attributes["name"],
-        **{f"the backbone's {key}": value for key, value in backbone.items()},
-        **{f"the backbone's config, {key},": value for key, value in backbone["config"].items()},
+        ("clips", "are"): " / ".join(dict.fromkeys(manifest.items.extra.get("synthetic", []))),
+        ("backbone", "is"): attributes["backbone"]["config"].get("synthetic"),
     }
     cautions = [
-        f"not a real result: {what} says {value!r}"
-        for what, value in said.items()
-        if isinstance(value, str) and _NOT_REAL.search(value)
+        f"Not a real result: the {what} {verb} synthetic ({text})."
+        for (what, verb), text in said.items()
+        if text
     ]
     if leaked:
         cautions.append(

@@ -157,14 +157,14 @@ def test_overwrite_leaves_what_is_no_run_alone(experiment, tmp_path):
 
 
 def test_what_is_not_real_is_said(experiment, tmp_path):
-    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"origin": "random weights"}})
-    world = make_world(tmp_path, recipe=recipe, source="synthetic clips made by a test")
+    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random weights"}})
+    world = make_world(tmp_path, recipe=recipe, synthetic="drawn by a test")
     run = run_experiment(
         replace(experiment, manifest=world.manifest, store=world.store), tmp_path / "run"
     )
     assert run.record["cautions"] == [
-        "not a real result: the manifest's source says 'synthetic clips made by a test'",
-        "not a real result: the backbone's config, origin, says 'random weights'",
+        "Not a real result: the clips are synthetic (drawn by a test).",
+        "Not a real result: the backbone is synthetic (random weights).",
     ]
 
 

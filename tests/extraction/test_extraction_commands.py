@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> Path:
     made = obygaze("features", "make-weights", "tiny-xclip", tmp_path / "weights")
     assert made.exit_code == 0
     assert "SYNTHETIC" in made.stdout
-    import_csv(tmp_path / "data/annotations.csv", {"media": "video"}).save(tmp_path / "manifest")
+    import_csv(tmp_path / "data/annotations.csv").save(tmp_path / "manifest")
     return tmp_path
 
 
@@ -98,12 +98,6 @@ def test_synthetic_data_replace_nothing_unasked(world):
     assert obygaze("features", "make-clips", world / "data", "--overwrite").exit_code == 0
     # Somebody's films are left alone even then.
     assert obygaze("features", "make-clips", world / "films", "--overwrite").exit_code == 1
-
-
-@pytest.mark.parametrize("group", ["features", "stores"])
-def test_the_groups_help_is_that_of_the_root(group):
-    _, line = main.lazy[group]
-    assert main.get_command(None, group).help == line
 
 
 def test_a_folder_that_is_no_store_is_one_line(tmp_path):

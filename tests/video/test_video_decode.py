@@ -107,10 +107,11 @@ def test_the_levels_look_different(tmp_path):
 def test_a_synthetic_data_set_has_clips_and_annotations(tmp_path):
     annotations = write_synthetic_dataset(tmp_path / "data", seconds=0.2)
     header, *lines = annotations.read_text().splitlines()
-    assert header == "id,film,video,level,concepts"
+    assert header == "id,film,media,level,concepts,synthetic"
     rows = [line.split(",") for line in lines]
-    assert [row[3] for row in rows] == ["Easy Neg", "Sure", "Hard Neg", "Sure"] * 3
-    for identifier, film, video, level, concepts in rows:
+    assert [row[3] for row in rows] == ["EN", "S", "HN", "S"] * 3
+    for identifier, film, video, level, concepts, synthetic in rows:
+        assert synthetic == "drawn by a program"
         assert identifier.startswith(f"{film}-")
-        assert bool(concepts) == (level != "Easy Neg")
+        assert bool(concepts) == (level != "EN")
         assert count_frames(tmp_path / "data/videos" / film / video) == 5

@@ -1,0 +1,48 @@
+# Every target sets up what it needs: an environment in .venv, with the pinned versions.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help demo test lint bench faults docs clean
+
+help:
+	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
+	@echo "make test    the tests"
+	@echo "make lint    style, types, and which room may import which"
+	@echo "make faults  long runs that kill and corrupt things"
+	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
+	@echo "make docs    write docs/help.md anew"
+	@echo "make clean   remove the environment and what was built"
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("obygaze needs Python 3.11 or newer, this is %d.%d; name one with: make PYTHON=python3.11" % sys.version_info[:2])'
+	@echo "Setting up .venv; the first time this takes a few minutes (torch is large)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	@OBYGAZE=$(BIN)/obygaze examples/demo.sh
+
+test: $(READY)
+	@$(BIN)/python -m pytest
+
+lint: $(READY)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+faults: $(READY)
+	@$(BIN)/python -m pytest -m faults
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks $(ONLY)
+
+docs: $(READY)
+	@$(BIN)/python -m docs.help
+
+clean:
+	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,75 @@
+#!/bin/sh
+# From a film clip to a report, with nothing but what this machine has: the clips are drawn by a
+# program, the network's weights are random. Every step is a public command of obygaze.
+#
+#   examples/demo.sh [FOLDER]     FOLDER is demo by default; what an earlier demo left there goes
+#   OBYGAZE=... examples/demo.sh  another obygaze than the one on the path
+set -eu
+
+folder=${1:-demo}
+obygaze=${OBYGAZE:-obygaze}
+
+bold='' plain=''
+if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
+say() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; shift; printf '%s\n' "$@"; }
+run() { printf '\n$ %s\n' "obygaze $*"; "$obygaze" "$@"; }
+
+if [ -e "$folder" ]; then
+    if [ ! -f "$folder/experiment.toml" ]; then
+        echo "Error: $folder is there and no earlier demo; name another folder: $0 FOLDER" >&2
+        exit 1
+    fi
+    rm -r "$folder"
+fi
+mkdir -p "$folder"
+export HF_HUB_OFFLINE=1
+
+say "1 of 7  Clips" \
+    "The films cannot be shared, so twelve short clips are drawn: three \"films\" of four scenes." \
+    "They are SYNTHETIC: nothing was filmed, and nobody annotated anything."
+run features make-clips "$folder/data"
+
+say "2 of 7  Manifest" \
+    "A manifest lists the clips under stable ids, with their labels. Everything else is keyed by it." \
+    "ObyGaze12's own comes from: obygaze manifests import obygaze12 --download"
+run manifests import csv "$folder/data/annotations.csv" --name synthetic -o "$folder/manifest"
+run manifests stats "$folder/manifest"
+
+say "3 of 7  Folds" \
+    "One fold for every clip, levels spread evenly, so that train and test never meet."
+run manifests split "$folder/manifest" --folds 4
+
+say "4 of 7  Weights" \
+    "A tiny X-CLIP in Hugging Face's layout. Its weights are RANDOM: it was trained on nothing." \
+    "The paper's is: --backbone xclip"
+run features make-weights tiny-xclip "$folder/weights"
+
+say "5 of 7  Features" \
+    "Each clip is decoded once; its frames go through the network into a Zarr store." \
+    "This is the step for the GPU, and the only one that needs the films."
+run features extract "$folder/manifest" --videos "$folder/data/videos" \
+    --backbone "tiny-xclip=$folder/weights" -o "$folder/stores"
+run stores info "$folder/stores/tiny-xclip.zarr"
+
+say "6 of 7  Models" \
+    "A small network on the frozen features, and what guessing would score. CPU only, from the" \
+    "store alone. The experiment is a file:"
+cat > "$folder/experiment.toml" <<'TOML'
+name = "Demo: Sure against the negatives"
+manifest = "manifest"
+store = "stores/tiny-xclip.zarr"
+array = "native"
+split = "leak-free"
+positives = ["S"]
+train_negatives = ["EN", "HN"]
+estimators = ["mlp"]
+TOML
+sed 's/^/    /' "$folder/experiment.toml"
+run models run "$folder/experiment.toml" -o "$folder/runs/demo"
+
+say "7 of 7  Report" "The scores as a page, with what they do not allow one to conclude."
+run report "$folder/runs/demo" -o "$folder/report.html"
+
+say "Done." \
+    "Clips and weights were synthetic: the scores show that the way works, and nothing else." \
+    "Open $(cd "$folder" && pwd)/report.html"

@@ -1,0 +1,142 @@
+"""What holds for every command: help, examples, exit codes, late imports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from docs.help import contexts
+from obygaze_features.common.commands import LazyGroup, RootGroup
+from obygaze_features.errors import ManifestError, UsageError
+
+ALL = {context.command_path: context.command for context in contexts()}
+HEAVY = {"torch", "transformers", "av", "sklearn", "zarr", "matplotlib", "pandas", "numpy", "scipy"}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_help_and_an_example(name: str) -> None:
+    text = ALL[name].help or ""
+    assert len(text.splitlines()[0]) > 10
+    if name != "obygaze":
+        assert "Example" in text
+        examples = [line for line in text.splitlines() if line.strip().startswith("obygaze ")]
+        assert examples
+
+
+@pytest.mark.parametrize("name", [n for n, c in ALL.items() if isinstance(c, LazyGroup)])
+def test_lazy_groups_repeat_their_commands_own_words(name: str) -> None:
+    group = ALL[name]
+    assert isinstance(group, LazyGroup)
+    for part, (_, text) in group.lazy.items():
+        assert (ALL[f"{name} {part}"].help or "").splitlines()[0] == text
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["models", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = f"from cli import main; main({arguments!r}, standalone_mode=False)"
+    assert not HEAVY & loaded_by(code)
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        ("obygaze_features.errors", set()),
+        ("obygaze_features.manifests", {"numpy"}),
+        ("obygaze_features.store", {"numpy", "zarr"}),
+        ("obygaze_models.commands.models", set()),
+        ("obygaze_models.commands.report", set()),
+        ("obygaze_features.commands.features", set()),
+    ],
+)
+def test_the_light_rooms_are_light(module: str, allowed: set[str]) -> None:
+    assert loaded_by(f"import {module}") & HEAVY <= allowed
+
+
+def loaded_by(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has after running some code."""
+    script = f"import sys\n{code}\nprint('|', *sorted({{m.split('.')[0] for m in sys.modules}}))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.rpartition("|")[2].split())
+
+
+def test_unknown_commands_and_options_are_usage_errors(obygaze: Callable[..., Result]) -> None:
+    assert obygaze("manifest").exit_code == 2
+    assert obygaze("manifests", "stats", "x", "--nonsense").exit_code == 2
+    assert obygaze("manifests", "import", "nonsense").exit_code == 2
+
+
+@click.group(cls=RootGroup, lazy={})
+@click.option("--debug", is_flag=True)
+def root(debug: bool) -> None:
+    """A root group with commands that end badly."""
+
+
+@root.command()
+def mistake() -> None:
+    raise ManifestError("what, where, what to do")
+
+
+@root.command()
+def misuse() -> None:
+    raise UsageError("not together")
+
+
+@root.command()
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "line"),
+    [
+        ("mistake", 1, "Error: what, where, what to do\n"),
+        ("misuse", 2, "Error: not together\n"),
+        ("stop", 130, "Interrupted. Run the same command again to go on.\n"),
+    ],
+)
+def test_exit_codes(command: str, code: int, line: str) -> None:
+    result = CliRunner().invoke(root, [command])
+    assert (result.exit_code, result.stderr) == (code, line)
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = CliRunner().invoke(root, ["--debug", "mistake"])
+    assert isinstance(result.exception, ManifestError)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to catch")
+def test_sigterm_ends_cleanly_and_soon(tmp_path: Path) -> None:
+    """A command that would run for a minute, asked to stop in the middle of its work."""
+    script = (
+        "import sys, time\nfrom pathlib import Path\nimport click\n"
+        "from obygaze_features.common.commands import RootGroup\n"
+        "from obygaze_features.common.files import new_folder\n"
+        "@click.group(cls=RootGroup, lazy={})\ndef root(): pass\n"
+        "@root.command()\ndef work():\n"
+        f"    with new_folder(Path({str(tmp_path / 'out')!r})) as new:\n"
+        "        print('working', flush=True); time.sleep(60)\n"
+        "root(['work'])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "working\n"
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (
+        143,
+        "Terminated. Run the same command again to go on.\n",
+    )
+    assert time.monotonic() - begin < 5
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,66 @@
+"""CSV tables, against Python's own csv module."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.common.tables import align, format_table, read_table
+from obygaze_features.errors import ManifestError
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=8)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> dict[str, list[str]]:
+    width = draw(st.integers(2, 4))
+    rows = draw(st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=300))
+    return {f"c{column}": [row[column] for row in rows] for column in range(width)}
+
+
+@given(tables())
+@settings(deadline=None, max_examples=60)
+def test_round_trip_as_the_csv_module_reads_it(columns: dict[str, list[str]]) -> None:
+    text = format_table(columns)
+    plain = list(csv.reader(io.StringIO(text)))
+    assert plain[0] == list(columns)
+    assert plain[1:] == [list(row) for row in zip(*columns.values(), strict=True)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "t.csv")
+        path.write_text(text, encoding="utf-8", newline="")
+        table = read_table(path)
+        assert table.columns == columns
+        lines = table.lines()
+        assert len(lines) == len(table)
+        assert lines == sorted(set(lines))
+
+
+def test_a_row_in_the_middle_of_many_that_is_too_wide(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = ["a,b", *["1,2"] * 1000, "1,2,3", *["1,2"] * 1000]
+    path.write_text("\n".join(rows) + "\n")
+    with pytest.raises(ManifestError, match="line 1002: 3 cells where the header has 2"):
+        read_table(path)
+
+
+def test_blank_lines_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\na,b\n\n1,2\n\n\n3,4\n")
+    table = read_table(path)
+    assert table.columns == {"a": ["1", "3"], "b": ["2", "4"]}
+    assert str(table.problem(1, "odd")) == f"{path}, line 7: odd"
+
+
+def test_align() -> None:
+    assert align(["name", "n"], [["a", 1], ["bcdef", 10]]).splitlines() == [
+        "name    n",
+        "-----  --",
+        "a       1",
+        "bcdef  10",
+    ]

@@ -1,0 +1,105 @@
+"""The documentation is run: every command of README, every file that it names, the help page."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from docs import help as help_page
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def blocks(section: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a section, with their language."""
+    text = README.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return BLOCK.findall(text)
+
+
+def run_console(block: str, obygaze: Callable[..., Result]) -> None:
+    """Run the lines after ``$``; what stands below them must be among what they print."""
+    for step in block.split("$ ")[1:]:
+        command, *expected = step.splitlines()
+        name, *arguments = shlex.split(command)
+        assert name == "obygaze"
+        result = obygaze(*arguments)
+        assert result.exit_code == 0, f"{command}\n{result.output}"
+        for line in expected:
+            assert line in result.output, command
+
+
+def test_five_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = blocks("Five minutes")
+    assert [language for language, _ in found] == ["console", "toml", "console", "python"]
+    run_console(found[0][1], obygaze)
+    Path("tour/experiment.toml").write_text(found[1][1])
+    run_console(found[2][1], obygaze)
+    run = subprocess.run(
+        [sys.executable, "-c", found[3][1]], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "6 (6, 32)\n"
+
+
+def test_obygaze12(
+    authors: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    obygaze: Callable[..., Result],
+) -> None:
+    shutil.copytree(authors / "obygaze12", tmp_path / "data")
+    (tmp_path / "data").chmod(0o755)
+    monkeypatch.chdir(tmp_path / "data")
+    for _, block in blocks("ObyGaze12"):
+        run_console(block, obygaze)
+    assert Path("levels.png").stat().st_size > 10_000
+
+
+def test_help_page_is_up_to_date() -> None:
+    assert help_page.PATH.read_text() == help_page.page(), "run: make docs"
+
+
+PAGES = [
+    path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
+    if ".venv" not in path.parts
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
+
+
+def test_commands_that_pages_name_exist() -> None:
+    known = {context.command_path for context in help_page.contexts()}
+    for page in PAGES:
+        for words in re.findall(r"`obygaze((?: [a-z][a-z0-9-]+)+)", page.read_text()):
+            assert f"obygaze{words}" in known or f"obygaze{words}".rpartition(" ")[0] in known
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script")
+def test_the_demo_spares_what_is_not_a_demo(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "film.mkv").write_text("precious")
+    run = subprocess.run(
+        [ROOT / "examples/demo.sh"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith("Error: demo is there and no earlier demo")
+    assert (tmp_path / "demo" / "film.mkv").exists()
