@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -25,7 +26,7 @@ COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID = 128
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*+")
 _IDS = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9._+-]{{0,{MAX_ID - 1}}}+\n)*+")
-_NOT_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f]")
+_NO_NAME = frozenset("/\\\r\n\0")
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,10 @@ class Items:
                 )
             if item.kind not in KINDS:
                 yield row, f"unknown kind {item.kind!r} (known: {', '.join(KINDS)})"
-            if item.media in (".", "..") or _NOT_A_NAME.search(item.media):
-                yield row, f"media {item.media!r} is not a plain file name"
+            if item.film in (".", "..") or _NO_NAME & set(item.film):
+                yield row, f"film {item.film!r} is a path, and a plain name is meant"
+            if _NO_NAME & set(item.media):
+                yield row, f"media {item.media!r} is a path, and a plain name is meant"
             if (item.start is None) != (item.end is None):
                 yield row, "a span needs both start and end"
             elif not _is_span(item):
@@ -212,19 +215,20 @@ class Items:
 
     def _check(self) -> None:
         """Look at all rows at once; only where something may be wrong, row by row."""
-        ids, media = self._joined_ids, "\n".join(["", *self.media, ""])
+        ids, media = self._joined_ids, "\n".join(self.media)
         lower = ids.lower()
         folded = self.ids if lower == ids else lower.split("\n")
-        ascending = all(map(operator.lt, folded, folded[1:]))
-        blank = np.isnan(self.starts)
+        ascending = all(map(operator.lt, folded, islice(folded, 1, None)))
+        films, blank = set(self.films), np.isnan(self.starts)
         fine = (
             (ascending or len(set(folded)) == len(self.ids))
             and _IDS.fullmatch(ids + "\n" if self.ids else "") is not None
             and ".." not in ids
             and set(self.kinds) <= set(KINDS)
-            and not any(mark in media for mark in ("/", "\\", "\n.\n", "\n..\n"))
-            and media.replace("\n", "").isprintable()
-            and media.count("\n") == len(self.ids) + 1
+            and _NO_NAME.isdisjoint("".join(films))
+            and films.isdisjoint([".", ".."])
+            and not any(mark in media for mark in _NO_NAME - {"\n"})
+            and media.count("\n") == max(len(self.ids) - 1, 0)
             and bool(np.array_equal(blank, np.isnan(self.ends)))
             and bool(np.all(blank | ((self.starts >= 0) & (self.starts < self.ends))))
             and not bool(np.isinf(self.ends).any())

@@ -36,7 +36,11 @@ BROKEN_ROWS = {
     ),
     "media that is a path": (
         row(9, "Sure", "['Body']").replace("tt0108160_scene_9.avi", "../../etc/passwd"),
-        "media '../../etc/passwd' is not a plain file name",
+        "media '../../etc/passwd' is a path, and a plain name is meant",
+    ),
+    "film that is a path": (
+        row(9, "Sure", "['Body']").replace(";tt0108160;", ";../tt0108160;"),
+        "film '../tt0108160' is a path, and a plain name is meant",
     ),
     "broken list": (row(9, "Sure", "['Body', "), "line 9: \"['Body', \" is not a list such as"),
     "list that is code": (

@@ -15,9 +15,9 @@ from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split, obygaze_scheme
 
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,20}(\.[a-z0-9]{1,3})?", fullmatch=True)
-NAMES = st.text(
-    st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="/\\"), max_size=20
-).filter(lambda name: name not in (".", ".."))
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\\\r\n\0"), max_size=20).filter(
+    lambda name: name not in (".", "..")
+)
 SPANS = st.none() | st.tuples(st.integers(0, 10**10), st.integers(1, 10**9)).map(
     lambda span: (span[0] / 1e6, (span[0] + span[1]) / 1e6)
 )
