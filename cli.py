@@ -22,7 +22,7 @@ __all__ = ["main"]
         ),
         "stores": (
             "obygaze_features.commands.stores:stores",
-            "Look into feature stores.",
+            "Look into feature stores, check, finalise, join and compare them.",
         ),
         "models": (
             "obygaze_models.commands.models:models",

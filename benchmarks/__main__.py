@@ -15,7 +15,7 @@ from obygaze_features.common.files import to_json, write_text
 from obygaze_features.common.tables import align
 
 #: Modules of this folder; each later room adds its own.
-BENCHMARKS = ("manifests",)
+BENCHMARKS = ("manifests", "store")
 HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
 RESULTS = Path(__file__).with_name("results")
 
@@ -38,8 +38,8 @@ def _row(result: Result) -> list[str]:
         result.name,
         f"{result.value:.3g} {result.unit}",
         f"{result.peer:.3g} {result.unit}",
-        f"{result.ratio:.2f}",
-        f"<= {result.target:g}",
+        f"{result.ratio:.3f}",
+        "" if result.target is None else f"<= {result.target:.3g}",
         "yes" if result.holds else "NO",
     ]
 

@@ -14,7 +14,7 @@ __all__ = ["Result", "side_by_side"]
 class Result:
     """What was measured, beside a peer or a limit.
 
-    `ratio` is ours over the peer's; it must be at most `target`.
+    `ratio` is ours over the peer's; it must be at most `target`, where there is one.
     """
 
     name: str
@@ -22,12 +22,12 @@ class Result:
     unit: str
     peer: float
     ratio: float
-    target: float
+    target: float | None
 
     @property
     def holds(self) -> bool:
         """Whether the target is met."""
-        return self.ratio <= self.target
+        return self.target is None or self.ratio <= self.target
 
 
 def side_by_side(
@@ -35,7 +35,7 @@ def side_by_side(
     ours: Callable[[], object],
     peer: Callable[[], object],
     *,
-    target: float,
+    target: float | None,
     runs: int = 5,
 ) -> Result:
     """Time both in turn, several times, and compare the best of each.

@@ -7,6 +7,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── ManifestError            a manifest, or a source it is made from, is not right
 │   └── UnknownItem          an id that the manifest does not have
 ├── StoreError               a feature store is damaged, incomplete or does not fit
+│   └── BlockTaken           a block that another writer has written meanwhile
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
 └── ExperimentError          an experiment, a run or a model is not right
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 __all__ = [
     "BackboneError",
+    "BlockTaken",
     "ExperimentError",
     "ManifestError",
     "MissingExtra",
@@ -61,6 +63,10 @@ class UnknownItem(ManifestError, LookupError):
 
 class StoreError(ObygazeError, ValueError):
     """A feature store is damaged, incomplete or does not fit."""
+
+
+class BlockTaken(StoreError):
+    """A block that another writer has written meanwhile."""
 
 
 class VideoError(ObygazeError, ValueError):

@@ -55,6 +55,8 @@ def features() -> None:
     required=True,
     help="The folder that gets NAME.zarr for each backbone.",
 )
+@click.option("--part", metavar="I/N", help="Every Nth block, from the Ith on.")
+@click.option("--retry-failed", is_flag=True, help="Try clips again that failed before.")
 @click.option("--device", help="cpu, cuda, cuda:1 ...; by default a GPU if there is one.")
 @json_option
 @click.pass_context
@@ -64,14 +66,18 @@ def extract(
     videos: Path,
     specs: tuple[str, ...],
     output: Path,
+    part: str | None,
+    retry_failed: bool,
     device: str | None,
     as_json: bool,
 ) -> None:
     """Extract the features of a manifest's clips, one store a backbone.
 
     Each clip is decoded once for all backbones. Run the same command again to go on after an
-    interruption. A clip that cannot be read is recorded with the reason, and the others are
-    extracted; the exit code is then 3.
+    interruption; run it several times at once, on machines that share the output, and each takes
+    what no other is at work on (or say who does what with --part 1/4 ... 4/4). A clip that cannot be
+    read is recorded with the reason, and the others are extracted; the exit code is then 3, and
+    --retry-failed tries those clips again.
 
     \b
     Examples:
@@ -88,7 +94,7 @@ def extract(
     backbones = [load_backbone(spec, device) for spec in specs]
     names = ", ".join(f"{backbone.name} ({backbone.device})" for backbone in backbones)
     click.echo(f"Extracting {len(items)} clips of {items.name} with {names}", err=True)
-    summary = run(items, videos, backbones, output)
+    summary = run(items, videos, backbones, output, part=part, retry_failed=retry_failed)
     if as_json:
         echo_json(_as_json(summary))
     else:
@@ -207,5 +213,6 @@ def _report(summary: Summary, n: int) -> None:
             f"second; {shares}: bound by {summary.bound_by})"
         )
     else:
-        click.echo("Nothing was left to do.")
+        hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""
+        click.echo(f"Nothing was left to do{hint}.")
     click.echo(f"{summary.done} of {n} clips done in {', '.join(map(str, summary.stores))}")

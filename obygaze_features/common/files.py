@@ -19,6 +19,7 @@ from typing import Any
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
+    "disk_errors",
     "new_folder",
     "publish_exclusively",
     "refuse_to_overwrite",
@@ -37,9 +38,24 @@ def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
         raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
 
 
+@contextlib.contextmanager
+def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
+    """Turn what a full or read-only disk says into one clear line."""
+    try:
+        yield
+    except ObygazeError:
+        raise
+    except OSError as problem:
+        raise error(
+            f"{path} cannot be written: {problem.strerror or problem}; what it held before is "
+            "still there, so see to the disk and run the same command again"
+        ) from problem
+
+
 def sync_file(path: Path) -> None:
     """Make what was written to a file survive a loss of power."""
-    with path.open("rb+") as file:
+    # Windows flushes only what is open for writing, which a read-only file cannot be elsewhere.
+    with path.open("rb+" if os.name == "nt" else "rb") as file:
         os.fsync(file.fileno())
 
 
@@ -149,7 +165,7 @@ def read_json(path: Path, error: type[ObygazeError]) -> Any:
     """Read a JSON file; a broken one raises `error` with the line that is wrong."""
     try:
         return json.loads(path.read_bytes())
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
         raise error(f"{path} is not valid JSON: {problem}") from None
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}") from None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,12 +19,20 @@ from torch import Tensor
 from obygaze_features.backbones import Backbone
 from obygaze_features.common.files import sha256_of
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import VideoError
-from obygaze_features.extraction.plan import Lane, blocks_to_do, check_items, open_lanes
+from obygaze_features.errors import BlockTaken, VideoError
+from obygaze_features.extraction.plan import (
+    Lane,
+    blocks_to_do,
+    check_items,
+    open_lanes,
+    rows_to_retry,
+)
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.locate import MediaFolder, locate
 from obygaze_features.preprocess import normalise, resize_and_crop
 from obygaze_features.store import Done, Failed, Status, open_store
+from obygaze_features.store.claims import Claims
+from obygaze_features.store.format import CLAIMS
 from obygaze_features.video.decode import count_frames, decode_frames
 from obygaze_features.video.sampling import uniform_indices
 
@@ -82,12 +90,20 @@ class _Clip:
 
 
 def extract(
-    manifest: Manifest, videos: Path, backbones: Sequence[Backbone], output: Path
+    manifest: Manifest,
+    videos: Path,
+    backbones: Sequence[Backbone],
+    output: Path,
+    *,
+    part: str | None = None,
+    retry_failed: bool = False,
 ) -> Summary:
     """Extract the features of a manifest's clips into one store a backbone.
 
     A clip that cannot be found or decoded is recorded with the reason, and the run goes on.
     Stores that exist are gone on with where they end, so an interrupted call can be repeated.
+    Several calls may fill the same stores at the same time, on one machine or on several: each
+    block is claimed by one of them.
 
     Parameters
     ----------
@@ -99,34 +115,84 @@ def extract(
         From `load_backbone`. Each clip is decoded once for all of them.
     output
         Gets ``NAME.zarr`` for each backbone.
+    part
+        ``"2/4"`` works on every fourth block, from the second on.
+    retry_failed
+        Try the clips again that failed in an earlier run.
     """
     begin = time.perf_counter()
     check_items(manifest)
     lanes = open_lanes(manifest, backbones, output)
-    todo = blocks_to_do(lanes)
+    todo = blocks_to_do(lanes, part)
+    retries = {lane.backbone.name: rows_to_retry(lane) for lane in lanes} if retry_failed else {}
     # With a mistyped folder every clip would be recorded as missing, for good.
-    if todo and not locate(manifest, videos).found:
+    if (todo or any(retries.values())) and not locate(manifest, videos).found:
         raise VideoError(f"{videos} has none of the {len(manifest)} clips of {manifest.name}")
-    media = MediaFolder(videos.resolve())
-    spent = dict.fromkeys(("decode", "forward", "write"), 0.0)
-    rows = [row for block in todo for row in lanes[0].writer.rows_of(block)]
-    items = [manifest[manifest.ids[row]] for row in rows]
-    coming = iter(progress(items, "Extracting", unit="clip"))
-    for block, lacking in todo.items():
-        size = len(lanes[0].writer.rows_of(block))
-        used = [lane.backbone for lane in lacking]
-        with _timed(spent, "decode"):
-            clips = [_read(item, media, used) for item in itertools.islice(coming, size)]
-        for lane in lacking:
-            with _timed(spent, "forward"):
-                outcomes = _outcomes(lane.backbone, clips)
-            with _timed(spent, "write"):
-                lane.writer.write_block(block, outcomes)
+    work = _Work(manifest, MediaFolder(videos.resolve()))
+    claims = Claims(lanes[0].writer.store.path / CLAIMS)
+    with claims.heartbeat():
+        for block in progress(list(todo), "Extracting", unit="block"):
+            if claims.take(block):
+                work.fill(block, todo[block])
+                claims.release(block)
+        # What others had claimed and gave back, or left when they died.
+        for block, lacking in blocks_to_do(lanes, part).items():
+            if claims.take(block):
+                work.fill(block, lacking)
+                claims.release(block)
+        for lane in lanes:
+            for block, rows in retries.get(lane.backbone.name, {}).items():
+                work.retry(block, lane, rows)
     seconds = time.perf_counter() - begin
-    shares = {stage: taken / seconds for stage, taken in spent.items()}
-    for lane in lanes if rows else ():
-        _log(lane, clips=len(rows), seconds=round(seconds, 3), shares=shares)
-    return _summary(lanes, clips=len(rows), seconds=seconds, shares=shares)
+    shares = {stage: taken / seconds for stage, taken in work.spent.items()}
+    for lane in lanes if work.clips else ():
+        _log(lane, clips=work.clips, seconds=round(seconds, 3), shares=shares)
+    return _summary(lanes, clips=work.clips, seconds=seconds, shares=shares)
+
+
+class _Work:
+    """The passes over blocks, with the time that each stage took."""
+
+    def __init__(self, manifest: Manifest, media: MediaFolder) -> None:
+        self.manifest, self.media = manifest, media
+        self.spent = dict.fromkeys(("decode", "forward", "write"), 0.0)
+        self.clips = 0
+
+    def fill(self, block: int, lanes: Sequence[Lane]) -> None:
+        """Do a block for every store that lacks it, decoding its clips once."""
+        # Somebody may have written it between the plan and the claim.
+        lanes = [lane for lane in lanes if block in lane.writer.missing_blocks()]
+        if not lanes:
+            return
+        clips = self._clips(lanes[0].writer.rows_of(block), [lane.backbone for lane in lanes])
+        for lane in lanes:
+            outcomes = self._forward(lane, clips)
+            # One whose lease ran out may find the block done by another: its rows are kept.
+            with self._timed("write"), contextlib.suppress(BlockTaken):
+                lane.writer.write_block(block, outcomes)
+
+    def retry(self, block: int, lane: Lane, rows: Sequence[int]) -> None:
+        """Try a block's failed rows once more, and write it anew if any is done now."""
+        outcomes = self._forward(lane, self._clips(rows, [lane.backbone]))
+        if any(isinstance(outcome, Done) for outcome in outcomes):
+            with self._timed("write"):
+                lane.writer.rewrite_failed(block, dict(zip(rows, outcomes, strict=True)))
+
+    def _clips(self, rows: Iterable[int], backbones: Sequence[Backbone]) -> list[_Clip | Failed]:
+        with self._timed("decode"):
+            items = [self.manifest.items[row] for row in rows]
+            self.clips += len(items)
+            return [_read(item, self.media, backbones) for item in items]
+
+    def _forward(self, lane: Lane, clips: Sequence[_Clip | Failed]) -> list[Done | Failed]:
+        with self._timed("forward"):
+            return _outcomes(lane.backbone, clips)
+
+    @contextlib.contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.spent[stage] += time.perf_counter() - begin
 
 
 def _read(item: Item, media: MediaFolder, backbones: Sequence[Backbone]) -> _Clip | Failed:
@@ -176,13 +242,6 @@ def _reason(problem: VideoError, item: Item, root: Path) -> str:
     """A reason that is the same on every machine: files are named from the videos' folder."""
     text = str(problem).removeprefix(f"{item.id}: ").removesuffix(f" under {root}")
     return text.replace(f"{root}{os.sep}", "")
-
-
-@contextmanager
-def _timed(spent: dict[str, float], stage: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    yield
-    spent[stage] += time.perf_counter() - begin
 
 
 def _log(lane: Lane, **fields: Any) -> None:

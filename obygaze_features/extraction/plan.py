@@ -8,10 +8,11 @@ from pathlib import Path
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.errors import UsageError
+from obygaze_features.extraction.probe import probe_of
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import ArraySpec, Recipe, StoreWriter
+from obygaze_features.store import ArraySpec, Recipe, Status, StoreWriter, open_store
 
-__all__ = ["Lane", "blocks_to_do", "check_items", "open_lanes", "recipe_of"]
+__all__ = ["Lane", "blocks_to_do", "check_items", "open_lanes", "recipe_of", "rows_to_retry"]
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,28 @@ def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) 
         raise UsageError(f"two backbones are called {twice[0]!r}; give them names with NAME=PATH")
     lanes = []
     for backbone in backbones:
-        path = output / f"{backbone.name}.zarr"
-        start = StoreWriter.resume if path.exists() else StoreWriter.create
-        lanes.append(Lane(backbone, start(path, manifest, recipe_of(backbone))))
+        path, recipe = output / f"{backbone.name}.zarr", recipe_of(backbone)
+        if path.exists():
+            writer = StoreWriter.resume(path, manifest, recipe)
+        else:
+            writer = StoreWriter.create(path, manifest, recipe, probe=probe_of(backbone))
+        lanes.append(Lane(backbone, writer))
     return lanes
 
 
-def blocks_to_do(lanes: Sequence[Lane]) -> dict[int, list[Lane]]:
+def blocks_to_do(lanes: Sequence[Lane], part: str | None = None) -> dict[int, list[Lane]]:
     """The blocks that any of the stores lacks, in order, and which of the stores."""
-    missing = [set(lane.writer.missing_blocks()) for lane in lanes]
+    missing = [set(lane.writer.missing_blocks(part)) for lane in lanes]
     return {
         block: [lane for lane, lacks in zip(lanes, missing, strict=True) if block in lacks]
         for block in sorted(set().union(*missing))
     }
+
+
+def rows_to_retry(lane: Lane) -> dict[int, list[int]]:
+    """The rows that failed, by block: those of a store that are worth another try."""
+    store = open_store(lane.writer.store.path)
+    rows: dict[int, list[int]] = {}
+    for row in (store.status > Status.DONE).nonzero()[0].tolist():
+        rows.setdefault(row // store.block_rows, []).append(row)
+    return rows

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from obygaze_features.store.assemble import merge, subset
+from obygaze_features.store.compare import diff
 from obygaze_features.store.describe import describe
+from obygaze_features.store.finalise import finalise
 from obygaze_features.store.format import ArraySpec, Recipe, Status
+from obygaze_features.store.integrity import verify
 from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.repair import repair
 from obygaze_features.store.writer import Done, Failed, StoreWriter
 
 __all__ = [
@@ -16,5 +21,11 @@ __all__ = [
     "Status",
     "StoreWriter",
     "describe",
+    "diff",
+    "finalise",
+    "merge",
     "open_store",
+    "repair",
+    "subset",
+    "verify",
 ]

@@ -5,6 +5,7 @@ Nothing here touches a disk. Reader and writer take every name, code and codec f
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -14,29 +15,41 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+
+from obygaze_features.store.shards import ShardLayout
 
 __all__ = [
     "ATTRIBUTES",
     "BLOCK_ROWS",
+    "CARD",
+    "CHECKSUMS",
+    "CLAIMS",
+    "CROISSANT",
     "FORMAT_VERSION",
     "IDS",
     "ITEMS",
     "LOG",
+    "PROBE",
     "RECORDS",
+    "ROWS",
+    "STAGING",
+    "STATUS",
     "ArraySpec",
     "BlockRecord",
     "Recipe",
     "Status",
     "array_layout",
     "block_count",
-    "block_folder",
     "decode_ids",
     "encode_ids",
+    "final_rows",
     "ids_layout",
     "record_name",
     "rows_of_block",
+    "shard_layout",
     "shard_name",
+    "staged_name",
+    "status_layout",
 ]
 
 FORMAT_VERSION = 1
@@ -47,6 +60,19 @@ IDS = "ids"
 ITEMS = "items.csv"
 RECORDS = "blocks"
 LOG = "log.jsonl"
+CLAIMS = "claims"
+STAGING = "staging"
+PROBE = "probe"
+CHECKSUMS = "checksums.json"
+"""Path -> SHA-256: of the files that never change, and once a store is final of all of them."""
+STATUS = "status"
+ROWS = "rows.csv"
+CARD = "README.md"
+CROISSANT = "croissant.json"
+SHARD_BYTES = 256 * 2**20
+"""What a shard of a final store holds at most, roughly."""
+CHUNK_BYTES = 64 * 2**10
+"""What a chunk of a final store holds, where a row is not more than a quarter of it."""
 
 
 class Status(IntEnum):
@@ -165,19 +191,28 @@ class BlockRecord:
     shards: dict[str, str | None] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """The record's file."""
-        return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+        """The record's file, which ends in a checksum of the rest."""
+        values = {**asdict(self), "sha256": self._seal()}
+        return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> BlockRecord:
-        """From the parsed file; raises KeyError or TypeError where it is not a record."""
-        return cls(
+        """From the parsed file; KeyError, TypeError or ValueError where it is not a record."""
+        record = cls(
             block=int(values["block"]),
             status=tuple(values["status"]),
             sources=tuple(values["sources"]),
             failures=dict(values["failures"]),
             shards=dict(values["shards"]),
         )
+        if values["sha256"] != record._seal():
+            raise ValueError("its checksum is wrong")
+        return record
+
+    def _seal(self) -> str:
+        """SHA-256 of the record as JSON in one line: keys sorted, no spaces, ASCII only."""
+        line = json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(line.encode("ascii")).hexdigest()
 
 
 def block_count(n: int, block_rows: int) -> int:
@@ -195,31 +230,45 @@ def record_name(block: int) -> str:
     return f"{RECORDS}/{block:06d}.json"
 
 
-def block_folder(array: str, block: int) -> str:
-    """The folder that holds a block's one shard of an array, and nothing else."""
-    return f"{array}/c/{block}"
+def shard_name(spec: ArraySpec, shard: int) -> str:
+    """Where a shard of an array lies, by Zarr's default key encoding."""
+    return "/".join([spec.name, "c", str(shard), *("0" for _ in spec.shape)])
 
 
-def shard_name(spec: ArraySpec, block: int) -> str:
-    """Where a block's shard of an array lies, by Zarr's default key encoding."""
-    return "/".join([block_folder(spec.name, block), *("0" for _ in spec.shape)])
+def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
+    """Where a block's shard lies until it gets its name in the array.
+
+    The name follows from the record, so that whoever comes next can finish the move.
+    """
+    return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
 
 
-def array_layout(spec: ArraySpec, n: int, block_rows: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array``: one chunk a row, one shard a block, checksums on both.
+def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:
+    """The same as `array_layout`, for files that are written and mapped directly."""
+    return ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
+
+
+def array_layout(
+    spec: ArraySpec, n: int, shard_rows: int, chunk_rows: int = 1, *, compress: bool = False
+) -> dict[str, Any]:
+    """Arguments of ``Group.create_array``: chunks in shards, a checksum at the end of each.
 
     Everything is said explicitly, so that a new default in Zarr changes no store.
     """
+    # Only who makes arrays pays for the import of zarr.
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+
     checked = (BytesCodec(endian="little"), Crc32cCodec())
+    packed = (BytesCodec(endian="little"), ZstdCodec(level=3), Crc32cCodec())
     return {
         "name": spec.name,
         "shape": (n, *spec.shape),
         "dtype": spec.dtype,
         "fill_value": spec.fill,
-        "chunks": (block_rows, *spec.shape),
+        "chunks": (shard_rows, *spec.shape),
         "serializer": ShardingCodec(
-            chunk_shape=(1, *spec.shape),
-            codecs=checked,
+            chunk_shape=(chunk_rows, *spec.shape),
+            codecs=packed if compress else checked,
             index_codecs=checked,
             index_location="end",
         ),
@@ -231,6 +280,8 @@ def array_layout(spec: ArraySpec, n: int, block_rows: int) -> dict[str, Any]:
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
     """Arguments of ``Group.create_array`` for `IDS`: one chunk with its checksum."""
+    from zarr.codecs import BytesCodec, Crc32cCodec
+
     return {
         "name": IDS,
         "shape": (n, width),
@@ -244,6 +295,38 @@ def ids_layout(n: int, width: int) -> dict[str, Any]:
     }
 
 
+def status_layout(n: int) -> dict[str, Any]:
+    """Arguments of ``Group.create_array`` for `STATUS`: one chunk with its checksum."""
+    from zarr.codecs import BytesCodec, Crc32cCodec
+
+    return {
+        "name": STATUS,
+        "shape": (n,),
+        "dtype": "uint8",
+        "fill_value": 0,
+        "chunks": (n,),
+        "serializer": BytesCodec(endian=None),
+        "filters": None,
+        "compressors": (Crc32cCodec(),),
+        "attributes": {"meaning": "0 to do, 1 done, 2 and up: why it failed"},
+        # Zarr would leave out a chunk of zeros, and a lost one would look the same.
+        "config": {"write_empty_chunks": True},
+    }
+
+
+def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
+    """Rows a shard and rows a chunk of a final store: few files, and still single clips."""
+    chunk = 1
+    while (
+        chunk < n
+        and 2 * chunk * spec.bytes_a_row <= CHUNK_BYTES
+        and 4 * spec.bytes_a_row <= (CHUNK_BYTES)
+    ):
+        chunk *= 2
+    most = max(1, SHARD_BYTES // (chunk * spec.bytes_a_row))
+    return min(most, -(-n // chunk)) * chunk, chunk
+
+
 def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     """Ids as rows of UTF-8 bytes: string types are not read by every Zarr reader."""
     encoded = np.array([one.encode("utf-8") for one in ids])
@@ -251,5 +334,9 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:
-    """The ids of `encode_ids`."""
-    return [bytes(row).rstrip(b"\0").decode("utf-8") for row in table]
+    """The ids of `encode_ids`; ValueError where a row holds none, or what is not UTF-8."""
+    padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
+    ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
+    if len(ids) != len(table) or not table[:, 0].all():
+        raise ValueError("not one id a row")
+    return ids

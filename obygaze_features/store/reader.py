@@ -1,94 +1,175 @@
-"""Reading a store: rows by id, and what is done, from the commit records."""
+"""Reading a store: rows by id, and what is done, from the commit records or the status array.
+
+Shards on a local disk are mapped and read through their own index; compressed ones are left to
+Zarr. The two give the same, and tests hold them to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import read_json
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.lookup import Lookup
+from obygaze_features.store.metadata import (
+    StoredArray,
+    is_there,
+    read_array,
+    read_attributes,
+    read_bytes_array,
+    read_record,
+    read_rows_table,
+    remedy,
+)
+from obygaze_features.store.shards import DamagedChunk, ShardReader
+from obygaze_features.store.through_zarr import read_by_zarr
 
 __all__ = ["FeatureStore", "open_store"]
 
+OPEN_SHARDS = 64
+"""Shard files that are kept mapped. Each takes a file descriptor, of which there may be 256."""
+PART_BYTES = 32 * 2**20
+"""What `FeatureStore.iter_blocks` reads at a time from a final store."""
 
-@dataclass(frozen=True)
+Rows = NDArray[np.intp]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
 class FeatureStore:
     """The features of one manifest's items under one backbone. Open one with `open_store`.
 
-    `ids`, `attributes` and `path` are what they say; `status` and `failures` are as they were
-    when they were first asked for. Open the store again to see what was written since.
+    What is done, and why the rest is not, is as it was when it was first asked for. Open the
+    store again to see what was written since.
+
+    Examples
+    --------
+    ::
+
+        store = open_store(Path("stores/xclip.zarr"))
+        store["tt0108160-001"]["native"]
+        ids, rows = store.read(wanted, "frames", missing="skip")
     """
 
     path: Path
     attributes: dict[str, Any]
-    ids: list[str]
+    stored: dict[str, StoredArray]
+    checksums: bool = True
+    _shards: dict[tuple[str, int], ShardReader] = field(default_factory=dict, repr=False)
+    _records: dict[int, BlockRecord | None] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return int(self.attributes["n"])
 
     def __getitem__(self, one: str) -> dict[str, NDArray[Any]]:
         """Every array's row of an id."""
-        return {name: self.read([one], name)[1][0] for name in self.arrays}
+        row = self.rows_of([one])
+        return {name: self._gather(array, row)[0] for name, array in self.stored.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Mapped files do not travel to another process; each opens the store for itself.
+        return partial(open_store, checksums=self.checksums), (self.path,)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the store is finalised: complete as far as it goes, and read-only."""
+        return bool(self.attributes["state"] == "final")
 
     @property
     def arrays(self) -> list[str]:
         """The names of the arrays."""
-        return list(self.attributes["arrays"])
+        return list(self.stored)
+
+    @property
+    def specs(self) -> list[ArraySpec]:
+        """What each array is."""
+        return [array.spec for array in self.stored.values()]
 
     @property
     def block_rows(self) -> int:
         """Rows a block."""
         return int(self.attributes["block_rows"])
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks, written or not."""
+        return spec.block_count(len(self), self.block_rows)
+
     @cached_property
-    def specs(self) -> list[ArraySpec]:
-        """What each array is."""
-        return [
-            ArraySpec(name, tuple(one["shape"]), one["dtype"], one["meaning"])
-            for name, one in self.attributes["arrays"].items()
-        ]
+    def ids(self) -> list[str]:
+        """The ids, in the order of the rows."""
+        return self._of_ids(spec.decode_ids)
 
     @cached_property
     def records(self) -> list[BlockRecord]:
-        """The commit records of the blocks that are written, in order."""
-        blocks = range(spec.block_count(len(self), self.block_rows))
-        found = (self.path / spec.record_name(block) for block in blocks)
-        return [self._record(path) for path in found if path.exists()]
+        """The commit records of the blocks that are written, in order; none in a final store."""
+        found = map(self.record_of, range(self.blocks))
+        return [record for record in found if record is not None]
+
+    def record_of(self, block: int) -> BlockRecord | None:
+        """A block's commit record; None where it is not written, or the store is final."""
+        if block not in self._records:
+            rows = spec.rows_of_block(block, len(self), self.block_rows)
+            path = self.path / spec.record_name(block)
+            there = not self.is_final and len(rows) and is_there(path)
+            self._records[block] = None
+            if there:
+                ids = self._of_ids(lambda table: spec.decode_ids(table[rows.start : rows.stop]))
+                self._records[block] = read_record(path, block, ids, self.arrays)
+        return self._records[block]
 
     @cached_property
     def status(self) -> NDArray[np.uint8]:
         """A `Status` for each row."""
+        if self.is_final:
+            status = read_bytes_array(self.path, spec.STATUS, (len(self),))
+            if status.max() > max(Status):
+                raise StoreError(f"{self.path / spec.STATUS}: no row has a status {status.max()}")
+            return status
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
-            rows = spec.rows_of_block(record.block, len(self), self.block_rows)
-            status[rows.start : rows.stop] = record.status
+            first = record.block * self.block_rows
+            status[first : first + len(record.status)] = record.status
         return status
 
     @cached_property
     def failures(self) -> dict[str, str]:
         """Id -> reason, for the rows that failed."""
-        return {one: why for record in self.records for one, why in record.failures.items()}
+        if not self.is_final:
+            return {one: why for record in self.records for one, why in record.failures.items()}
+        reasons = self._table["reason"]
+        return {self.ids[row]: reasons[row] for row in np.flatnonzero(self.status > Status.DONE)}
+
+    @cached_property
+    def sources(self) -> dict[str, str | None]:
+        """Id -> the SHA-256 of the media file; None where there was none, or nothing is done."""
+        if self.is_final:
+            return {
+                one: source or None
+                for one, source in zip(self.ids, self._table["source"], strict=True)
+            }
+        sources: dict[str, str | None] = dict.fromkeys(self.ids)
+        for record in self.records:
+            first = record.block * self.block_rows
+            sources.update(zip(self.ids[first:], record.sources, strict=False))
+        return sources
 
     def array(self, name: str) -> NDArray[Any]:
         """A whole array, row for row as in `ids`; NaN (whole numbers: -1) where not done."""
-        one = self._spec(name)
-        values = np.full((len(self), *one.shape), one.fill, one.dtype)
-        done = np.flatnonzero(self.status == Status.DONE)
-        # Runs of rows as slices: Zarr takes far longer over single ones.
-        for run in np.split(done, np.flatnonzero(np.diff(done) > 1) + 1):
-            if run.size:
-                rows = slice(int(run[0]), int(run[-1]) + 1)
-                values[rows] = self._stored(one, rows)
-        return values
+        one = self._array(name)
+        done = self.status == Status.DONE
+        values = np.empty((len(self), *one.spec.shape), one.spec.dtype)
+        values[~done] = one.spec.fill
+        rows = np.flatnonzero(done)
+        return self._gather(one, rows, into=values, at=rows)
 
     def read(
         self, ids: Sequence[str], name: str, missing: Literal["raise", "skip"] = "raise"
@@ -109,78 +190,203 @@ class FeatureStore:
         ids, rows
             The ids that were read (all, unless some were skipped) and their rows.
         """
-        have = [one for one in ids if self._is_done(one)]
-        if missing == "raise" and len(have) != len(ids):
-            raise StoreError(f"{self.path}: {self._why_not(ids)}")
-        rows = np.array([self._row_of[one] for one in have], np.intp)
-        return have, self._stored(self._spec(name), rows)
+        one = self._array(name)
+        if missing == "raise":
+            return list(ids), self._gather(one, self.rows_of(ids))
+        rows = self._lookup.rows(ids)
+        have = np.flatnonzero(self._are_done(rows))
+        return [ids[place] for place in have.tolist()], self._gather(one, rows[have])
+
+    def take(self, rows: Rows, name: str) -> NDArray[Any]:
+        """Rows of an array by their number; all of them must be done."""
+        one = self._array(name)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise StoreError(f"{self.path} has the rows 0 to {len(self) - 1}")
+        if not self._are_done(rows).all():
+            self._require_done([self.ids[row] for row in rows.tolist()], rows)
+        return self._gather(one, rows)
+
+    def iter_blocks(
+        self, names: Sequence[str] | None = None
+    ) -> Iterator[tuple[list[str], dict[str, NDArray[Any]]]]:
+        """Go through the rows that are done, in order, a part at a time.
+
+        Yields
+        ------
+        ids, rows
+            Some ids, and for each array their rows. An open store gives a block at a time, a
+            final one what takes about 32 MiB.
+        """
+        arrays = [self._array(name) for name in (self.arrays if names is None else names)]
+        step = self.block_rows
+        if self.is_final:
+            step = max(1, PART_BYTES // max(1, sum(one.spec.bytes_a_row for one in arrays)))
+            # Whole chunks, so that none is read and checked twice.
+            unit = max((one.layout.chunk_rows for one in arrays), default=1)
+            step = max(unit, step - step % unit)
+        for start in range(0, len(self), step):
+            rows = np.arange(start, min(start + step, len(self)))
+            rows = rows[self._are_done(rows)]
+            if rows.size:
+                values = {one.spec.name: self._gather(one, rows) for one in arrays}
+                yield [self.ids[row] for row in rows.tolist()], values
+            for reader in list(self._shards.values()):
+                reader.forget()
 
     @cached_property
-    def _row_of(self) -> dict[str, int]:
-        return {one: row for row, one in enumerate(self.ids)}
+    def _id_bytes(self) -> NDArray[np.uint8]:
+        return read_bytes_array(self.path, spec.IDS, (len(self), None))
 
-    def _is_done(self, one: str) -> bool:
-        return one in self._row_of and self.status[self._row_of[one]] == Status.DONE
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return self._of_ids(Lookup)
 
-    def _why_not(self, ids: Sequence[str]) -> str:
-        lacking = [one for one in ids if not self._is_done(one)]
-        first = lacking[0]
-        if first not in self._row_of:
+    def _of_ids(self, make: Callable[[NDArray[np.uint8]], T]) -> T:
+        try:
+            return make(self._id_bytes)
+        except ValueError as problem:
+            raise StoreError(f"{self.path / spec.IDS}: {problem}; {remedy(self.path)}") from None
+
+    @cached_property
+    def _table(self) -> dict[str, list[str]]:
+        return read_rows_table(self.path, self.ids, self.status)
+
+    def rows_of(self, ids: Sequence[str]) -> Rows:
+        """The row numbers of ids; `StoreError` if one of them is not done."""
+        rows = self._lookup.rows(ids)
+        self._require_done(ids, rows)
+        return rows
+
+    def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows are done; those below zero are none."""
+        done: NDArray[np.bool_]
+        if self.is_final or "status" in self.__dict__:
+            done = self.status[rows] == Status.DONE
+            return done & (rows >= 0)
+        # The records of a million rows take a second to read; a few rows need few of them.
+        done = np.zeros(len(rows), np.bool_)
+        blocks, within = np.divmod(rows, self.block_rows)
+        for block in np.unique(blocks).tolist():
+            record = self.record_of(block)
+            if record is not None:
+                mine = np.flatnonzero(blocks == block)
+                done[mine] = np.array(record.status)[within[mine]] == Status.DONE
+        return done
+
+    def _require_done(self, ids: Sequence[str], rows: Rows) -> None:
+        lacking = np.flatnonzero(~self._are_done(rows))
+        if not lacking.size:
+            return
+        first, row = ids[lacking[0]], rows[lacking[0]]
+        if row < 0:
             why = "is not an item of this store"
         else:
             why = f"failed: {self.failures[first]}" if first in self.failures else "is not done yet"
-        more = f" (and {len(lacking) - 1} more that cannot be read)" if len(lacking) > 1 else ""
-        return f"{first} {why}{more}"
+        more = f" (and {lacking.size - 1} more that cannot be read)" if lacking.size > 1 else ""
+        raise StoreError(f"{self.path}: {first} {why}{more}")
 
-    def _spec(self, name: str) -> ArraySpec:
-        for one in self.specs:
-            if one.name == name:
-                return one
-        raise StoreError(f"{self.path} has no array {name}; it has {', '.join(self.arrays)}")
+    def _array(self, name: str) -> StoredArray:
+        if name not in self.stored:
+            raise StoreError(f"{self.path} has no array {name}; it has {', '.join(self.arrays)}")
+        return self.stored[name]
 
-    def _stored(self, one: ArraySpec, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Rows that are done, checked: their checksums, and that they are there at all."""
-        array = zarr.open_array(self.path / one.name, mode="r", zarr_format=3)
+    def _gather(
+        self,
+        one: StoredArray,
+        rows: Rows,
+        into: NDArray[Any] | None = None,
+        at: Rows | None = None,
+    ) -> NDArray[Any]:
+        """Rows that are done, shard by shard; row i goes to ``into[at[i]]``, or to a new array."""
+        if into is None:
+            into = np.empty((len(rows), *one.spec.shape), one.spec.dtype)
+        if at is None:
+            if len(rows) == 1:
+                shard = int(rows[0]) // one.layout.shard_rows
+                return self._read_shard(one, shard, rows, into)
+            at = np.arange(len(rows))
+        shards = rows // one.layout.shard_rows
+        if (np.diff(shards) < 0).any():
+            order = np.argsort(rows, kind="stable")
+            rows, at, shards = rows[order], at[order], shards[order]
+        ends = [*(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(rows)]
+        start = 0
+        for stop in ends if len(rows) else ():
+            places = at[start:stop]
+            if (np.diff(places) == 1).all():
+                part = into[places[0] : places[-1] + 1]
+                self._read_shard(one, int(shards[start]), rows[start:stop], part)
+            else:
+                part = np.empty((stop - start, *one.spec.shape), one.spec.dtype)
+                into[places] = self._read_shard(one, int(shards[start]), rows[start:stop], part)
+            start = stop
+        return into
+
+    def _read_shard(
+        self, one: StoredArray, shard: int, rows: Rows, out: NDArray[Any]
+    ) -> NDArray[Any]:
+        within = rows - shard * one.layout.shard_rows
         try:
-            values = np.asarray(array.oindex[rows])
-        except ValueError as problem:
-            raise StoreError(f"{self.path}: {one.name} is damaged ({problem})") from None
-        # A shard that was lost reads as the fill value, which no done row ever holds.
-        lost = one.is_fill(values)
-        if lost.any():
-            first = self.ids[np.arange(len(self))[rows][np.argwhere(lost)[0][0]]]
-            raise StoreError(f"{self.path}: {one.name} is damaged, the row of {first} is not there")
-        return values
+            if one.mapped:
+                self._shard(one, shard).read(within, check=self.checksums, out=out)
+            else:
+                read_by_zarr(self.path, one, shard, within, out)
+        except DamagedChunk as problem:
+            hit = (within >= problem.rows.start) & (within < problem.rows.stop)
+            ids = [self.ids[row] for row in rows[hit].tolist()]
+            more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
+            raise StoreError(
+                f"{problem.path}: {problem.why}; the row of {', '.join(ids[:3])}{more} "
+                f"cannot be read; {remedy(self.path)}"
+            ) from None
+        return out
 
-    def _record(self, path: Path) -> BlockRecord:
-        try:
-            record = BlockRecord.from_json(read_json(path, StoreError))
-        except (KeyError, TypeError, ValueError) as problem:
-            raise StoreError(f"{path} is not a commit record ({problem})") from None
-        rows = spec.rows_of_block(int(path.stem), len(self), self.block_rows)
-        if record.block != int(path.stem) or len(record.status) != len(rows):
-            raise StoreError(f"{path} is the record of another block")
-        return record
+    def _shard(self, one: StoredArray, shard: int) -> ShardReader:
+        """A shard, mapped; those that were used last are kept.
+
+        Nothing is locked, so that threads and forks cannot wait for each other for ever; at
+        worst a shard is mapped twice.
+        """
+        key = one.spec.name, shard
+        reader = self._shards.pop(key, None) or self._open_shard(one, shard)
+        self._shards[key] = reader
+        for oldest in list(self._shards)[:-OPEN_SHARDS]:
+            self._shards.pop(oldest, None)
+        return reader
+
+    def _open_shard(self, one: StoredArray, shard: int) -> ShardReader:
+        places = [self.path / spec.shard_name(one.spec, shard)]
+        record = self.record_of(shard)
+        sha256 = record.shards[one.spec.name] if record else None
+        if sha256:
+            # A writer that was interrupted, or that is not ready yet, has left it there.
+            places.insert(0, self.path / spec.staged_name(one.spec, shard, sha256))
+        for place in places:
+            try:
+                return ShardReader(place, one.layout)
+            except FileNotFoundError:
+                why = "it is not there"
+            except OSError as problem:
+                why = f"it cannot be read ({problem.strerror})"
+        raise DamagedChunk(places[-1], range(one.layout.shard_rows), why)
 
 
-def open_store(path: Path) -> FeatureStore:
+def open_store(path: Path, *, checksums: bool = True) -> FeatureStore:
     """Open a store for reading.
 
     Parameters
     ----------
     path
-        The folder, ``NAME.zarr``. `StoreError` if it is not a store.
+        The folder, ``NAME.zarr``. `StoreError` if it is not a store, or not a whole one.
+    checksums
+        Hold what is read to its checksums. Without, reading is several times faster, and bits
+        that flipped on the disk pass unseen.
     """
-    header = path / "zarr.json"
-    if not header.is_file():
-        raise StoreError(f"{path} is not a feature store: it has no zarr.json")
-    attributes = read_json(header, StoreError).get("attributes", {}).get(spec.ATTRIBUTES)
-    if attributes is None:
-        raise StoreError(f"{path} is a Zarr group, but not one that obygaze made")
-    if attributes.get("format_version") != spec.FORMAT_VERSION:
-        raise StoreError(
-            f"{path} has format version {attributes.get('format_version')}, "
-            f"and this obygaze reads version {spec.FORMAT_VERSION}"
-        )
-    ids = zarr.open_array(path / spec.IDS, mode="r", zarr_format=3)[:]
-    return FeatureStore(path, attributes, spec.decode_ids(np.asarray(ids, np.uint8)))
+    path = Path(path)
+    attributes = read_attributes(path)
+    specs = [
+        ArraySpec(name, tuple(one["shape"]), one["dtype"], one["meaning"])
+        for name, one in attributes["arrays"].items()
+    ]
+    stored = {one.name: read_array(path, one, attributes) for one in specs}
+    return FeatureStore(path, attributes, stored, checksums)

@@ -51,7 +51,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     [
         ("obygaze_features.errors", set()),
         ("obygaze_features.manifests", {"numpy"}),
-        ("obygaze_features.store", {"numpy", "zarr"}),
+        ("obygaze_features.store", {"numpy"}),
         ("obygaze_models.commands.models", set()),
         ("obygaze_models.commands.report", set()),
         ("obygaze_features.commands.features", set()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from obygaze_features.store import (
     Status,
     StoreWriter,
     open_store,
+    shards,
+    writer,
 )
 
 MANIFEST = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(4)]))
@@ -61,7 +64,8 @@ def test_shards_that_a_killed_run_left_do_not_leak_into_the_block(path):
     writer = resume(path)
     writer.write_block(0, [ONES, ONES])
     (path / "blocks/000000.json").unlink()
-    (path / "native/c/0/0.1f2e.partial").write_bytes(b"half")
+    (path / "staging/.1f2e.partial").write_bytes(b"half")
+    (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
 
     resume(path).write_block(0, [BROKEN, TWOS])
     assert np.isnan(open_store(path).array("native")[0]).all()
@@ -71,6 +75,18 @@ def test_shards_that_a_killed_run_left_do_not_leak_into_the_block(path):
         files = {file.name: file.read_bytes() for file in (path / name).iterdir()}
         expected = (path.with_name("fresh.zarr") / name).iterdir()
         assert files == {file.name: file.read_bytes() for file in expected}
+
+
+def test_what_was_committed_and_not_moved_is_read_and_moved(path):
+    """As after a kill between the record and the move of the shards."""
+    record = resume(path).write_block(0, [ONES, TWOS])
+    staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
+    os.replace(path / "native/c/0/0", staged)
+
+    assert open_store(path).array("native")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
+    resume(path)
+    assert not staged.exists()
+    assert open_store(path).array("native")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
 
 
 def test_a_block_of_failures_only_has_no_shard(path):
@@ -89,16 +105,19 @@ def test_a_block_is_written_once(path):
 
 def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
     first, second = resume(path), resume(path)
-    write = second._write_shard
+    write = shards.write_shard
 
     def overtaken(*args):
+        monkeypatch.undo()
         first.write_block(0, [ONES, ONES])
         return write(*args)
 
-    monkeypatch.setattr(second, "_write_shard", overtaken)
+    monkeypatch.setattr(writer, "write_shard", overtaken)
     with pytest.raises(StoreError, match="another process wrote block 0"):
-        second.write_block(0, [ONES, ONES])
+        second.write_block(0, [TWOS, TWOS])
     assert open_store(path).status.tolist() == [1, 1, 0, 0]
+    assert open_store(path).array("native")[:2].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert list((path / "staging").iterdir()) == []
 
 
 @pytest.mark.parametrize(

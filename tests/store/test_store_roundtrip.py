@@ -14,48 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from obygaze_features.errors import OutputExists, StoreError
-from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import (
     ArraySpec,
     Done,
     Failed,
-    Recipe,
     Status,
     StoreWriter,
     describe,
     open_store,
 )
-
-
-def a_manifest(n: int) -> Manifest:
-    return Manifest(
-        name="made-up",
-        items=Items.of([Item(f"tt{row:03}", media=f"clip{row}.mp4") for row in range(n)]),
-        licence="CC0",
-    )
-
-
-def a_recipe(*arrays: ArraySpec) -> Recipe:
-    return Recipe(
-        name="toy",
-        backbone={"name": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {}},
-        preprocessing={"mode": "standard", "crop": (8, 8)},
-        precision="float32",
-        arrays=arrays or (ArraySpec("native", (3,), "float32", "three numbers"),),
-    )
-
-
-def fill(writer: StoreWriter, values: dict[str, np.ndarray], failed: frozenset[int]) -> None:
-    for block in writer.missing_blocks():
-        writer.write_block(
-            block,
-            [
-                Failed(Status.UNREADABLE, f"row {row} is broken")
-                if row in failed
-                else Done({name: value[row] for name, value in values.items()}, f"{row:064x}")
-                for row in writer.rows_of(block)
-            ],
-        )
+from tests.store.making import a_manifest, a_recipe, fill
 
 
 @given(
@@ -176,21 +144,6 @@ def test_a_store_of_another_format_is_refused(half):
     (half / "zarr.json").write_text(json.dumps(header))
     with pytest.raises(StoreError, match="has format version 2, and this obygaze reads version 1"):
         open_store(half)
-
-
-def test_a_flipped_bit_is_noticed(half):
-    shard = half / "native/c/0/0"
-    content = bytearray(shard.read_bytes())
-    content[3] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(StoreError, match="native is damaged"):
-        open_store(half).array("native")
-
-
-def test_a_lost_shard_is_noticed(half):
-    (half / "native/c/0/0").unlink()
-    with pytest.raises(StoreError, match="native is damaged, the row of tt000 is not there"):
-        open_store(half).array("native")
 
 
 def test_creating_never_overwrites(half):

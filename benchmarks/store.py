@@ -1,0 +1,236 @@
+"""Stores, against what people do without one: .pth or .npy a clip, HDF5; and memmap as the limit.
+
+Everything is read from the page cache, after a first reading of each: it is the code that is
+compared, not the disk. Stores are finalised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.result import Result, side_by_side
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, open_store
+from obygaze_features.store.finalise import finalise
+
+CLIPS, FRAMES, DIM = 2000, 32, 512
+TOKENS = (3137, 768)
+MILLION = 1_000_000
+RANDOM = 200
+
+
+def measure() -> Iterator[Result]:
+    """What is promised of stores."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _million(Path(folder, "million"))
+        yield from _clips(Path(folder, "clips"))
+        yield from _tokens(Path(folder, "tokens"))
+
+
+def _clips(folder: Path) -> Iterator[Result]:
+    folder.mkdir()
+    chance = np.random.default_rng(0)
+    native = chance.standard_normal((CLIPS, DIM), np.float32)
+    frames = chance.standard_normal((CLIPS, FRAMES, DIM), np.float32).astype(np.float16)
+    ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
+    store = _store(folder / "s.zarr", ids, {"native": native, "frames": frames})
+    for name, values in (("native", native), ("frames", frames)):
+        (folder / name).mkdir()
+        for identifier, row in zip(ids, values, strict=True):
+            torch.save(torch.from_numpy(row), folder / name / f"{identifier}.pth")
+            np.save(folder / name / f"{identifier}.npy", row)
+        np.save(folder / f"{name}.npy", values)
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=values, chunks=(1, *values.shape[1:]))
+
+    files = sum(path.is_file() for path in store.rglob("*"))
+    yield Result("files of 2,000 clips (limit)", files, "", 100, files / 100, 0.99)
+
+    def all_of(name: str, *, checksums: bool = True) -> NDArray[np.generic]:
+        return open_store(store, checksums=checksums).array(name)
+
+    def pth(name: str, wanted: list[str]) -> list[NDArray[np.generic]]:
+        return [
+            torch.load(folder / name / f"{one}.pth", weights_only=True).numpy() for one in wanted
+        ]
+
+    def npy(name: str, wanted: list[str]) -> list[NDArray[np.generic]]:
+        return [np.load(folder / name / f"{one}.npy") for one in wanted]
+
+    def hdf5(name: str) -> NDArray[np.generic]:
+        with h5py.File(folder / f"{name}.h5") as file:
+            found: NDArray[np.generic] = file["x"][:]
+            return found
+
+    def memmap(name: str) -> NDArray[np.generic]:
+        return np.array(np.load(folder / f"{name}.npy", mmap_mode="r"))
+
+    yield side_by_side(
+        "open, all of native (memmap)", partial(all_of, "native"), partial(memmap, "native"),
+        target=10,
+    )  # fmt: skip
+    yield side_by_side(
+        "open, all of native (.pth a clip)", partial(all_of, "native"),
+        partial(pth, "native", ids), target=1 / 20,
+    )  # fmt: skip
+    for peer, read in (
+        (".pth a clip", partial(pth, "frames", ids)),
+        (".npy a clip", partial(npy, "frames", ids)),
+        ("HDF5", partial(hdf5, "frames")),
+    ):
+        target = 1 / 1.5 if peer.startswith(".pth") else None
+        yield side_by_side(
+            f"open, all frames, checksums on ({peer})", partial(all_of, "frames"), read,
+            target=target, runs=3,
+        )  # fmt: skip
+    yield side_by_side(
+        "open, all frames, checksums off (.pth a clip)",
+        partial(all_of, "frames", checksums=False),
+        partial(pth, "frames", ids),
+        target=1 / 8,
+        runs=3,
+    )
+    wanted = [ids[row] for row in np.random.default_rng(1).integers(0, CLIPS, RANDOM)]
+    opened = open_store(store)
+    yield side_by_side(
+        "200 random clips one at a time, checksums on (.pth a clip)",
+        lambda: [opened.read([one], "frames") for one in wanted],
+        partial(pth, "frames", wanted),
+        target=1 / 3,
+    )
+
+
+def _tokens(folder: Path) -> Iterator[Result]:
+    """Writing two blocks of all of ViViT's tokens, against writing the same bytes."""
+    folder.mkdir()
+    rows = np.random.default_rng(0).standard_normal((64, *TOKENS), np.float32).astype(np.float16)
+    ids = [f"clip-{row:02d}" for row in range(64)]
+    recipe = _recipe({"tokens": rows})
+    manifest = Manifest("bench", Items.of([Item(one, media=f"{one}.mp4") for one in ids]))
+    done = [Done({"tokens": row}, None) for row in rows]
+    numbers = iter(range(1000))
+    runs = 4
+    writers = iter(
+        [StoreWriter.create(folder / f"{n}.zarr", manifest, recipe) for n in range(runs)]
+    )
+
+    def ours() -> None:
+        writer = next(writers)
+        for block in (0, 1):
+            writer.write_block(block, done[block * 32 : block * 32 + 32])
+
+    def raw() -> None:
+        for half in (rows[:32], rows[32:]):
+            with (folder / f"{next(numbers)}.raw").open("wb") as file:
+                file.write(half.data)
+                file.flush()
+                os.fsync(file.fileno())
+
+    yield side_by_side(
+        "write 64 x [3137,768] float16 in two blocks (raw write and fsync)", ours, raw,
+        target=2, runs=runs,
+    )  # fmt: skip
+
+
+_OURS = """
+from obygaze_features.store import open_store
+def work(folder, wanted):
+    return open_store(folder / "m.zarr").read(wanted, "native")[1]
+"""
+_MEMMAP = """
+def work(folder, wanted):
+    values = np.load(folder / "native.npy", mmap_mode="r")
+    ids = np.load(folder / "ids.npy")
+    row_of = {one: row for row, one in enumerate(ids.tolist())}
+    return values[[row_of[one.encode()] for one in wanted]]
+"""
+_FRAME = """
+import json, sys, time
+from pathlib import Path
+import numpy as np
+folder, wanted = Path(sys.argv[1]), json.loads(Path(sys.argv[1], "wanted.json").read_text())
+{body}
+begin = time.perf_counter()
+assert work(folder, wanted).shape == (1000, 512)
+seconds = time.perf_counter() - begin
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+print(json.dumps([seconds, int(peak) * 1024]))
+"""
+
+
+def _million(folder: Path) -> Iterator[Result]:
+    """1,000 of a million rows by id, in a process of its own that has only just begun."""
+    folder.mkdir()
+    ids = [f"tt{row // 1000:07d}-{row % 1000:03d}" for row in range(MILLION)]
+    values = np.lib.format.open_memmap(folder / "native.npy", "w+", np.float32, (MILLION, DIM))
+    chance = np.random.default_rng(0)
+    for start in range(0, MILLION, 50_000):
+        values[start : start + 50_000] = chance.standard_normal((50_000, DIM), np.float32)
+    np.save(folder / "ids.npy", np.array([one.encode() for one in ids]))
+    _store(folder / "m.zarr", ids, {"native": values}, block_rows=8192)
+    wanted = [ids[row] for row in np.random.default_rng(2).integers(0, MILLION, 1000)]
+    (folder / "wanted.json").write_text(json.dumps(wanted))
+
+    def run(body: str) -> tuple[float, int]:
+        script = _FRAME.replace("{body}", body)
+        command = [sys.executable, "-c", script, str(folder)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        seconds, peak = json.loads(out)
+        return seconds, peak
+
+    run(_OURS), run(_MEMMAP)
+    ours, peer = [], []
+    for _ in range(5):
+        ours.append(run(_OURS))
+        peer.append(run(_MEMMAP))
+    a, b = min(ours)[0], min(peer)[0]
+    name = "open, 1,000 of a million rows by id (.npy memmap, dict of ids)"
+    yield Result(name, a, "s", b, a / b, 3)
+    used = max(peak for _, peak in ours)
+    yield Result("its memory (limit)", used / 1e6, "MB", 500, used / 500e6, 1)
+
+
+def _store(
+    path: Path,
+    ids: list[str],
+    arrays: dict[str, NDArray[np.generic]],
+    *,
+    block_rows: int = 32,
+) -> Path:
+    manifest = Manifest("bench", Items.of([Item(one, media=f"{one}.mp4") for one in ids]))
+    writer = StoreWriter.create(path, manifest, _recipe(arrays), block_rows=block_rows)
+    for block in writer.missing_blocks():
+        writer.write_block(
+            block,
+            [
+                Done({name: values[row] for name, values in arrays.items()}, None)
+                for row in writer.rows_of(block)
+            ],
+        )
+    finalise(path)
+    return path
+
+
+def _recipe(arrays: dict[str, NDArray[np.generic]]) -> Recipe:
+    return Recipe(
+        name="bench",
+        backbone={"name": "bench", "revision": None, "weights_sha256": "0" * 64, "config": {}},
+        preprocessing={},
+        precision="float32",
+        arrays=tuple(
+            ArraySpec(name, values.shape[1:], str(values.dtype), "random numbers")
+            for name, values in arrays.items()
+        ),
+    )

@@ -1,0 +1,233 @@
+"""The dataset card of a final store: README.md for people, croissant.json for machines.
+
+The second is Croissant 1.0 (https://mlcommons.org/croissant), which dataset search engines and
+the package mlcroissant read. Both say nothing that the store itself does not hold, so that equal
+stores get equal cards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.files import sha256_of, to_json, write_text
+from obygaze_features.common.tables import read_table
+from obygaze_features.store import format as spec
+from obygaze_features.store.describe import describe
+from obygaze_features.store.format import Status
+from obygaze_features.store.reader import FeatureStore, open_store
+
+__all__ = ["write_card"]
+
+_MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
+_MEANINGS = {
+    "id": "Id of the item.",
+    "status": "0 to do, 1 done, 2 media missing, 3 media unreadable, 4 a value not finite.",
+    "source": "SHA-256 of the media file that the row was computed from.",
+    "reason": "Why the row failed.",
+    "kind": "clip, image or text.",
+    "film": "Id of the film.",
+    "media": "Name of the media file.",
+    "text": "The text, where the item is one.",
+    "start": "Start in seconds, where the item is a span of a longer film.",
+    "end": "End in seconds, where the item is a span of a longer film.",
+}
+
+
+def write_card(folder: Path, sums: Mapping[str, str]) -> None:
+    """Write README.md and croissant.json into a final store that has its data already.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    sums
+        The SHA-256 of files, by name, where it is known.
+    """
+    store = open_store(folder)
+    facts = describe(store)
+    write_text(folder / spec.CARD, _readme(store, facts))
+    write_text(folder / spec.CROISSANT, to_json(_croissant(folder, facts, sums)))
+
+
+def _readme(store: FeatureStore, facts: Mapping[str, Any]) -> str:
+    rows, backbone = facts["rows"], facts["backbone"]
+    name = f"{facts['name']}.zarr"
+    counts = ", ".join(
+        f"{int((store.status == code).sum()):,} {code.name.lower().replace('_', ' ')}"
+        for code in Status
+        if code != Status.DONE and (store.status == code).any()
+    )
+    arrays = "\n".join(
+        f"| `{array}` | {' × '.join(map(str, one['shape']))} | {one['dtype']} "
+        f"| {one['bytes']:,} | {one['meaning']} |"
+        for array, one in facts["arrays"].items()
+    )
+    first = next(iter(facts["arrays"]))
+    return f"""# {facts["name"]}: features of {facts["manifest"]}
+
+Features of {rows["all"]:,} items of the manifest {facts["manifest"]}, computed with the backbone
+{backbone["name"]} by {facts["software"]}. {rows["done"]:,} rows are done{
+        f"; {counts}" if counts else ""
+    }. No media are in here.
+
+| array | shape | type | bytes | meaning |
+|---|---|---|---:|---|
+{arrays}
+
+Row *i* of each array is item *i* of `items.csv` and of `rows.csv`, which says what became of it.
+Rows that are not done are NaN, or -1 in whole numbers.
+
+## How it was made
+
+- backbone: {backbone["name"]}, revision {backbone.get("revision") or "not stated"}
+- weights, SHA-256: `{backbone["weights_sha256"]}`
+- precision: {facts["precision"]}
+- items, digest: `{facts["items_digest"]}`
+- preprocessing:
+
+```json
+{json.dumps(facts["preprocessing"], indent=2, ensure_ascii=False)}
+```
+
+The backbone's own settings are in `zarr.json`, under `attributes.obygaze.backbone.config`.
+
+## Licence and citation
+
+- licence: {facts["licence"] or "not stated"}
+- citation: {facts["citation"] or "not stated"}
+
+## How to read it
+
+With obygaze, by id:
+
+```python
+from pathlib import Path
+from obygaze_features.store import open_store
+
+store = open_store(Path("{name}"))
+ids, rows = store.read(store.ids[:10], "{first}", missing="skip")
+```
+
+With any reader of Zarr version 3:
+
+```python
+import zarr
+
+group = zarr.open_group("{name}", mode="r")
+rows = group["{first}"][:]
+status = group["status"][:]  # 1 is done
+ids = [bytes(row).rstrip(b"\\0").decode() for row in group["ids"][:]]
+```
+
+## Is it whole?
+
+`checksums.json` lists the SHA-256 of every file, and every chunk ends in a CRC-32C of its own.
+`obygaze stores verify {name}` checks both, and names the rows that are damaged, if any.
+"""
+
+
+def _croissant(folder: Path, facts: Mapping[str, Any], sums: Mapping[str, str]) -> dict[str, Any]:
+    rows, backbone = facts["rows"], facts["backbone"]
+    files = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
+    listed = [name for name in files if name not in (spec.LOG, spec.CARD, spec.CROISSANT)]
+    described = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": facts["name"],
+        "description": (
+            f"Features of {rows['all']} items of {facts['manifest']} ({rows['done']} done), "
+            f"computed with the backbone {backbone['name']} (weights SHA-256 "
+            f"{backbone['weights_sha256']}) in {facts['precision']}. A Zarr v3 group: "
+            + "; ".join(
+                f"{name} {one['shape']} {one['dtype']}, {one['meaning']}"
+                for name, one in facts["arrays"].items()
+            )
+            + "."
+        ),
+        "version": f"{facts['format_version']}.0.0",
+        "distribution": [_file(folder, name, sums) for name in listed],
+        "recordSet": [_records(folder, "rows", spec.ROWS), _records(folder, "items", spec.ITEMS)],
+    }
+    optional = {"license": facts["licence"], "citeAs": facts["citation"]}
+    return {**described, **{key: value for key, value in optional.items() if value}}
+
+
+def _file(folder: Path, name: str, sums: Mapping[str, str]) -> dict[str, Any]:
+    path = folder / name
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": name,
+        "contentSize": f"{path.stat().st_size} B",
+        "encodingFormat": _MEDIA_TYPES.get(path.suffix, "application/octet-stream"),
+        "sha256": sums.get(name) or sha256_of(path),
+    }
+
+
+def _records(folder: Path, name: str, file: str) -> dict[str, Any]:
+    columns = list(read_table(folder / file).columns)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "key": {"@id": f"{name}/id"},
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{name}/{column}",
+                "name": column,
+                "description": _MEANINGS.get(column, "As the source of the manifest had it."),
+                "dataType": "sc:Integer" if (name, column) == ("rows", "status") else "sc:Text",
+                "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+            }
+            for column in columns
+        ],
+    }
+
+
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+"""The namespace of Croissant 1.0, word for word as its specification has it."""

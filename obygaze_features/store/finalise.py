@@ -1,0 +1,228 @@
+"""Finalising: a filled store becomes one of few files, whole, with a card, and read-only.
+
+The final store is made beside the open one and takes its place at the end, so that an interrupted
+run leaves the open store as it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import disk_errors, new_folder, sha256_of
+from obygaze_features.common.progress import progress
+from obygaze_features.common.tables import format_table
+from obygaze_features.errors import StoreError
+from obygaze_features.store import format as spec
+from obygaze_features.store.card import write_card
+from obygaze_features.store.claims import Claims
+from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
+from obygaze_features.store.writer import append_to_log, finish_moves, write_checksums
+
+__all__ = ["Finalised", "finalise", "lay_out_final", "refuse_while_at_work"]
+
+READ_ONLY = 0o444
+
+
+@dataclass(frozen=True)
+class Finalised:
+    """What a store became.
+
+    Parameters
+    ----------
+    path
+        Where it lies, as before.
+    rows, done
+        All rows, and those that are done.
+    files, size
+        How many files it has now, and their bytes.
+    """
+
+    path: Path
+    rows: int
+    done: int
+    files: int
+    size: int
+
+
+def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = False) -> Finalised:
+    """Join a store's small shards into large ones, with a card and checksums, read-only.
+
+    Parameters
+    ----------
+    path
+        An open store. Every shard is held to its checksum on the way; `StoreError` if one is
+        damaged, and nothing is changed.
+    compress
+        Compress each chunk by Zstandard. Features hardly get smaller, and reading gets slower.
+    allow_incomplete
+        Go on although blocks are missing. Their rows stay absent.
+    """
+    store = open_store(path)
+    if store.is_final:
+        raise StoreError(f"{path} is finalised already")
+    if len(store.records) < store.blocks and not allow_incomplete:
+        raise StoreError(
+            f"{path} lacks {store.blocks - len(store.records)} of {store.blocks} blocks; run the "
+            "extraction again to fill them, or add --allow-incomplete to leave them out for good"
+        )
+    refuse_while_at_work(store)
+    with disk_errors(path, StoreError):
+        finish_moves(store)
+        with new_folder(path, overwrite=True, marker="zarr.json") as folder:
+            _fill(folder, store, compress=compress)
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return Finalised(
+        path,
+        rows=len(store),
+        done=int((store.status == Status.DONE).sum()),
+        files=len(files),
+        size=sum(file.stat().st_size for file in files),
+    )
+
+
+def lay_out_final(
+    folder: Path,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[ArraySpec],
+    ids: Sequence[str],
+    status: NDArray[np.uint8],
+    *,
+    compress: bool,
+) -> None:
+    """Make of an empty folder a final store without its shards, its card and its checksums."""
+    import zarr  # here, as it takes long to import
+
+    values = {**attributes, "state": "final"}
+    group = zarr.create_group(folder, attributes={spec.ATTRIBUTES: values})
+    n = len(ids)
+    for one in arrays:
+        group.create_array(**spec.array_layout(one, n, *spec.final_rows(one, n), compress=compress))
+    table = spec.encode_ids(ids)
+    group.create_array(**spec.ids_layout(*table.shape))[:] = table
+    group.create_array(**spec.status_layout(n))[:] = status
+
+
+def refuse_while_at_work(store: FeatureStore) -> None:
+    """Raise if somebody writes a block of the store."""
+    blocks = Claims(store.path / spec.CLAIMS).at_work()
+    if blocks:
+        raise StoreError(
+            f"{store.path}: a process is at work on block {blocks[0]}; wait until it is done, or "
+            "stop it"
+        )
+
+
+def _fill(folder: Path, store: FeatureStore, *, compress: bool) -> None:
+    lay_out_final(folder, store.attributes, store.specs, store.ids, store.status, compress=compress)
+    sums: dict[str, str] = {}
+    for one in store.specs:
+        sums |= _write_shards(folder, store, one, compress=compress)
+    for name in (spec.ITEMS, spec.LOG):
+        if (store.path / name).exists():
+            shutil.copyfile(store.path / name, folder / name)
+    if (store.path / spec.PROBE).exists():
+        shutil.copytree(store.path / spec.PROBE, folder / spec.PROBE, copy_function=shutil.copyfile)
+    columns: dict[str, Any] = {
+        "id": store.ids,
+        "status": [str(code) for code in store.status.tolist()],
+        "source": [store.sources[one] or "" for one in store.ids],
+        "reason": [store.failures.get(one, "") for one in store.ids],
+    }
+    (folder / spec.ROWS).write_text(format_table(columns), encoding="utf-8", newline="\n")
+    write_card(folder, sums)
+    append_to_log(folder, "finalised")
+    write_checksums(folder, sums)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            file.chmod(READ_ONLY)
+
+
+def _write_shards(
+    folder: Path, store: FeatureStore, one: ArraySpec, *, compress: bool
+) -> dict[str, str]:
+    """Write an array's rows; gives the SHA-256 of each shard's file."""
+    import zarr
+
+    n, sums = len(store), {}
+    layout = spec.shard_layout(one, *spec.final_rows(one, n))
+    array = zarr.open_array(folder / one.name, mode="r+", zarr_format=3)
+    shards = range(-(-n // layout.shard_rows))
+    for shard in progress(shards, f"Writing {one.name}", unit="shard"):
+        first = shard * layout.shard_rows
+        stop = min(first + layout.shard_rows, n)
+        done = store.status[first:stop] == Status.DONE
+        if not done.any():
+            continue
+        values = np.full((stop - first, *one.shape), one.fill, one.dtype)
+        for rows, part in _checked_blocks(store, one, range(first, stop)):
+            values[rows - first] = part
+        name = spec.shard_name(one, shard)
+        if compress:
+            array[first:stop] = values
+            sums[name] = sha256_of(folder / name)
+        else:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            chunks = _chunks(values, done, one, layout)
+            sums[name] = write_shard(folder / name, chunks, layout)
+    return sums
+
+
+def _chunks(
+    values: NDArray[Any], done: NDArray[np.bool_], one: ArraySpec, layout: ShardLayout
+) -> list[NDArray[Any] | None]:
+    """Rows as chunks; None for one without a row that is done, the last one filled up."""
+    chunks: list[NDArray[Any] | None] = []
+    for start in range(0, len(values), layout.chunk_rows):
+        chunk = values[start : start + layout.chunk_rows]
+        if not done[start : start + layout.chunk_rows].any():
+            chunks.append(None)
+        elif len(chunk) == layout.chunk_rows:
+            chunks.append(chunk)
+        else:
+            padded = np.full(layout.chunk_shape, one.fill, one.dtype)
+            padded[: len(chunk)] = chunk
+            chunks.append(padded)
+    return chunks
+
+
+def _checked_blocks(
+    store: FeatureStore, one: ArraySpec, wanted: range
+) -> Iterator[tuple[NDArray[np.intp], NDArray[Any]]]:
+    """The rows of `wanted` that are done, block by block, their shards held to the records."""
+    size = store.block_rows
+    for block in range(wanted.start // size, -(-wanted.stop // size)):
+        record = store.record_of(block)
+        if record is None or record.shards[one.name] is None:
+            continue
+        rows = block * size + np.flatnonzero(np.array(record.status) == Status.DONE)
+        rows = rows[(rows >= wanted.start) & (rows < wanted.stop)]
+        if rows.size:
+            yield rows, _checked_rows(store, one, record, rows - block * size)
+
+
+def _checked_rows(
+    store: FeatureStore, one: ArraySpec, record: BlockRecord, rows: NDArray[np.intp]
+) -> NDArray[Any]:
+    path = store.path / spec.shard_name(one, record.block)
+    try:
+        if sha256_of(path) == record.shards[one.name]:
+            return ShardReader(path, spec.shard_layout(one, store.block_rows)).read(rows)
+        why = "it is not as it was written"
+    except FileNotFoundError:
+        why = "it is lost"
+    except DamagedChunk as problem:
+        why = problem.why
+    first = store.ids[record.block * store.block_rows + int(rows[0])]
+    raise StoreError(
+        f"{path}: {why}, so rows such as {first} cannot be finalised; nothing was changed, run: "
+        f"obygaze stores repair {store.path}"
+    )

@@ -1,0 +1,289 @@
+"""Checking a store: every byte against a checksum that was kept of it, and rows named by id.
+
+What never changes is checked against ``checksums.json``; a shard against its block's record, in a
+final store against ``checksums.json`` too; and its chunks each against their own checksum, which
+tells the rows that are damaged from those that are not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import read_json, sha256_of
+from obygaze_features.common.progress import progress
+from obygaze_features.common.tables import read_table
+from obygaze_features.errors import ManifestError, StoreError
+from obygaze_features.store import format as spec
+from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.metadata import StoredArray, is_there, read_record
+from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.shards import DamagedChunk, ShardReader
+from obygaze_features.store.through_zarr import read_by_zarr
+
+__all__ = ["Damage", "read_checksums", "verify"]
+
+CHANGED = "it is not as it was written"
+_IN_TURN = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something in a store that is not as it was written.
+
+    Parameters
+    ----------
+    file
+        From the store's root.
+    array
+        The array that the file belongs to, if it does.
+    ids
+        The rows that cannot be trusted any more.
+    why
+        In words for people.
+    harmless
+        A file that nobody needs, left by a writer that was killed; no row is affected.
+    """
+
+    file: str
+    array: str | None
+    ids: tuple[str, ...]
+    why: str
+    harmless: bool = False
+
+
+def verify(path: Path) -> list[Damage]:
+    """Read a whole store again, open or final, and list what is damaged; nothing is changed.
+
+    Parameters
+    ----------
+    path
+        The folder, ``NAME.zarr``. `StoreError` if it never was a store.
+    """
+    try:
+        sums, found = read_checksums(path), []
+    except StoreError as problem:
+        sums, found = {}, [Damage(spec.CHECKSUMS, None, (), _brief(path, problem))]
+    try:
+        store = open_store(path)
+    except StoreError as problem:
+        if not is_there(path / spec.ITEMS) or _is_newer(path):
+            raise
+        changed = list(_changed(path, sums))
+        return changed or [Damage("zarr.json", None, (), _brief(path, problem))]
+    shards = {name for name in sums if name.partition("/c/")[0] in store.arrays and "/c/" in name}
+    found += _changed(path, {name: sums[name] for name in sums if name not in shards})
+    try:
+        ids = known_ids(store)
+        found += _final_shards(store, ids, sums) if store.is_final else _blocks(store, ids)
+    except StoreError as problem:
+        return found or [Damage(spec.IDS, None, (), _brief(path, problem))]
+    return [*found, *_orphans(store, ids, sums)]
+
+
+def read_checksums(path: Path) -> dict[str, str]:
+    """The SHA-256 of each file that a store's ``checksums.json`` lists."""
+    sums = read_json(path / spec.CHECKSUMS, StoreError)
+    if not isinstance(sums, dict):
+        raise StoreError(f"{path / spec.CHECKSUMS} is not a list of checksums")
+    return {str(name): str(sha256) for name, sha256 in sums.items()}
+
+
+def known_ids(store: FeatureStore) -> list[str]:
+    """The ids, from the table of items if the array is damaged."""
+    try:
+        return store.ids
+    except StoreError:
+        return _column(store.path / spec.ITEMS, "id")
+
+
+def _known_status(store: FeatureStore) -> NDArray[np.uint8]:
+    """The status of a final store's rows, from the table of rows if the array is damaged."""
+    try:
+        return store.status
+    except StoreError:
+        return np.array(_column(store.path / spec.ROWS, "status"), np.uint8)
+
+
+def _column(path: Path, name: str) -> list[str]:
+    try:
+        return read_table(path, required=[name])[name]
+    except ManifestError as problem:
+        raise StoreError(str(problem)) from None
+
+
+def _brief(path: Path, problem: StoreError) -> str:
+    return str(problem).replace(f"{path}/", "")
+
+
+def _is_newer(path: Path) -> bool:
+    try:
+        group = json.loads((path / "zarr.json").read_bytes())
+        version = group["attributes"][spec.ATTRIBUTES]["format_version"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return isinstance(version, int) and version > spec.FORMAT_VERSION
+
+
+def _changed(path: Path, sums: Mapping[str, str]) -> Iterator[Damage]:
+    """The files that are lost, or not as they were."""
+    for name, sha256 in progress(sums.items(), "Metadata", unit="file", total=len(sums)):
+        if why := _compare(path / name, sha256):
+            yield Damage(name, name.partition("/")[0] if "/" in name else None, (), why)
+
+
+def _compare(file: Path, sha256: str | None) -> str | None:
+    """What is wrong with a file, if anything; without a checksum only whether it can be read."""
+    try:
+        have = sha256_of(file)
+    except FileNotFoundError:
+        return "it is lost"
+    except OSError as problem:
+        return f"it cannot be read ({problem.strerror})"
+    return CHANGED if sha256 and have != sha256 else None
+
+
+def _blocks(store: FeatureStore, ids: Sequence[str]) -> Iterator[Damage]:
+    """Damage to records, and to the shards that they name."""
+    for block in progress(range(store.blocks), "Verifying", unit="block"):
+        # A writer may have moved a file between two looks; a third one shows what is damage.
+        if list(_block(store, ids, block)):
+            yield from _block(store, ids, block)
+
+
+def _block(store: FeatureStore, ids: Sequence[str], block: int) -> Iterator[Damage]:
+    name = spec.record_name(block)
+    try:
+        record = record_of(store, ids, block)
+    except StoreError as problem:
+        rows = spec.rows_of_block(block, len(ids), store.block_rows)
+        why = _brief(store.path, problem).removeprefix(f"{name}: ").partition(";")[0]
+        yield Damage(name, None, tuple(ids[rows.start : rows.stop]), why)
+        return
+    if record is None:
+        return
+    done = np.array(record.status) == Status.DONE
+    for one in store.stored.values():
+        if sha256 := record.shards[one.spec.name]:
+            file = shard_path(store, one.spec, record)
+            yield from _shard(store, ids, one, file, sha256, done, block)
+
+
+def record_of(store: FeatureStore, ids: Sequence[str], block: int) -> BlockRecord | None:
+    """A block's record from disk, if it has one."""
+    path = store.path / spec.record_name(block)
+    rows = spec.rows_of_block(block, len(ids), store.block_rows)
+    if not is_there(path):
+        return None
+    return read_record(path, block, ids[rows.start : rows.stop], store.arrays)
+
+
+def shard_path(store: FeatureStore, one: ArraySpec, record: BlockRecord) -> Path:
+    """Where a block's committed shard lies: perhaps still in ``staging/``."""
+    staged = store.path / spec.staged_name(one, record.block, record.shards[one.name] or "")
+    return staged if staged.exists() else store.path / spec.shard_name(one, record.block)
+
+
+def _final_shards(
+    store: FeatureStore, ids: Sequence[str], sums: Mapping[str, str]
+) -> Iterator[Damage]:
+    """Damage to the shards of a final store."""
+    done = _known_status(store) == Status.DONE
+    todo = [
+        (one, shard)
+        for one in store.stored.values()
+        for shard in range(-(-len(store) // one.layout.shard_rows))
+    ]
+    for one, shard in progress(todo, "Verifying", unit="shard"):
+        size = one.layout.shard_rows
+        mine = done[shard * size : (shard + 1) * size]
+        name = spec.shard_name(one.spec, shard)
+        if mine.any():
+            yield from _shard(store, ids, one, store.path / name, sums.get(name), mine, shard)
+
+
+def _shard(
+    store: FeatureStore,
+    ids: Sequence[str],
+    one: StoredArray,
+    file: Path,
+    sha256: str | None,
+    done: NDArray[np.bool_],
+    shard: int,
+) -> Iterator[Damage]:
+    """What is wrong with one shard; `done` says which of its rows must be there."""
+    why = _compare(file, sha256)
+    rows = np.flatnonzero(done)
+    by_reason = _damaged_rows(store, one, file, rows, shard) if why in (None, CHANGED) else {}
+    if why is not None and not by_reason:
+        by_reason = {why: rows.tolist()}
+    first = shard * one.layout.shard_rows
+    name = file.relative_to(store.path).as_posix()
+    for reason, hit in by_reason.items():
+        yield Damage(name, one.spec.name, tuple(ids[first + row] for row in hit), reason)
+
+
+def _damaged_rows(
+    store: FeatureStore, one: StoredArray, file: Path, rows: NDArray[np.intp], shard: int
+) -> dict[str, list[int]]:
+    """Reason -> rows of a shard, counted from its start, that cannot be read."""
+    found: dict[str, list[int]] = {}
+    try:
+        reader = ShardReader(file, one.layout) if one.mapped else None
+    except DamagedChunk as problem:
+        return {problem.why: rows.tolist()}
+    chunks = rows // one.layout.chunk_rows
+    for chunk in np.unique(chunks).tolist():
+        mine = rows[chunks == chunk]
+        out = np.empty((len(mine), *one.spec.shape), one.spec.dtype)
+        try:
+            if reader is None:
+                read_by_zarr(store.path, one, shard, mine, out)
+            else:
+                reader.read(mine, out=out)
+        except DamagedChunk as problem:
+            found.setdefault(problem.why, []).extend(mine.tolist())
+    if reader is not None:
+        reader.forget()
+    return found
+
+
+def _orphans(store: FeatureStore, ids: Sequence[str], sums: Mapping[str, str]) -> Iterator[Damage]:
+    """Files that no record and no list of checksums names."""
+    every = _files(store.path.rglob("*"), store.path)
+    if store.is_final:
+        # A list that is damaged itself says nothing about the others.
+        names = set(every) - {*sums, spec.CHECKSUMS, spec.LOG} if sums else set()
+    else:
+        places = (spec.STAGING, spec.RECORDS, spec.CLAIMS, *(f"{one}/c" for one in store.arrays))
+        inside = tuple(f"{place}/" for place in places)
+        names = {one for one in every if one.startswith((*inside, "."))} - committed(store, ids)
+        names = {one for one in names if not _IN_TURN.fullmatch(one)}
+    for name in sorted(names):
+        array = name.partition("/c/")[0] if "/c/" in name else None
+        yield Damage(name, array, (), "it belongs to no block", harmless=True)
+
+
+def _files(paths: Iterable[Path], root: Path) -> list[str]:
+    return [path.relative_to(root).as_posix() for path in paths if path.is_file()]
+
+
+def committed(store: FeatureStore, ids: Sequence[str]) -> set[str]:
+    """Where the shards may lie that a record names."""
+    names: set[str] = set()
+    for block in range(store.blocks):
+        try:
+            record = record_of(store, ids, block)
+        except StoreError:
+            continue
+        for one in store.specs if record else ():
+            assert record is not None
+            if sha256 := record.shards[one.name]:
+                names |= {spec.staged_name(one, block, sha256), spec.shard_name(one, block)}
+    return names

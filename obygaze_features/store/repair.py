@@ -1,0 +1,280 @@
+"""Repairing a store: what is damaged becomes what is missing, so that extraction fills it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from obygaze_features.common.files import (
+    disk_errors,
+    new_folder,
+    sha256_of,
+    to_json,
+    write_bytes,
+    write_text,
+)
+from obygaze_features.common.tables import read_table
+from obygaze_features.errors import ManifestError, StoreError
+from obygaze_features.manifests import Items
+from obygaze_features.store import format as spec
+from obygaze_features.store.assemble import NOWHERE, Plan, assemble, read_items
+from obygaze_features.store.claims import LEASE, Claims
+from obygaze_features.store.compare import read_probe
+from obygaze_features.store.finalise import lay_out_final, refuse_while_at_work
+from obygaze_features.store.format import ArraySpec, Status
+from obygaze_features.store.integrity import Damage, committed, read_checksums, verify
+from obygaze_features.store.metadata import is_there, read_attributes
+from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.writer import append_to_log, finish_moves, lay_out, retire_record
+
+__all__ = ["Repair", "repair"]
+
+IRREPLACEABLE = ("zarr.json", spec.ITEMS, spec.ROWS)
+"""Files that hold what no other file of the store does."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What a repair did.
+
+    Parameters
+    ----------
+    path
+        The store.
+    damage
+        What was found, harmless things apart.
+    restored
+        Files that were made again out of others.
+    to_do
+        Ids of rows that were done, or seemed so, and that extraction has to do again.
+    cleared, left
+        Files of writers that are gone, and those that may be of one at work.
+    reopened
+        Whether a final store was opened again.
+    """
+
+    path: Path
+    damage: tuple[Damage, ...] = ()
+    restored: tuple[str, ...] = ()
+    to_do: tuple[str, ...] = ()
+    cleared: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    reopened: bool = False
+
+
+def repair(path: Path, *, reopen: bool = False) -> Repair:
+    """Make the damaged blocks of a store missing ones, and clear what killed writers left.
+
+    Parameters
+    ----------
+    path
+        The store; nobody may be writing it. A final store with damage is opened again: it is
+        replaced by an open one that has every intact block.
+    reopen
+        Open a final store again though it has no damage, to fill what it lacks.
+    """
+    with disk_errors(path, StoreError):
+        restored = [*_put_back(path), *_restore(path)]
+        store = open_store(path)
+        if not store.is_final:
+            refuse_while_at_work(store)
+        found = verify(path)
+        damage = tuple(one for one in found if not one.harmless)
+        reopened = store.is_final and bool(damage or reopen)
+        if reopened:
+            to_do = _reopen(store, damage)
+        else:
+            to_do = _retire(store, damage)
+            finish_moves(open_store(path))
+        harmless = () if reopened else tuple(one.file for one in found if one.harmless)
+        cleared, left = _clear(path, harmless)
+        if not store.is_final and (damage or restored or cleared):
+            append_to_log(path, "repaired", to_do=len(to_do), restored=restored)
+    return Repair(path, damage, tuple(restored), to_do, cleared, left, reopened)
+
+
+def _put_back(path: Path) -> list[str]:
+    """A store that was being replaced when the machine stopped, between two renames."""
+    aside = [one for one in _unfinished(path) if one.suffix == ".replaced"]
+    if is_there(path) or len(aside) != 1:
+        return []
+    os.rename(aside[0], path)
+    return [path.name]
+
+
+def _unfinished(path: Path) -> list[Path]:
+    """What a killed process left beside a store that it was about to replace."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]+\.(partial|replaced)")
+    return [one for one in path.parent.glob(".*") if pattern.fullmatch(one.name) and one.is_dir()]
+
+
+def _restore(path: Path) -> list[str]:
+    """Make again those small files that follow from others, where they are damaged."""
+    sums: dict[str, str] = {}
+    with contextlib.suppress(StoreError):
+        sums = read_checksums(path)
+    for name in IRREPLACEABLE:
+        if name in sums and not _is_sound(path, name, sums):
+            raise StoreError(
+                f"{path / name} is damaged and cannot be repaired, as nothing else holds what it "
+                f"says; put back a copy of it, whose SHA-256 is {sums[name]}, and run the same "
+                "command again"
+            )
+    attributes = read_attributes(path)
+    items = read_items(path, attributes)
+    if attributes["state"] == "final":
+        return _restore_final(path, attributes, items, sums)
+    return _restore_open(path, attributes, items, sums)
+
+
+def _restore_open(
+    path: Path, attributes: Mapping[str, Any], items: Items, sums: Mapping[str, str]
+) -> list[str]:
+    restored = [name for name in sums if name.startswith(f"{spec.PROBE}/")]
+    if all(_is_sound(path, name, sums) for name in restored):
+        restored = []
+    else:
+        # The probe is not made of anything in the store. It can be taken again, or be missed.
+        shutil.rmtree(path / spec.PROBE, ignore_errors=True)
+    with _beside(path) as folder:
+        lay_out(folder, attributes, _specs(attributes), items, {})
+        fresh = read_checksums(folder)
+        for name in fresh:
+            known = {**fresh, **sums}
+            if not _is_sound(path, name, known):
+                write_bytes(path / name, (folder / name).read_bytes())
+                restored.append(name)
+    if restored or not sums:
+        probe = (path / spec.PROBE).rglob("*")
+        kept = [file.relative_to(path).as_posix() for file in probe if file.is_file()]
+        now = {name: sha256_of(path / name) for name in sorted([*fresh, *kept])}
+        write_text(path / spec.CHECKSUMS, to_json(now))
+    return restored if sums else [*restored, spec.CHECKSUMS]
+
+
+def _restore_final(
+    path: Path, attributes: Mapping[str, Any], items: Items, sums: Mapping[str, str]
+) -> list[str]:
+    try:
+        codes = read_table(path / spec.ROWS, required=["status"])["status"]
+    except ManifestError as problem:
+        raise StoreError(str(problem)) from None
+    status = np.array(codes, np.uint8)
+    restored: list[str] = []
+    for compress in (False, True):
+        with _beside(path) as folder:
+            arrays = _specs(attributes)
+            lay_out_final(folder, attributes, arrays, items.ids, status, compress=compress)
+            names = [file.relative_to(folder).as_posix() for file in folder.rglob("*.json")]
+            names += [f"{spec.IDS}/c/0/0", f"{spec.STATUS}/c/0"]
+            for name in names:
+                made = sha256_of(folder / name)
+                if sums.get(name) == made and not _is_sound(path, name, sums):
+                    write_bytes(path / name, (folder / name).read_bytes())
+                    (path / name).chmod(0o444)
+                    restored.append(name)
+    return restored
+
+
+def _retire(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
+    """Make the blocks of damaged rows missing ones; nobody needs their shards then."""
+    row_of = {one: row for row, one in enumerate(store.ids)}
+    blocks = sorted({row_of[one.ids[0]] // store.block_rows for one in damage if one.ids})
+    to_do: list[str] = []
+    for block in blocks:
+        rows = spec.rows_of_block(block, len(store), store.block_rows)
+        to_do += store.ids[rows.start : rows.stop]
+        retire_record(store, block)
+        for one in store.specs:
+            (store.path / spec.shard_name(one, block)).unlink(missing_ok=True)
+        for staged in (store.path / spec.STAGING).glob(f"{block:06d}.*"):
+            staged.unlink(missing_ok=True)
+    return tuple(to_do)
+
+
+def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
+    """Replace a final store by an open one that has all its intact blocks."""
+    n, path = len(store), store.path
+    row_of = {one: row for row, one in enumerate(store.ids)}
+    hit = np.array([row_of[one] for found in damage for one in found.ids], np.intp)
+    source = np.zeros(n, np.intp)
+    source[np.isin(np.arange(n) // store.block_rows, hit // store.block_rows)] = NOWHERE
+    known_before = np.flatnonzero((source == NOWHERE) & (store.status != Status.TODO))
+    plan = Plan(read_items(path, store.attributes), [store], source, np.arange(n))
+    try:
+        probe = read_probe(store)
+    except StoreError:
+        probe = {}
+    with new_folder(path, overwrite=True, marker="zarr.json") as folder:
+        left_out = assemble(folder, plan, store.attributes, probe)
+        if is_there(path / spec.LOG):
+            shutil.copyfile(path / spec.LOG, folder / spec.LOG)
+        append_to_log(folder, "reopened", damaged=[one.file for one in damage])
+    lacking = {*(store.ids[row] for row in known_before.tolist()), *left_out}
+    return tuple(one for one in store.ids if one in lacking)
+
+
+def _clear(path: Path, harmless: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Remove what killed writers left; what is young may be of a writer at work."""
+    cleared, left = [], []
+    folder = path / spec.CLAIMS
+    claims = Claims(folder)
+    for claim in claims.stale():
+        claim.unlink(missing_ok=True)
+        cleared.append(claim.relative_to(path).as_posix())
+    places = [path / name for name in harmless]
+    places += _unfinished(path)
+    # Looked up again: what belonged to no block may have been committed in the meantime.
+    store = open_store(path)
+    wanted = set() if store.is_final else committed(store, store.ids)
+    now = _now(path)
+    for place in places:
+        name = os.path.relpath(place, path)
+        with contextlib.suppress(FileNotFoundError):
+            if now - _last_change(place) < LEASE or name in wanted:
+                left.append(name)
+                continue
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+            cleared.append(name)
+    return tuple(cleared), tuple(left)
+
+
+def _last_change(place: Path) -> float:
+    inside = place.rglob("*") if place.is_dir() else ()
+    return max(float(one.stat().st_mtime) for one in (place, *inside))
+
+
+def _now(path: Path) -> float:
+    """The time by the file system's own clock."""
+    with tempfile.NamedTemporaryFile(dir=path, prefix=".clock.") as file:
+        return float(os.fstat(file.fileno()).st_mtime)
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A folder for a moment; not inside the store, which may be checked meanwhile."""
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        yield Path(folder)
+
+
+def _is_sound(path: Path, name: str, sums: Mapping[str, str]) -> bool:
+    try:
+        return sha256_of(path / name) == sums[name]
+    except OSError:
+        return False
+
+
+def _specs(attributes: Mapping[str, Any]) -> list[ArraySpec]:
+    return [
+        ArraySpec(name, tuple(one["shape"]), one["dtype"], one["meaning"])
+        for name, one in attributes["arrays"].items()
+    ]

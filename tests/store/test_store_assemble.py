@@ -1,0 +1,247 @@
+"""New stores out of others: subsets, parts that become one, films of several labs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import OutputExists, StoreError, UsageError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import (
+    ArraySpec,
+    Done,
+    Failed,
+    Status,
+    StoreWriter,
+    finalise,
+    merge,
+    open_store,
+    subset,
+    verify,
+)
+from tests.store import toys
+
+
+def of_parts(tmp_path: Path, *parts: list[int], final: tuple[int, ...] = ()) -> list[Path]:
+    paths = []
+    for number, blocks in enumerate(parts):
+        paths.append(toys.a_store(tmp_path / f"part{number}.zarr", blocks=blocks))
+        if number in final:
+            finalise(paths[-1], allow_incomplete=True)
+    return paths
+
+
+def opened(paths: list[Path]) -> list:
+    return [open_store(path) for path in paths]
+
+
+@pytest.mark.parametrize("final", [(), (1,), (0, 1, 2)])
+def test_parts_make_the_whole(tmp_path, final):
+    """Also where parts overlap, and whether they are open or final."""
+    parts = of_parts(tmp_path, [0, 3], [1, 3], [2, 4], final=final)
+    made = merge(opened(parts), tmp_path / "all.zarr")
+    assert (made.done, made.failed, made.to_do, made.left_out) == (17, 1, 0, ())
+    whole = toys.a_store(tmp_path / "whole.zarr")
+    assert toys.contents(tmp_path / "all.zarr") == toys.contents(whole)
+
+
+def test_what_no_part_has_is_left_for_extraction(tmp_path):
+    parts = of_parts(tmp_path, [0, 3], [1])
+    made = merge(opened(parts), tmp_path / "all.zarr")
+    assert (made.done, made.failed, made.to_do) == (11, 1, 6)
+    writer = toys.resume(tmp_path / "all.zarr")
+    assert writer.missing_blocks() == [2, 4]
+    toys.fill(writer)
+    whole = toys.a_store(tmp_path / "whole.zarr")
+    assert toys.contents(tmp_path / "all.zarr") == toys.contents(whole)
+
+
+def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", blocks=[])
+    missing = Failed(Status.MISSING, "not there")
+    toys.fill(toys.resume(one), None, lambda row: missing if row > 2 else toys.a_row(row))
+    two = toys.a_store(tmp_path / "two.zarr")
+    made = merge(opened([one, two]), tmp_path / "all.zarr")
+    assert (made.done, made.failed) == (17, 1)
+    # Both failed at this one; the first one's reason stands.
+    assert open_store(made.path).failures == {"tt1-006": "not there"}
+
+
+def test_a_row_that_is_done_twice_and_not_alike_is_refused(tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr")
+    two = toys.a_store(tmp_path / "two.zarr", blocks=[])
+
+    def other(row: int) -> Done | Failed:
+        done = toys.a_row(row)
+        if row != 9 or isinstance(done, Failed):
+            return done
+        return replace(done, values={**done.values, "frames": np.ones((2, 3))})
+
+    toys.fill(toys.resume(two), None, other)
+    with pytest.raises(StoreError, match=r"tt1-009 is done in .*one.* its frames .* stores diff"):
+        merge(opened([one, two]), tmp_path / "all.zarr")
+    assert not (tmp_path / "all.zarr").exists()
+
+
+def test_films_become_one_store(tmp_path):
+    """As if one manifest had listed them all; another block size than the first is no matter."""
+    one = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
+    two = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
+    made = merge(opened([one, two]), tmp_path / "both.zarr")
+    assert made.done == 11
+
+    joined = toys.a_manifest(7, "tt1").items, toys.a_manifest(5, "tt2").items
+    items = Items.of([item for part in joined for item in part], {"note": notes(7) + notes(5)})
+    manifest = Manifest(
+        "made-up", items, licence="CC0-1.0", citation="Somebody (2026). Made-up clips."
+    )
+    writer = StoreWriter.create(
+        tmp_path / "expected.zarr", manifest, toys.RECIPE, probe=toys.probe(), block_rows=4
+    )
+    rows = [(row, "tt1") for row in range(7)] + [(row, "tt2") for row in range(5)]
+    toys.fill(writer, None, lambda row: toys.a_row(*rows[row]))
+    assert toys.contents(made.path) == toys.contents(tmp_path / "expected.zarr")
+    assert verify(made.path) == []
+
+
+def notes(n: int) -> list[str]:
+    return [f"note, {row}" for row in range(n)]
+
+
+def test_what_manifests_say_differently_is_all_kept(tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", 4, manifest=toys.a_manifest(4, licence="CC0-1.0"))
+    plain = Manifest("theirs", Items.of([Item("tt2-000", film="tt2")]), licence="CC-BY-4.0")
+    two = toys.a_store(tmp_path / "two.zarr", manifest=plain)
+    store = open_store(merge(opened([one, two]), tmp_path / "both.zarr").path)
+    assert store.attributes["manifest"] == "made-up; theirs"
+    assert store.attributes["licence"] == "CC0-1.0; CC-BY-4.0"
+    assert store.attributes["citation"] == "Somebody (2026). Made-up clips."
+    last = (store.path / "items.csv").read_text().splitlines()[-1]
+    assert last == "tt2-000,clip,tt2,,,,,"
+
+
+def test_films_of_unfinished_stores_keep_whole_blocks_and_say_what_they_drop(tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", 6, film="tt1", blocks=[0])  # 4, 5 to do
+    two = toys.a_store(tmp_path / "two.zarr", 6, film="tt2")
+    made = merge(opened([one, two]), tmp_path / "both.zarr")
+    assert made.left_out == ("tt2-000", "tt2-001")
+    assert open_store(made.path).status.tolist() == [1] * 4 + [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"backbone": toys.RECIPE.backbone | {"weights_sha256": "cd" * 32}}, "backbone weights"),
+        ({"preprocessing": {"mode": "author"}}, "preprocessing"),
+        ({"precision": "float16"}, r"precision \(float32 there, float16 here\)"),
+        ({"arrays": toys.ARRAYS[:2]}, "arrays"),
+    ],
+)
+@pytest.mark.parametrize("film", ["tt1", "tt2"])
+def test_what_was_made_otherwise_is_not_merged(tmp_path, change, said, film):
+    one = toys.a_store(tmp_path / "one.zarr", 4)
+    recipe = replace(toys.RECIPE, **change)
+    two = StoreWriter.create(tmp_path / "two.zarr", toys.a_manifest(4, film), recipe).store.path
+    with pytest.raises(StoreError, match=f"two.zarr cannot be merged with .*one.zarr.*{said}"):
+        merge(opened([one, two]), tmp_path / "both.zarr")
+
+
+def test_ids_that_overlap_are_not_merged(tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", 4)
+    two = toys.a_store(tmp_path / "two.zarr", 6)
+    with pytest.raises(StoreError, match=r"4 ids are in both, such as tt1-000"):
+        merge(opened([one, two]), tmp_path / "both.zarr")
+
+
+def test_ids_that_differ_by_case_only_are_not_merged(tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", 4, film="tta")
+    two = toys.a_store(tmp_path / "two.zarr", 4, film="TTA")
+    with pytest.raises(StoreError, match="differs from 'tta-000' by case only"):
+        merge(opened([one, two]), tmp_path / "both.zarr")
+
+
+def test_a_subset_of_films(tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
+    two = toys.a_store(tmp_path / "two.zarr", 5, film="tt2")
+    both = merge(opened([one, two]), tmp_path / "both.zarr").path
+    finalise(both)
+    made = subset(open_store(both), tmp_path / "again.zarr", films=["tt2"])
+    assert made.done == 5
+    assert toys.contents(made.path) == toys.contents(two)
+
+
+def test_a_subset_of_ids_keeps_the_order_of_the_store(tmp_path):
+    path = toys.a_store(tmp_path / "one.zarr")
+    wanted = ["tt1-017", "tt1-006", "tt1-002", "tt1-011", "tt1-003"]
+    store, whole = (
+        open_store(subset(open_store(path), tmp_path / "some.zarr", ids=wanted).path),
+        open_store(path),
+    )
+    assert store.ids == sorted(wanted)
+    done = [one for one in store.ids if one != "tt1-006"]
+    for name in store.arrays:
+        np.testing.assert_array_equal(store.read(done, name)[1], whole.read(done, name)[1])
+    assert store.failures == whole.failures
+    assert store.sources == {one: whole.sources[one] for one in store.ids}
+    assert store.attributes["items_digest"] == toys.a_manifest(18).select(ids=wanted).digest
+    assert verify(store.path) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"ids": ["nobody"]}, "no item 'nobody'"),
+        ({"films": ["tt9"]}, "no item is of the film 'tt9'"),
+        ({}, "give some"),
+        ({"ids": []}, "no item of .*one.zarr"),
+    ],
+)
+def test_a_subset_of_what_is_not_there(tmp_path, wanted, said):
+    store = open_store(toys.a_store(tmp_path / "one.zarr", 4))
+    with pytest.raises(ValueError, match=said):
+        subset(store, tmp_path / "some.zarr", **wanted)
+    assert not (tmp_path / "some.zarr").exists()
+
+
+def test_outputs_are_new_and_end_in_zarr(tmp_path):
+    one = open_store(toys.a_store(tmp_path / "one.zarr", 4))
+    with pytest.raises(UsageError, match=r"ends in \.zarr"):
+        subset(one, tmp_path / "some", films=["tt1"])
+    with pytest.raises(UsageError, match="is one of the stores to be read"):
+        subset(one, one.path, films=["tt1"], overwrite=True)
+    with pytest.raises(UsageError, match="two stores or more"):
+        merge([one], tmp_path / "some.zarr")
+    subset(one, tmp_path / "some.zarr", films=["tt1"])
+    with pytest.raises(OutputExists):
+        subset(one, tmp_path / "some.zarr", films=["tt1"])
+    subset(one, tmp_path / "some.zarr", ids=["tt1-000"], overwrite=True)
+    assert len(open_store(tmp_path / "some.zarr")) == 1
+    (tmp_path / "films.zarr").mkdir()
+    with pytest.raises(OutputExists, match="not something that obygaze made"):
+        subset(one, tmp_path / "films.zarr", films=["tt1"], overwrite=True)
+
+
+def test_damage_stops_a_merge(tmp_path):
+    parts = of_parts(tmp_path, [0, 3], [1, 2, 4])
+    shard = parts[1] / "native/c/2/0"
+    shard.write_bytes(
+        shard.read_bytes().replace(b"\0", b"\1", 1)[:30] + b"?" + shard.read_bytes()[31:]
+    )
+    with pytest.raises(StoreError, match=r"obygaze stores repair .*part1"):
+        merge(opened(parts), tmp_path / "all.zarr")
+    assert not (tmp_path / "all.zarr").exists()
+
+
+def test_stores_of_one_array_without_a_probe(tmp_path):
+    recipe = replace(toys.RECIPE, arrays=(ArraySpec("native", (2,), "float64", "two"),))
+    paths = []
+    for film in ("tt1", "tt2"):
+        writer = StoreWriter.create(tmp_path / f"{film}.zarr", toys.a_manifest(3, film), recipe)
+        toys.fill(writer, None, lambda row: Done({"native": np.full(2, row + 1.0)}, None))
+        paths.append(writer.store.path)
+    store = open_store(merge(opened(paths), tmp_path / "both.zarr").path)
+    assert store.array("native")[:, 0].tolist() == [1, 2, 3, 1, 2, 3]
+    assert not (store.path / "probe").exists()

@@ -1,0 +1,154 @@
+"""`obygaze stores`: what each command prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from obygaze_features.store import open_store
+from tests.store import toys
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.a_store(tmp_path_factory.mktemp("made") / "toy.zarr")
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "toy.zarr")
+    return tmp_path / "toy.zarr"
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+
+
+def test_from_open_to_final_and_on_to_the_next_step(obygaze, path):
+    said = obygaze("stores", "info", path).stdout
+    assert "state      open" in said
+    assert f"next: obygaze stores finalise {path}" in said
+    result = obygaze("stores", "finalise", path)
+    assert result.exit_code == 0
+    assert f"{path} is final: 17 of 18 rows done" in result.stdout
+    said = obygaze("stores", "info", path).stdout
+    assert "state      final" in said
+    assert f"next: obygaze stores verify {path}" in said
+    result = obygaze("stores", "verify", path)
+    assert (result.exit_code, result.stdout) == (0, f"{path} is sound\n")
+    result = obygaze("stores", "finalise", path)
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {path} is finalised already\n"
+
+
+def test_an_unfinished_store(obygaze, tmp_path):
+    path = toys.a_store(tmp_path / "toy.zarr", blocks=[0])
+    assert "next: run the extraction again" in obygaze("stores", "info", path).stdout
+    result = obygaze("stores", "finalise", path)
+    assert result.exit_code == 1
+    assert "lacks 4 of 5 blocks" in result.stderr
+    result = obygaze("stores", "finalise", path, "--allow-incomplete", "--compress", "--json")
+    assert json.loads(result.stdout)["done"] == 4
+    assert obygaze("stores", "repair", path).stdout.endswith("nothing was changed\n")
+    assert f"{path} is open again" in obygaze("stores", "repair", path, "--reopen").stdout
+
+
+def test_damage_is_named_and_repaired(obygaze, path):
+    damage(path / "native/c/2/0")
+    (path / "staging/.1.partial").touch()
+    result = obygaze("stores", "verify", path)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0] == "native/c/2/0: its checksum is wrong; hit: tt1-008"
+    assert lines[-2:] == [
+        "1 place damaged, 1 row hit",
+        f"next: obygaze stores repair {path}",
+    ]
+    assert "1 file of no block, harmless" in result.stdout
+    result = obygaze("stores", "verify", path, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)[0] == {
+        "file": "native/c/2/0",
+        "array": "native",
+        "ids": ["tt1-008"],
+        "why": "its checksum is wrong",
+        "harmless": False,
+    }
+    result = obygaze("stores", "repair", path)
+    assert result.exit_code == 0
+    assert "4 rows to be done again: tt1-008, tt1-009, tt1-010, tt1-011" in result.stdout
+    assert "left 1 file that may be of a writer at work" in result.stdout
+    toys.age(path / "staging/.1.partial")
+    assert obygaze("stores", "repair", path).stdout == "cleared 1 file that a writer had left\n"
+    assert obygaze("stores", "verify", path).exit_code == 0
+    assert json.loads(obygaze("stores", "repair", path, "--json").stdout)["to_do"] == []
+
+
+def test_parts_are_merged_and_compared(obygaze, path, tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", blocks=[0, 2, 4])
+    two = toys.a_store(tmp_path / "two.zarr", blocks=[1, 3])
+    result = obygaze("stores", "merge", one, two, "-o", tmp_path / "all.zarr")
+    assert result.exit_code == 0
+    assert f"18 rows: 17 done, 1 failed, 0 to do -> {tmp_path / 'all.zarr'}" in result.stdout
+    result = obygaze("stores", "diff", path, tmp_path / "all.zarr")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"{path} and {tmp_path / 'all.zarr'} are identical\n",
+    )
+    result = obygaze("stores", "diff", path, one)
+    assert result.exit_code == 1
+    assert f"done only in {path}: 7 rows, tt1-004, tt1-005, tt1-007" in result.stdout
+    result = obygaze("stores", "diff", path, one, "--json")
+    assert json.loads(result.stdout)["rows"]["native"]["equal"] == 10
+    result = obygaze("stores", "merge", one, two, "-o", tmp_path / "all.zarr")
+    assert result.exit_code == 1
+    assert "exists already" in result.stderr
+    again = obygaze("stores", "merge", one, two, "-o", tmp_path / "all.zarr", "--overwrite")
+    assert again.exit_code == 0
+    assert obygaze("stores", "merge", one, "-o", tmp_path / "x.zarr").exit_code == 2
+    assert obygaze("stores", "merge", "-o", tmp_path / "x.zarr").exit_code == 2
+
+
+def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
+    names = tmp_path / "ids.txt"
+    names.write_text("tt1-003\ntt1-001\n")
+    out = tmp_path / "some.zarr"
+    result = obygaze(
+        "stores", "subset", path, "--ids", f"@{names}", "--ids", "tt1-009,tt1-010", "-o", out
+    )
+    assert result.exit_code == 0, result.output
+    assert open_store(out).ids == ["tt1-001", "tt1-003", "tt1-009", "tt1-010"]
+    assert f"next: obygaze stores finalise {out}" in result.stdout
+    result = obygaze("stores", "subset", path, "--films", "tt1", "-o", out, "--overwrite", "--json")
+    assert json.loads(result.stdout)["failed"] == 1
+    assert obygaze("stores", "subset", path, "-o", tmp_path / "x.zarr").exit_code == 2
+    result = obygaze("stores", "subset", path, "--films", "tt9", "-o", tmp_path / "x.zarr")
+    assert (result.exit_code, result.stderr) == (2, "Error: no item is of the film 'tt9'\n")
+    result = obygaze("stores", "subset", path, "--ids", "@nowhere", "-o", tmp_path / "x.zarr")
+    assert result.exit_code == 2
+    assert "nowhere cannot be read" in result.stderr
+
+
+def test_differences_are_laid_out(obygaze, path, tmp_path):
+    one = toys.a_store(tmp_path / "one.zarr", 18, film="tt1")
+    shutil.rmtree(one)
+    store = toys.a_store(one, blocks=[])
+    toys.fill(toys.resume(store), None, lambda row: toys.a_row(row, "other"))
+    result = obygaze("stores", "diff", path, store)
+    assert result.exit_code == 1
+    header, _, native, *_ = result.stdout.splitlines()
+    assert " ".join(header.split()) == "array probe cosine common rows equal mean cosine least"
+    assert native.split()[:4] == ["native", "1.000000", "17", "0"]
+    assert "native, least alike: tt1-" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "repair", "finalise"])
+def test_what_is_not_a_store_gets_one_line(obygaze, tmp_path, command):
+    result = obygaze("stores", command, tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {tmp_path} is not a feature store: it has no zarr.json\n"

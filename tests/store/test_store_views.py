@@ -1,0 +1,138 @@
+"""The rows of a store as pandas, xarray and torch know them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.common import extras
+from obygaze_features.errors import MissingExtra, StoreError
+from obygaze_features.store import Done, StoreWriter, open_store, views
+from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
+from tests.store.making import final_state, open_state
+
+VALUES = {
+    "native": np.arange(27, dtype="float32").reshape(9, 3),
+    "frames": np.arange(54, dtype="float16").reshape(9, 2, 3),
+}
+DONE = [0, 1, 2, 4, 5, 8]
+
+
+@pytest.fixture(params=["open", "final", "compressed"])
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is still to do."""
+    source = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[3])
+    if request.param == "open":
+        return source
+    final = tmp_path / "final.zarr"
+    return final_state(source, final, 6, 2, compress=request.param == "compressed")
+
+
+def test_a_table_has_a_line_for_each_row_that_is_done(path):
+    pytest.importorskip("pandas")
+    table = to_pandas(open_store(path))
+    assert table.index.name == "id"
+    assert table.index.tolist() == [f"tt{row:03}" for row in DONE]
+    np.testing.assert_array_equal(table.to_numpy(), VALUES["native"][DONE])
+    assert table.to_numpy().dtype == "float32"
+
+
+def test_frames_are_lines_of_their_own(path):
+    pytest.importorskip("pandas")
+    table = to_pandas(open_store(path), "frames")
+    assert table.index.names == ["id", "frames_0"]
+    np.testing.assert_array_equal(table.loc["tt004"].to_numpy(), VALUES["frames"][4])
+    np.testing.assert_array_equal(table.loc[("tt008", 1)].to_numpy(), VALUES["frames"][8, 1])
+    assert len(table) == 2 * len(DONE)
+
+
+def test_a_dataset_of_xarray_has_every_array_by_id(path):
+    pytest.importorskip("xarray")
+    dataset = to_xarray(open_store(path))
+    assert dict(dataset.sizes) == {
+        "id": 6, "native_0": 3, "frames_0": 2, "frames_1": 3
+    }  # fmt: skip
+    row = dataset.sel(id="tt005")
+    np.testing.assert_array_equal(row["native"], VALUES["native"][5])
+    np.testing.assert_array_equal(row["frames"], VALUES["frames"][5])
+    assert dataset.attrs["licence"] == "CC0"
+    assert dataset["native"].attrs == {"meaning": "native"}
+    assert list(to_xarray(open_store(path), ["frames"])) == ["frames"]
+
+
+def test_a_view_without_its_package_names_the_extra(path, monkeypatch):
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(extras.importlib, "import_module", absent)
+    for view in (to_pandas, to_xarray):
+        with pytest.raises(MissingExtra, match=r"obygaze\[views\]"):
+            view(open_store(path))
+
+
+def test_a_dataset_gives_the_rows_asked_for(path):
+    dataset = StoreDataset(path, "frames")
+    assert len(dataset) == 6
+    assert dataset.ids == [f"tt{row:03}" for row in DONE]
+    np.testing.assert_array_equal(dataset[3], VALUES["frames"][4])
+    some = StoreDataset(path, "native", ["tt008", "tt000"])
+    assert some.ids == ["tt008", "tt000"]
+    np.testing.assert_array_equal(np.stack([some[0], some[1]]), VALUES["native"][[8, 0]])
+    with pytest.raises(IndexError):
+        some[2]
+    with pytest.raises(StoreError, match="tt003 failed: row 3 is broken"):
+        StoreDataset(path, "native", ["tt000", "tt003"])
+    with pytest.raises(StoreError, match="no array nonsense"):
+        StoreDataset(path, "nonsense")
+
+
+def test_a_dataset_travels_as_its_path_and_its_rows(path):
+    dataset = StoreDataset(path, "native")
+    dataset[0]
+    letter = pickle.dumps(dataset)
+    assert len(letter) < 1000
+    np.testing.assert_array_equal(pickle.loads(letter)[5], VALUES["native"][8])
+    path.rename(path.with_name("elsewhere.zarr"))
+    arrived = pickle.loads(letter)  # opens nothing yet
+    with pytest.raises(StoreError, match="is not a feature store"):
+        arrived[5]
+
+
+def test_a_process_that_was_forked_opens_the_store_for_itself(path, monkeypatch):
+    dataset = StoreDataset(path, "native")
+    opened = []
+    monkeypatch.setattr(views, "open_store", lambda path: opened.append(path) or open_store(path))
+    assert dataset[5].tolist() == VALUES["native"][8].tolist()
+    assert opened == []
+    monkeypatch.setattr(views.os, "getpid", lambda: -1)
+    assert dataset[5].tolist() == VALUES["native"][8].tolist()
+    assert opened == [path]
+
+
+def test_rows_that_are_written_later_do_not_shift_those_of_a_dataset(tmp_path):
+    source = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[0])
+    letter = pickle.dumps(StoreDataset(source, "native"))
+    row = {name: value[0] for name, value in VALUES.items()}
+    StoreWriter(open_store(source)).write_block(0, [Done(row, None), Done(row, None)])
+    later = pickle.loads(letter)
+    assert len(later) == 6
+    np.testing.assert_array_equal(later[0], VALUES["native"][2])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_data_loader_reads_in_workers(path, method):
+    torch = pytest.importorskip("torch")
+    if method not in torch.multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system cannot {method}")
+    dataset = StoreDataset(path, "frames")
+    before = dataset[0]  # the parent has it open, mapped or through Zarr's threads
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=2, num_workers=2, multiprocessing_context=method
+    )
+    batches = list(loader)
+    assert [tuple(batch.shape) for batch in batches] == [(2, 2, 3)] * 3
+    np.testing.assert_array_equal(torch.cat(batches).numpy(), VALUES["frames"][DONE])
+    np.testing.assert_array_equal(dataset[0], before)
