@@ -15,13 +15,14 @@ say() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; shift; printf '%s\n' "$@"; }
 run() { printf '\n$ %s\n' "obygaze $*"; "$obygaze" "$@"; }
 
 if [ -e "$folder" ]; then
-    if [ ! -f "$folder/experiment.toml" ]; then
+    if [ ! -f "$folder/.obygaze-demo" ]; then
         echo "Error: $folder is there and no earlier demo; name another folder: $0 FOLDER" >&2
         exit 1
     fi
     rm -r "$folder"
 fi
 mkdir -p "$folder"
+: >"$folder/.obygaze-demo"
 export HF_HUB_OFFLINE=1
 
 say "1 of 7  Clips" \
@@ -72,4 +73,5 @@ run report "$folder/runs/demo" -o "$folder/report.html"
 
 say "Done." \
     "Clips and weights were synthetic: the scores show that the way works, and nothing else." \
-    "Open $(cd "$folder" && pwd)/report.html"
+    "Open $(cd "$folder" && pwd)/report.html" \
+    "To type commands yourself: . .venv/bin/activate"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -102,8 +103,16 @@ class RootGroup(LazyGroup):
 
 def _in_words(error: OSError) -> str:
     """What the operating system refused, and of which file."""
-    reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else reason
+    if not error.filename:
+        return error.strerror or str(error)
+    path = Path(os.fsdecode(error.filename))
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{path}: a file is where a folder is meant"
+    if isinstance(error, PermissionError):
+        # Files are made under a temporary name, which tells nobody anything.
+        place = path.parent if path.name.endswith(".partial") else path
+        return f"{place}: permission denied"
+    return f"{path}: {error.strerror}"
 
 
 class _Terminated(BaseException):

@@ -21,6 +21,7 @@ from typing import Any
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
+    "SYNTHETIC",
     "new_folder",
     "publish_exclusively",
     "read_json",
@@ -32,6 +33,10 @@ __all__ = [
     "write_bytes",
     "write_text",
 ]
+
+
+#: A file in folders that obygaze made up, so that nothing else is taken for one and replaced.
+SYNTHETIC = "SYNTHETIC.txt"
 
 
 def _read_umask() -> int:
@@ -73,6 +78,8 @@ def sync_folder(path: Path) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that it is either the old one or the new one, never half of it."""
+    if path.is_dir():
+        raise OutputExists(f"{path} is a folder; give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _write_beside(path, data)
     try:

@@ -18,6 +18,7 @@ from obygaze_features.common.files import (
     write_bytes,
     write_text,
 )
+from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Item, ItemProblem, Items, id_problem
@@ -301,20 +302,8 @@ class Manifest:
 def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
-    if not path.is_file():
-        raise ManifestError(
-            f"{folder} is not a manifest: it has no {HEADER} (make one with: "
-            "obygaze manifests import KIND SOURCE -o FOLDER)"
-        )
-    header = read_json(path, ManifestError)
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ManifestError(f"{path} is not the header of a manifest")
-    version = header.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ManifestError(
-            f"{path} is of format version {version!r}, this obygaze reads up to {FORMAT_VERSION}; "
-            "update obygaze (pip install --upgrade obygaze)"
-        )
+    make = "obygaze manifests import KIND SOURCE -o FOLDER"
+    header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
     for key in ("name", "version", "source", "licence", "citation", "default_labels"):
         value = header.get(key, None if key == "name" else "")
         if not isinstance(value, str) and (key != "default_labels" or value is not None):

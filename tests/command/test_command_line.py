@@ -105,7 +105,7 @@ def stop() -> None:
     [
         ("mistake", 1, "Error: what, where, what to do\n"),
         ("misuse", 2, "Error: not together\n"),
-        ("refused", 1, "Error: /dev/null/file: Not a directory\n"),
+        ("refused", 1, "Error: /dev/null/file: a file is where a folder is meant\n"),
         ("stop", 130, "Interrupted.\n"),
     ],
 )

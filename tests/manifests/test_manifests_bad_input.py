@@ -161,7 +161,7 @@ def test_unknown_names(manifest: Path, obygaze: Run, arguments: list[str], messa
     refused(obygaze("manifests", "stats", manifest, *arguments), message, code=2)
 
 
-def test_a_directory_of_one_line_errors_has_no_traceback(tmp_path: Path, obygaze: Run) -> None:
+def test_debug_shows_where_it_went_wrong(tmp_path: Path, obygaze: Run) -> None:
     result = obygaze("--debug", "manifests", "stats", tmp_path)
     assert result.exception is not None
     assert type(result.exception).__name__ == "ManifestError"
