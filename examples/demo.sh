@@ -73,5 +73,4 @@ run report "$folder/runs/demo" -o "$folder/report.html"
 
 say "Done." \
     "Clips and weights were synthetic: the scores show that the way works, and nothing else." \
-    "Open $(cd "$folder" && pwd)/report.html" \
-    "To type commands yourself: . .venv/bin/activate"
+    "Open $(cd "$folder" && pwd)/report.html"
