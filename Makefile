@@ -25,6 +25,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	@OBYGAZE=$(BIN)/obygaze examples/demo.sh
+	@echo "To type such commands yourself: . .venv/bin/activate"
 
 test: $(READY)
 	@$(BIN)/python -m pytest

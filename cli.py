@@ -32,6 +32,10 @@ __all__ = ["main"]
             "obygaze_models.commands.report:report",
             "Write a run's results as an HTML page.",
         ),
+        "doctor": (
+            "obygaze_features.commands.doctor:doctor",
+            "What is installed, and what is missing for which job.",
+        ),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

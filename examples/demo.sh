@@ -15,13 +15,14 @@ say() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; shift; printf '%s\n' "$@"; }
 run() { printf '\n$ %s\n' "obygaze $*"; "$obygaze" "$@"; }
 
 if [ -e "$folder" ]; then
-    if [ ! -f "$folder/experiment.toml" ]; then
+    if [ ! -f "$folder/.obygaze-demo" ]; then
         echo "Error: $folder is there and no earlier demo; name another folder: $0 FOLDER" >&2
         exit 1
     fi
     rm -r "$folder"
 fi
 mkdir -p "$folder"
+: >"$folder/.obygaze-demo"
 export HF_HUB_OFFLINE=1
 
 say "1 of 7  Clips" \

@@ -5,6 +5,7 @@ A new family is a file that defines its `CARD`, and one line here.
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 
@@ -52,10 +53,9 @@ def load_backbone(spec: str, device: str | None = None) -> Backbone:
 
 def _card_of(path: Path) -> Card:
     if not path.is_dir():
-        raise BackboneError(
-            f"{path} is neither a checkpoint folder nor a backbone by name; "
-            f"the names are: {', '.join(CARDS)}"
-        )
+        near = difflib.get_close_matches(path.name, CARDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the names are: {', '.join(CARDS)}"
+        raise BackboneError(f"{path} is neither a checkpoint folder nor a backbone by name; {hint}")
     model_type = read_json(path / "config.json", BackboneError).get("model_type")
     for card in CARDS.values():
         if card.model_type == model_type:
@@ -71,8 +71,13 @@ def _device(device: str | None) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as problem:
+        # What torch says first is a list of every kind of device that anybody ever built.
         reason = str(problem).splitlines()[0]
-        raise BackboneError(f"the device {device!r} cannot be used: {reason}") from None
+        known = "" if reason.startswith("Expected one of") else f" ({reason})"
+        raise BackboneError(
+            f"the device {device!r} cannot be used{known}; take cpu, cuda, cuda:1 or mps, "
+            "and see what there is with: obygaze doctor"
+        ) from None
     return device
 
 

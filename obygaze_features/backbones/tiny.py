@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from obygaze_features.common.extras import need
-from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.files import SYNTHETIC, new_folder, to_json, write_text
 
 __all__ = ["write_tiny_xclip"]
 
@@ -61,6 +61,9 @@ def write_tiny_xclip(folder: Path, *, seed: int = 0, overwrite: bool = False) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = XCLIPModel(config)
-    with new_folder(folder, overwrite=overwrite, marker="preprocessor_config.json") as new:
+    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, discard=True) as new:
+        write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")
         model.save_pretrained(new)
+        for path in new.iterdir():
+            path.chmod(new.stat().st_mode & 0o666)  # safetensors writes files for their owner only
         write_text(new / "preprocessor_config.json", to_json(processor))

@@ -75,8 +75,8 @@ def extract(
 
     Each clip is decoded once for all backbones. Run the same command again to go on after an
     interruption; run it several times at once, on machines that share the output, and each takes
-    what no other is at work on (or say who does what with --part 1/4 ... 4/4). A clip that cannot be
-    read is recorded with the reason, and the others are extracted; the exit code is then 3, and
+    what no other is at work on (or say who does what with --part 1/4 ... 4/4). A clip that cannot
+    be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
     --retry-failed tries those clips again.
 
     \b

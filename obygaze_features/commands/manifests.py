@@ -13,6 +13,7 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
+from obygaze_features.common.words import counted
 from obygaze_features.manifests.importers import IMPORTERS
 
 __all__ = ["manifests"]
@@ -66,12 +67,12 @@ def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         echo_json(found if ids else found[0])
         return
-    for facts in found:
-        width = max(map(len, facts))
-        for name, value in facts.items():
-            click.echo(f"{name:<{width}}  {value}")
-        if ids:
-            click.echo()
+    click.echo("\n\n".join(map(_aligned, found)))
+
+
+def _aligned(facts: dict[str, object]) -> str:
+    width = max(map(len, facts))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
 
 
 @manifests.command()
@@ -94,7 +95,7 @@ def check(manifest: Path, as_json: bool) -> None:
     else:
         for problem in problems:
             click.echo(problem)
-        click.echo(f"{len(problems)} problems" if problems else f"{manifest} is sound")
+        click.echo(counted(len(problems), "problem") if problems else f"{manifest} is sound")
     if problems:
         click.get_current_context().exit(1)
 
@@ -109,6 +110,7 @@ def check(manifest: Path, as_json: bool) -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also draw them, as .png, .pdf or .svg.",
 )
+@overwrite_option
 @json_option
 def stats(
     manifest: Path,
@@ -116,6 +118,7 @@ def stats(
     split: str | None,
     by_film: bool,
     figure: Path | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Levels and concepts in figures, as in the paper's figure 2.
@@ -129,15 +132,17 @@ def stats(
     from obygaze_features.manifests.manifest import Manifest
     from obygaze_features.manifests.statistics import describe, statistics
 
-    found = statistics(Manifest.load(manifest), labels, split=split)
+    loaded = Manifest.load(manifest)
+    found = statistics(loaded, labels, split=split)
+    titles = film_titles(loaded)
     if figure is not None:
         from obygaze_features.manifests.figure import draw
 
-        draw(found, figure, film_titles(), by_film=by_film)
+        draw(found, figure, titles, by_film=by_film, overwrite=overwrite)
     if as_json:
         echo_json(found.to_json())
         return
-    click.echo(describe(found, film_titles(), by_film=by_film))
+    click.echo(describe(found, titles, by_film=by_film))
     if figure is not None:
         click.echo(f"\nfigure -> {figure}")
 
@@ -190,7 +195,7 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
         echo_json(found.to_json())
     else:
         click.echo(describe_difference(found, str(left), str(right)))
-    if not found.none:
+    if not found.same:
         click.get_current_context().exit(1)
 
 
@@ -214,7 +219,8 @@ def split(
     """Deal the labelled clips into folds: one column for all of them.
 
     The levels are spread evenly. Whatever is trained and tested on such a split, train and test
-    never meet.
+    never meet. Spans that overlap in time (of two annotators, say) cannot be dealt singly: use
+    --by-film.
 
     \b
     Examples:
@@ -225,16 +231,17 @@ def split(
     from obygaze_features.manifests.splits import leave_film_out, stratified
 
     loaded = Manifest.load(manifest)
-    chosen = loaded.labels(labels)
-    made = (
-        leave_film_out(name or "leave-film-out", loaded.items, chosen)
-        if by_film
-        else stratified(name or "leak-free", chosen, folds=folds, seed=seed)
-    )
+    if by_film:
+        ids = loaded.labels(labels).ids if labels else None
+        made = leave_film_out(name or "leave-film-out", loaded.items, ids)
+    else:
+        chosen = loaded.labels(labels)
+        made = stratified(name or "leak-free", loaded.items, chosen, folds=folds, seed=seed)
     [path] = save_parts(manifest, [made], overwrite=overwrite)
-    sizes = [len(made.fold(number)) for number in range(made.last_fold + 1)]
+    least, most = min(made.sizes), max(made.sizes)
+    each = f"{least}" if least == most else f"{least} to {most}"
     click.echo(
-        f"{len(made):,} clips in {len(sizes)} folds of {min(sizes)} to {max(sizes)} -> {path}"
+        f"{counted(len(made), 'clip')} in {counted(len(made.sizes), 'fold')} of {each} -> {path}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +16,14 @@ import click
 
 from obygaze_features.errors import ObygazeError
 
-__all__ = ["LazyGroup", "RootGroup", "echo_json", "folder_argument", "json_option"]
+__all__ = [
+    "LazyGroup",
+    "RootGroup",
+    "echo_json",
+    "folder_argument",
+    "json_option",
+    "overwrite_option",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -26,7 +34,7 @@ overwrite_option = click.option(
 
 
 def folder_argument(name: str) -> Callable[[Command], Command]:
-    """A positional argument that names an existing folder or file, as a `Path`."""
+    """A positional argument that names a folder or file, as a `Path`."""
     return click.argument(name, type=click.Path(path_type=Path))
 
 
@@ -76,15 +84,35 @@ class RootGroup(LazyGroup):
                 raise
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
+        except OSError as error:
+            # A pipe that was closed (`obygaze ... | head`) is click's to deal with.
+            if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
+                raise
+            click.echo(f"Error: {_in_words(error)}", err=True)
+            ctx.exit(1)
         except KeyboardInterrupt:
-            click.echo("Interrupted. Run the same command again to go on.", err=True)
+            click.echo("Interrupted.", err=True)
             ctx.exit(130)
         except _Terminated:
-            click.echo("Terminated. Run the same command again to go on.", err=True)
+            click.echo("Terminated.", err=True)
             ctx.exit(143)
         finally:
             if previous is not None:
                 signal.signal(signal.SIGTERM, previous)
+
+
+def _in_words(error: OSError) -> str:
+    """What the operating system refused, and of which file."""
+    if not error.filename:
+        return error.strerror or str(error)
+    path = Path(os.fsdecode(error.filename))
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{path}: a file is where a folder is meant"
+    if isinstance(error, PermissionError):
+        # Files are made under a temporary name, which tells nobody anything.
+        place = path.parent if path.name.endswith(".partial") else path
+        return f"{place}: permission denied"
+    return f"{path}: {error.strerror}"
 
 
 class _Terminated(BaseException):

@@ -7,10 +7,12 @@ then renamed. A reader, or a machine that lost its power, sees the old file or t
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +21,11 @@ from typing import Any
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
+    "SYNTHETIC",
     "disk_errors",
     "new_folder",
     "publish_exclusively",
+    "read_json",
     "refuse_to_overwrite",
     "sha256_of",
     "sync_file",
@@ -30,6 +34,21 @@ __all__ = [
     "write_bytes",
     "write_text",
 ]
+
+
+#: A file in folders that obygaze made up, so that nothing else is taken for one and replaced.
+SYNTHETIC = "SYNTHETIC.txt"
+
+
+def _read_umask() -> int:
+    """What the user takes away from new files' permissions; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+#: Read once, when the module is loaded: to read it later would race with other threads.
+_UMASK = _read_umask()
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
@@ -75,6 +94,8 @@ def sync_folder(path: Path) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that it is either the old one or the new one, never half of it."""
+    if path.is_dir():
+        raise OutputExists(f"{path} is a folder; give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _write_beside(path, data)
     try:
@@ -109,7 +130,9 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> Iterator[Path]:
+def new_folder(
+    path: Path, *, overwrite: bool = False, marker: str | None = None, discard: bool = False
+) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` only if the block ends well.
 
     Parameters
@@ -121,8 +144,12 @@ def new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None
     marker
         A file that an existing folder must hold before it is replaced, so that
         ``--overwrite`` with a mistyped path cannot delete somebody's films.
+    discard
+        The old folder may hold files that the new one lacks; by default that is refused, too.
     """
     refuse_to_overwrite(path, overwrite=overwrite)
+    if path.is_symlink():
+        raise OutputExists(f"{path} is a link; give the folder that it leads to")
     if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
         raise OutputExists(
             f"{path} is not something that obygaze made (it has no {marker}); "
@@ -132,22 +159,58 @@ def new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
     try:
         # mkdtemp makes folders that only their owner can read; a store is for the whole lab.
-        temporary.chmod(0o777 & ~_umask())
+        temporary.chmod(0o777 & ~_UMASK)
         yield temporary
+        if path.exists() and not discard:
+            _refuse_to_lose(path, temporary)
         for folder, _, names in os.walk(temporary):
             for name in names:
                 sync_file(Path(folder, name))
             sync_folder(Path(folder))
-        aside = None
         if path.exists():
-            aside = temporary.with_suffix(".replaced")
-            os.rename(path, aside)
-        os.rename(temporary, path)
+            _exchange(temporary, path)
+        else:
+            os.rename(temporary, path)
         sync_folder(path.parent)
-        if aside is not None:
-            shutil.rmtree(aside)
     finally:
+        # What is left under the temporary name: a failed attempt, or what was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _refuse_to_lose(old: Path, new: Path) -> None:
+    """Raise `OutputExists` if `old` has files that `new` lacks."""
+    lost = sorted(
+        str(file.relative_to(old))
+        for file in old.rglob("*")
+        if not file.is_dir() and not (new / file.relative_to(old)).exists()
+    )
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise OutputExists(
+            f"{old} holds {lost[0]}{more}, which the new one does not; "
+            "move it elsewhere, or choose another name"
+        )
+
+
+def _exchange(new: Path, path: Path) -> None:
+    """Let two folders change names in one step, so that there is one at `path` at any moment.
+
+    Only Linux offers it (renameat2). Elsewhere there are two steps, and if the second fails
+    the first is taken back.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        if libc.renameat2(here, os.fsencode(new), here, os.fsencode(path), swap) == 0:
+            return
+    aside = new.with_suffix(".replaced")
+    os.rename(path, aside)
+    try:
+        os.rename(new, path)
+    except BaseException:
+        os.rename(aside, path)
+        raise
+    os.rename(aside, new)
 
 
 def sha256_of(path: Path) -> str:
@@ -179,14 +242,8 @@ def _write_beside(path: Path, data: bytes) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(0o666 & ~_UMASK)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -120,7 +120,11 @@ def _plain(file: TextIO, delimiter: str) -> Iterator[list[list[str]]]:
 def format_table(columns: dict[str, Sequence[str]]) -> str:
     """A table as CSV text: comma, minimal quoting, Unix line ends."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
+    returns = any("\r" in cell for cells in columns.values() for cell in cells)
+    writer = csv.writer(
+        text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+    )
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
@@ -159,8 +163,8 @@ def _check_bytes(path: Path) -> bool:
         raise ManifestError(f"{path} is empty; a CSV file with a header is meant")
     if start.startswith(b"\xef\xbb\xbf"):
         raise ManifestError(
-            f"{path} starts with a byte order mark; save it again as UTF-8 without one "
-            "(in a spreadsheet: CSV, not 'CSV UTF-8')"
+            f"{path} starts with a byte order mark; save it as UTF-8 without one "
+            f"(or remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' {path.name})"
         )
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ManifestError(f"{path} is UTF-16; save it again as UTF-8")
@@ -177,8 +181,6 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
     if twice:
         raise ManifestError(f"{path}, line 1: duplicate column {twice[0]!r}")
     missing = [name for name in required if name not in header]
-    if not missing and header:
-        return
     if len(header) <= 1:
         others = [d for d in _DELIMITERS if d != delimiter and d in "".join(header)]
         if others:
@@ -186,10 +188,13 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
                 f"{path}, line 1: wrong delimiter: cells are separated by "
                 f"{_DELIMITERS[others[0]]}, {_DELIMITERS.get(delimiter, repr(delimiter))} is meant"
             )
-    raise ManifestError(
-        f"{path}, line 1: no column {', '.join(map(repr, missing))}; "
-        f"there are {', '.join(header) or 'none'}"
-    )
+    if not header:
+        raise ManifestError(f"{path} has no header, only empty lines")
+    if missing:
+        raise ManifestError(
+            f"{path}, line 1: no column {', '.join(map(repr, missing))}; "
+            f"there are {', '.join(header)}"
+        )
 
 
 def _not_utf8(path: Path) -> str:
@@ -206,13 +211,16 @@ def _broken_row(path: Path, delimiter: str) -> str:
     """Which row cannot be read, and why."""
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True)
-        width = 0
+        width = line = 0
         try:
             for row in filter(None, reader):
+                line = reader.line_num
                 width = width or len(row)
                 if len(row) != width:
                     cells = f"{len(row)} cells where the header has {width}"
-                    return f"{path}, line {reader.line_num}: {cells}"
+                    return f"{path}, line {line}: {cells}"
         except csv.Error as error:
+            if "unexpected end" in str(error):
+                return f"{path}, line {line + 1} or below: a quotation mark is never closed"
             return f"{path}, line {reader.line_num}: {error}"
     return f"{path}: rows of different widths"

@@ -1,5 +1,7 @@
 """Leakage: which test items are in which training pool, and in which run's training set.
 
+A span of a film is there, too, when a training item shows some of the same seconds.
+
 The files of a published protocol can each be sound and still leak when a model that was trained
 on one of them is tested on another.
 """
@@ -14,6 +16,7 @@ from typing import Any
 from obygaze_features.common.tables import align
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.overlap import met
 from obygaze_features.manifests.splits import Split
 
 __all__ = ["Leak", "audit", "describe_leaks"]
@@ -80,12 +83,11 @@ def audit(
             f"the manifest {manifest.name!r} has no splits to audit; make one with: "
             "obygaze manifests split"
         )
-    levels = manifest.labels().level_of if manifest.label_names else {}
     return [
         leak
         for test_name in test or names
         for train_name in train or manifest.run_names or names
-        for leak in _pair(manifest, train_name, test_name, test_fold, levels)
+        for leak in _pair(manifest, train_name, test_name, test_fold)
     ]
 
 
@@ -94,14 +96,13 @@ def _pair(
     train_name: str,
     test_name: str,
     test_fold: int | None,
-    levels: Mapping[str, str],
 ) -> list[Leak]:
     train, test = manifest.split(train_name), manifest.split(test_name)
     fold = test.last_fold if test_fold is None else test_fold
     tested = test.fold(fold)
     if not tested:
         raise UsageError(f"the split {test_name!r} has no fold {fold}")
-    class_of = test.class_of or {i: levels.get(i, "unlabelled") for i in tested}
+    class_of = test.class_of or _levels(manifest, tested)
     held_out = fold if train_name == test_name else train.last_fold
     sources: dict[str, Sequence[str]] = {"pool": _outside(train, held_out)}
     if train_name in manifest.run_names:
@@ -114,12 +115,16 @@ def _pair(
             train_name,
             where,
             tested,
-            [i for i in tested if i in known],
+            met(manifest.items, tested, ids),
             class_of,
         )
         for where, ids in sources.items()
-        for known in [set(ids)]
     ]
+
+
+def _levels(manifest: Manifest, tested: Sequence[str]) -> dict[str, str]:
+    level_of = manifest.labels().level_of if manifest.default_labels else {}
+    return {identifier: level_of.get(identifier, "unlabelled") for identifier in tested}
 
 
 def _outside(split: Split, held_out: int) -> list[str]:

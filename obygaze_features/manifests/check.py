@@ -10,9 +10,8 @@ from obygaze_features.common.files import read_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import labels, runs, splits
-from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.manifest import REQUIRED, read_header
-from obygaze_features.manifests.scheme import LabelScheme
+from obygaze_features.manifests.items import Items, seconds_problems
+from obygaze_features.manifests.manifest import REQUIRED, read_header, scheme_of
 
 __all__ = ["check"]
 
@@ -23,25 +22,31 @@ def check(folder: Path) -> list[str]:
     """Every problem of a manifest, each with its file and line; none for a sound one."""
     try:
         header = read_header(folder)
+    except ManifestError as error:
+        return [str(error)]
+    found: list[str] = []
+    try:
+        scheme = scheme_of(header, folder)
+    except ManifestError as error:
+        found.append(str(error))
+        scheme = None
+    known: Container[str] | None = None
+    try:
         table = read_table(folder / "items.csv", required=["id"])
         items = Items.from_table(table, check=False)
+        known = items.row_of
+        wrong = sorted([*items.problems(), *seconds_problems(table)])
+        found += _located(table, iter(wrong))
+        if not wrong:
+            found += _header_problems(folder, header, items)
     except ManifestError as error:
-        # Nothing else can be judged without items.
-        return [str(error)]
-    found = list(_located(table, items.problems()))
-    if not found:
-        found += _header_problems(folder, header, items)
+        found.append(str(error))
     rooms: dict[str, Callable[[Table], Problems]] = {
         "splits": splits.problems,
         "runs": runs.problems,
     }
-    try:
-        scheme = LabelScheme.from_json(header["label_scheme"])
+    if scheme is not None:
         rooms["labels"] = partial(labels.problems, scheme=scheme)
-    except (ManifestError, KeyError):
-        if any((folder / "labels").glob("*.csv")):
-            found.append(f"{folder / 'manifest.json'}: there are labels but no label_scheme")
-    known = items.row_of
     for room, problems in sorted(rooms.items()):
         for path in sorted((folder / room).glob("*.csv")):
             found += _table_problems(path, room, problems, known)
@@ -63,7 +68,7 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
 
 
 def _table_problems(
-    path: Path, room: str, problems: Callable[[Table], Problems], known: Container[str]
+    path: Path, room: str, problems: Callable[[Table], Problems], known: Container[str] | None
 ) -> Iterator[str]:
     try:
         if (about := path.with_suffix(".json")).exists():
@@ -78,7 +83,7 @@ def _table_problems(
         (
             (row, f"id {identifier!r} is not in items.csv")
             for row, identifier in enumerate(table["id"])
-            if identifier not in known
+            if known is not None and identifier not in known
         ),
     )
 

@@ -16,7 +16,9 @@ def describe(manifest: Manifest) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": f"{manifest.name}, version {manifest.version}",
         "items": f"{len(manifest):,} ({', '.join(sorted(set(manifest.items.kinds)))})",
-        "films": f"{len(films)}: {', '.join(films[:12])}{' ...' if len(films) > 12 else ''}",
+        "films": f"{len(films)}: {', '.join(films[:6])}{' ...' if len(films) > 6 else ''}"
+        if films
+        else "",
         "without media": sum(not name for name in manifest.items.media),
         "label sets": ", ".join(
             f"{name}{' (default)' if name == manifest.default_labels else ''}"
@@ -38,12 +40,18 @@ def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
     item = manifest[identifier]
     row = manifest.items.row(identifier)
     facts: dict[str, Any] = {**vars(item)}
-    facts["film"] = " ".join([item.film, film_titles().get(item.film, "")]).strip()
+    facts["title"] = film_titles(manifest).get(item.film)
     for name in manifest.label_names:
         labels = manifest.labels(name)
         if identifier in labels.level_of:
             concepts = ", ".join(labels.concepts_of[identifier])
             facts[f"labels {name}"] = f"{labels.level_of[identifier]} {concepts}".strip()
+            place = labels.ids.index(identifier)
+            facts |= {
+                key: values[place]
+                for key, values in labels.extra.items()
+                if key not in ("raw_label", "raw_concepts")
+            }
     for name in manifest.split_names:
         fold = manifest.split(name).fold_of.get(identifier)
         if fold is not None:

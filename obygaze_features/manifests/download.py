@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -26,12 +27,13 @@ def download(url: str, path: Path, *, sha256: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:  # noqa: S310 (checked above)
             data = answer.read(LIMIT + 1)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        reason = getattr(error, "reason", error)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = " ".join(str(getattr(error, "reason", error)).split())
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         raise ManifestError(
-            f"{url} cannot be fetched ({reason}); fetch it elsewhere and give its path as SOURCE"
+            f"{url} cannot be fetched ({reason or type(error).__name__}); "
+            "fetch it elsewhere and give its path as SOURCE"
         ) from None
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.extras import need
+from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.words import counted
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.statistics import Statistics
 
@@ -18,11 +21,17 @@ COLOURS = ("#d9dde3", "#9fc3d9", "#e8a04c", "#8f2d4f", "#3b3b58", "#5f8a5f", "#b
 
 
 def draw(
-    found: Statistics, path: Path, titles: Mapping[str, str], *, by_film: bool = False
+    found: Statistics,
+    path: Path,
+    titles: Mapping[str, str],
+    *,
+    by_film: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Draw the figures of a label set into a PNG, PDF or SVG file."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: a figure is one of {', '.join(FORMATS)}")
+    refuse_to_overwrite(path, overwrite=overwrite)
     need("matplotlib", extra="report")
     from matplotlib.figure import Figure
 
@@ -36,13 +45,15 @@ def draw(
         _films(figure.add_subplot(grid[1, :]), found, titles)
     figure.suptitle(
         f"{found.manifest}, labels “{found.labels}”: "
-        f"{found.all.total:,} clips of {len(found.films)} films",
+        f"{counted(found.all.total, 'clip')} of {counted(len(found.films), 'film')}",
         x=0.01,
         ha="left",
         fontsize=12,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    kind = path.suffix.lower()[1:]
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    write_bytes(path, picture.getvalue())
 
 
 def _levels(axes: Any, found: Statistics) -> None:
@@ -57,6 +68,7 @@ def _levels(axes: Any, found: Statistics) -> None:
         ],
         padding=4,
         fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
     axes.set_xlim(0, max([*shares, 1]) * 1.42)
     axes.invert_yaxis()
@@ -83,7 +95,9 @@ def _concepts(axes: Any, found: Statistics) -> None:
     axes.invert_yaxis()
     axes.set_title("Clips of a level that have each concept", fontsize=10, loc="left")
     if codes:
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        axes.legend(
+            frameon=False, fontsize=8, ncols=len(codes), loc="upper right", bbox_to_anchor=(1, -0.1)
+        )
     _quiet(axes, "% of the level's clips")
 
 

@@ -17,13 +17,25 @@ from itertools import islice
 import numpy as np
 
 from obygaze_features.common.tables import Table, format_table
+from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError, UnknownItem
 
-__all__ = ["KINDS", "Item", "Items", "id_problem", "media_stem"]
+__all__ = [
+    "KINDS",
+    "Item",
+    "ItemProblem",
+    "Items",
+    "id_problem",
+    "media_stem",
+    "seconds_problems",
+]
 
 KINDS = ("clip", "image", "text")
 COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID = 128
+#: Spans are kept to the microsecond; a span is not shorter than two, nor longer than 30 years.
+SHORTEST, LONGEST = 2e-6, 1e9
+_SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*+")
 _IDS = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9._+-]{{0,{MAX_ID - 1}}}+\n)*+")
 _NO_NAME = frozenset("/\\\r\n\0")
@@ -100,9 +112,12 @@ class Items:
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
         """Items from a CSV table that has at least the column ``id``.
 
-        Without `check` rows may be wrong; ask `problems` for them.
+        Without `check` rows may be wrong; ask `problems` and `seconds_problems` for them.
         """
         rows = len(table)
+        if check:
+            for row, message in seconds_problems(table):
+                raise table.problem(row, message)
 
         def column(name: str, default: str = "") -> list[str]:
             return table[name] if name in table.columns else [default] * rows
@@ -113,8 +128,8 @@ class Items:
             films=column("film"),
             media=column("media"),
             texts=column("text"),
-            starts=_seconds(table, column("start"), "start"),
-            ends=_seconds(table, column("end"), "end"),
+            starts=_seconds(column("start")),
+            ends=_seconds(column("end")),
             extra={name: values for name, values in table.columns.items() if name not in COLUMNS},
             check=check,
         )
@@ -172,6 +187,7 @@ class Items:
         lab whose clips are .mp4 and one whose clips are .mkv mean the same items.
         """
         digest = hashlib.sha256(b"obygaze-items-1\n")
+        # As `media_stem`, which would be a million calls.
         sources = [name.rpartition(".")[0] or name for name in self.media]
         if "text" in self.kinds:
             for row, kind in enumerate(self.kinds):
@@ -207,11 +223,17 @@ class Items:
             if item.film in (".", "..") or _NO_NAME & set(item.film):
                 yield row, f"film {item.film!r} is a path, and a plain name is meant"
             if _NO_NAME & set(item.media):
-                yield row, f"media {item.media!r} is a path, and a plain name is meant"
+                yield (
+                    row,
+                    (
+                        f"media {quote(item.media)} is a path, and a plain name is meant; "
+                        "the folder is given when the videos are looked for"
+                    ),
+                )
             if (item.start is None) != (item.end is None):
                 yield row, "a span needs both start and end"
             elif not _is_span(item):
-                yield row, f"start {item.start} and end {item.end} are not a span"
+                yield row, f"a span from {item.start:g} to {item.end:g} seconds does not go forward"
 
     def _check(self) -> None:
         """Look at all rows at once; only where something may be wrong, row by row."""
@@ -230,8 +252,8 @@ class Items:
             and not any(mark in media for mark in _NO_NAME - {"\n"})
             and media.count("\n") == max(len(self.ids) - 1, 0)
             and bool(np.array_equal(blank, np.isnan(self.ends)))
-            and bool(np.all(blank | ((self.starts >= 0) & (self.starts < self.ends))))
-            and not bool(np.isinf(self.ends).any())
+            and bool(np.all(blank | ((self.starts >= 0) & (self.starts + SHORTEST <= self.ends))))
+            and bool(np.all(blank | (self.ends <= LONGEST)))
         )
         if fine:
             return
@@ -252,10 +274,10 @@ def id_problem(identifier: str) -> str | None:
     if not identifier:
         return "an empty id"
     if len(identifier) > MAX_ID:
-        return f"id {identifier[:20]!r}... is longer than {MAX_ID} characters"
+        return f"id {quote(identifier)} is longer than {MAX_ID} characters"
     if _ID.fullmatch(identifier) is None or ".." in identifier:
         return (
-            f"id {identifier!r} is not allowed: letters, digits and . _ + - "
+            f"id {quote(identifier)} is not allowed: letters, digits and . _ + - "
             "without '..', starting with a letter or digit"
         )
     return None
@@ -269,21 +291,25 @@ def media_stem(name: str) -> str:
 def _is_span(item: Item) -> bool:
     if item.start is None or item.end is None:
         return True
-    return 0 <= item.start < item.end < math.inf
+    return item.start >= 0 and item.start + SHORTEST <= item.end <= LONGEST
 
 
-def _seconds(table: Table, values: list[str], column: str) -> np.ndarray:
-    if not any(values):
-        return np.full(len(values), math.nan)
-    try:
-        return np.array([float(value) if value else math.nan for value in values])
-    except ValueError:
-        for row, value in enumerate(values):
-            try:
-                float(value or 0)
-            except ValueError:
-                raise table.problem(row, f"{column} {value!r} is not a number of seconds") from None
-        raise
+def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
+    """Every cell of a table's spans that is not a number of seconds."""
+    for column in ("start", "end"):
+        cells = table.columns.get(column, [])
+        if any(cells):
+            for row, cell in enumerate(cells):
+                if cell and _SECONDS.fullmatch(cell) is None:
+                    yield row, f"{column} {quote(cell)} is not a number of seconds"
+
+
+def _seconds(cells: list[str]) -> np.ndarray:
+    """Seconds; NaN where there is none, or none that can be read."""
+    if not any(cells):
+        return np.full(len(cells), math.nan)
+    fits = _SECONDS.fullmatch
+    return np.array([float(cell) if fits(cell) else math.nan for cell in cells])
 
 
 def _decimals(values: np.ndarray) -> list[str]:

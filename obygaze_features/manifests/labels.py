@@ -11,7 +11,7 @@ from obygaze_features.common.tables import Table, format_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.scheme import LabelScheme
 
-__all__ = ["LabelSet"]
+__all__ = ["LabelSet", "problems", "split_concepts"]
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
@@ -110,9 +110,9 @@ def problems(table: Table, scheme: LabelScheme) -> Iterator[tuple[int, str]]:
         if identifier in seen:
             yield row, f"duplicate id {identifier!r}"
         seen.add(identifier)
-        try:
-            scheme.level(level)
-            for name in split_concepts(names):
-                scheme.concept(name)
-        except ManifestError as error:
-            yield row, str(error)
+        known = [(scheme.level, level), *((scheme.concept, n) for n in split_concepts(names))]
+        for look_up, text in known:
+            try:
+                look_up(text)
+            except ManifestError as error:
+                yield row, str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,14 @@ from obygaze_features.errors import VideoError
 from obygaze_features.manifests.items import Item, media_stem
 from obygaze_features.manifests.moviegraphs import stem_from_id
 
-__all__ = ["MEDIA_SUFFIXES", "Located", "MediaFolder", "find_media", "locate"]
+__all__ = [
+    "VIDEO_SUFFIXES",
+    "Located",
+    "MediaFolder",
+    "describe_located",
+    "expected_stem",
+    "locate",
+]
 
 # fmt: off
 VIDEO_SUFFIXES = frozenset({
@@ -54,11 +62,17 @@ class MediaFolder:
         stem = expected_stem(item)
         if not stem:
             return []
-        for folder in (self.root / item.film, self.root) if item.film else (self.root,):
+        film = self._folders.get(item.film.casefold()) if item.film else None
+        for folder in filter(None, (film, self.root)):
             if files := self._files(folder).get(stem.casefold()):
                 exact = [file for file in files if file.name == item.media]
                 return exact if len(exact) == 1 else files
         return []
+
+    @cached_property
+    def _folders(self) -> dict[str, Path]:
+        """The films' folders, whatever the case of their names."""
+        return {path.name.casefold(): path for path in sorted(self.root.iterdir()) if path.is_dir()}
 
     def find(self, item: Item) -> Path:
         """The one file of an item, or `VideoError` saying what was looked for."""
@@ -77,10 +91,10 @@ class MediaFolder:
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         if folder not in self._listed:
             files: dict[str, list[Path]] = {}
-            if folder.is_dir():
-                for path in sorted(folder.iterdir()):
-                    if path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith("."):
-                        files.setdefault(path.stem.casefold(), []).append(path)
+            for path in sorted(folder.iterdir()):
+                named = path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith(".")
+                if named and path.is_file():
+                    files.setdefault(path.stem.casefold(), []).append(path)
             self._listed[folder] = files
         return self._listed[folder]
 
@@ -88,11 +102,6 @@ class MediaFolder:
 def expected_stem(item: Item) -> str:
     """The stem of an item's file; MovieGraphs' own where the manifest names none."""
     return media_stem(item.media) or stem_from_id(item.id) or ""
-
-
-def find_media(item: Item, root: Path) -> Path:
-    """The file of one item under `root`; for many items make one `MediaFolder`."""
-    return MediaFolder(root).find(item)
 
 
 def locate(items: Iterable[Item], root: Path) -> Located:

@@ -15,17 +15,27 @@ from obygaze_features.common.files import (
     read_json,
     refuse_to_overwrite,
     to_json,
+    write_bytes,
     write_text,
 )
+from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Item, ItemProblem, Items, id_problem
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.runs import RunSet
-from obygaze_features.manifests.scheme import LabelScheme
+from obygaze_features.manifests.scheme import LabelScheme, obygaze_scheme
 from obygaze_features.manifests.splits import Split
 
-__all__ = ["FORMAT_VERSION", "HEADER", "Manifest", "save_parts"]
+__all__ = [
+    "FORMAT_VERSION",
+    "HEADER",
+    "Manifest",
+    "Part",
+    "read_header",
+    "save_parts",
+    "scheme_of",
+]
 
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
@@ -41,10 +51,15 @@ class Part(Protocol):
     """What hangs on the items: a label set, a split or a set of runs."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The file's name without .csv."""
+
     @property
-    def about(self) -> Mapping[str, Any]: ...
-    def to_csv(self) -> str: ...
+    def about(self) -> Mapping[str, Any]:
+        """Where it comes from."""
+
+    def to_csv(self) -> str:
+        """The file."""
 
 
 P = TypeVar("P")
@@ -66,7 +81,7 @@ class Manifest:
 
     name: str
     items: Items
-    scheme: LabelScheme | None = None
+    scheme: LabelScheme = field(default_factory=obygaze_scheme)
     version: str = "1"
     source: str = ""
     licence: str = ""
@@ -120,11 +135,14 @@ class Manifest:
         """A label set; without a name the manifest's default one."""
         name = name or self.default_labels
         if name is None:
-            raise ManifestError(f"the manifest {self.name!r} has no labels")
-        scheme = self.scheme
-        if scheme is None:
-            raise ManifestError(f"the manifest {self.name!r} has labels but no label scheme")
-        return self._part("labels", name, lambda t, a: LabelSet.from_table(name, t, scheme, a))
+            known = ", ".join(self.label_names)
+            raise UsageError(
+                f"the manifest {self.name!r} has several label sets; name one of {known}"
+                if known
+                else f"the manifest {self.name!r} has no labels; put a table with the columns id "
+                "and level into its folder labels/"
+            )
+        return self._part("labels", name, lambda t, a: LabelSet.from_table(name, t, self.scheme, a))
 
     def split(self, name: str) -> Split:
         """A split by its name."""
@@ -157,7 +175,7 @@ class Manifest:
         concepts: Collection[str] | None = None,
         labels: str | None = None,
     ) -> Manifest:
-        """The items that meet every condition, with their labels and splits.
+        """The items that meet every condition, with their labels, splits and runs.
 
         Parameters
         ----------
@@ -181,11 +199,11 @@ class Manifest:
             conditions.append(lambda item: item.id in wanted)
         if levels is not None:
             level_of = self.labels(labels).level_of
-            codes = {self.scheme.level(level) for level in levels} if self.scheme else set()
+            codes = {self.scheme.level(level) for level in levels}
             conditions.append(lambda item: level_of.get(item.id) in codes)
         if concepts is not None:
             concepts_of = self.labels(labels).concepts_of
-            names = {self.scheme.concept(c) for c in concepts} if self.scheme else set()
+            names = {self.scheme.concept(concept) for concept in concepts}
             conditions.append(lambda item: not names.isdisjoint(concepts_of.get(item.id, ())))
         rows = [
             row for row, item in enumerate(self) if all(condition(item) for condition in conditions)
@@ -195,32 +213,39 @@ class Manifest:
         return replace(self, items=chosen, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],
             splits=[self.split(name).where(keep) for name in self.split_names],
+            runs=[self.runs(name).where(keep) for name in self.run_names],
         )
 
     @classmethod
-    def load(cls, folder: Path) -> Manifest:
+    def load(cls, folder: Path | str) -> Manifest:
         """Read a manifest's header and items; what hangs on them is read when asked for."""
+        folder = Path(folder)
         header = read_header(folder)
         table = read_table(folder / "items.csv", required=["id"])
         try:
             items = Items.from_table(table)
         except ItemProblem as problem:
             raise table.problem(problem.row, problem.message) from None
-        scheme = header.get("label_scheme")
+        labels = sorted(path.stem for path in (folder / "labels").glob("*.csv"))
+        only = labels[0] if len(labels) == 1 else None
         return cls(
             name=header["name"],
             items=items,
-            scheme=None if scheme is None else LabelScheme.from_json(scheme),
+            scheme=scheme_of(header, folder),
             version=header.get("version", "1"),
             source=header.get("source", ""),
             licence=header.get("licence", ""),
             citation=header.get("citation", ""),
-            default_labels=header.get("default_labels"),
+            default_labels=header.get("default_labels") or only,
             folder=folder,
         )
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
-        """Write the whole manifest as a folder, which appears complete or not at all."""
+        """Write the whole manifest as a folder, which appears complete or not at all.
+
+        What an earlier manifest of the same items has and this one lacks (a split that somebody
+        made) is kept. With other items it would not fit, and saving is refused.
+        """
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "items.csv", self.items.to_csv())
@@ -228,6 +253,11 @@ class Manifest:
                 for name in self._names(room):
                     part = getattr(self, "split" if room == "splits" else room)(name)
                     _write_part(new, room, part)
+            if folder.exists() and read_header(folder).get("digest") == self.digest:
+                for room in REQUIRED:
+                    for old in (folder / room).glob("*.*"):
+                        if old.is_file() and not (new / room / old.name).exists():
+                            write_bytes(new / room / old.name, old.read_bytes())
 
     def header(self) -> dict[str, Any]:
         """The contents of ``manifest.json``."""
@@ -242,7 +272,7 @@ class Manifest:
             "items": len(self),
             "digest": self.digest,
             "default_labels": self.default_labels,
-            "label_scheme": None if self.scheme is None else self.scheme.to_json(),
+            "label_scheme": self.scheme.to_json(),
         }
 
     def _names(self, room: str) -> list[str]:
@@ -272,23 +302,22 @@ class Manifest:
 def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
-    if not path.is_file():
-        raise ManifestError(
-            f"{folder} is not a manifest: it has no {HEADER} (make one with: "
-            "obygaze manifests import KIND SOURCE -o FOLDER)"
-        )
-    header = read_json(path, ManifestError)
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ManifestError(f"{path} is not the header of a manifest")
-    version = header.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ManifestError(
-            f"{path} is of format version {version!r}, this obygaze reads up to {FORMAT_VERSION}; "
-            "update obygaze (pip install --upgrade obygaze)"
-        )
-    if not isinstance(header.get("name"), str):
-        raise ManifestError(f"{path} has no name")
+    make = "obygaze manifests import KIND SOURCE -o FOLDER"
+    header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
+    for key in ("name", "version", "source", "licence", "citation", "default_labels"):
+        value = header.get(key, None if key == "name" else "")
+        if not isinstance(value, str) and (key != "default_labels" or value is not None):
+            raise ManifestError(f"{path}: {key} is {value!r}, and a text is meant")
     return header
+
+
+def scheme_of(header: Mapping[str, Any], folder: Path) -> LabelScheme:
+    """The label scheme of a header; ObyGaze's where it names none."""
+    value = header.get("label_scheme")
+    try:
+        return obygaze_scheme() if value is None else LabelScheme.from_json(value)
+    except ManifestError as error:
+        raise ManifestError(f"{folder / HEADER}: {error}") from None
 
 
 def save_parts(
@@ -303,8 +332,8 @@ def save_parts(
 
 
 def _write_part(folder: Path, room: str, part: Part) -> Path:
-    if problem := id_problem(part.name):
-        raise UsageError(f"{part.name!r} cannot name a file: {problem}")
+    if id_problem(part.name):
+        raise UsageError(f"{part.name!r} cannot be the name of a file in {room}/")
     path = folder / room / f"{part.name}.csv"
     write_text(path.with_suffix(".json"), to_json(dict(part.about)))
     write_text(path, part.to_csv())

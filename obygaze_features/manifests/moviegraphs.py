@@ -6,8 +6,8 @@ import re
 
 __all__ = ["clip_id", "id_from_file", "stem_from_id"]
 
-_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?")
-_ID = re.compile(r"(tt\d{7,8})-0*(\d+)")
+_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
+_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
 
 
 def clip_id(film: str, scene: int) -> str:
@@ -32,7 +32,7 @@ def id_from_file(name: str) -> tuple[str, str, int] | None:
     found = _FILE.fullmatch(name)
     if found is None:
         return None
-    film, scene = found[1], int(found[2])
+    film, scene = found[1].lower(), int(found[2])
     return clip_id(film, scene), film, scene
 
 

@@ -7,14 +7,15 @@ rebuilt here, so that results can be compared with the very runs that were publi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.manifests.splits import Split, need_classes
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests.splits import Split
 
-__all__ = ["Run", "RunSet", "released_runs"]
+__all__ = ["Run", "RunSet", "problems", "released_runs"]
 
 ROLES = ("train", "validation")
 
@@ -47,6 +48,14 @@ class RunSet:
             ids.append(identifier)
         return cls(name, list(runs.values()), about)
 
+    def where(self, keep: Callable[[str], bool]) -> RunSet:
+        """The runs with only the ids that `keep` accepts."""
+        runs = [
+            Run(run.name, list(filter(keep, run.train)), list(filter(keep, run.validation)))
+            for run in self.runs
+        ]
+        return RunSet(self.name, runs, self.about)
+
     def to_csv(self) -> str:
         """The table as it is saved in ``runs/NAME.csv``."""
         rows = [
@@ -68,7 +77,8 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
     validation or the test fold is lost, so that fold 0 never trains and classes are only roughly
     balanced. Rows without a media file are left out.
     """
-    need_classes(split)
+    if not split.classes:
+        raise ManifestError(f"the split {split.name!r} does not say each clip's class")
     test = split.last_fold
     usable = [
         (identifier, fold, name)
@@ -79,6 +89,11 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
     for validation in range(test - 1):
         pool = [row for row in usable if row[1] not in (validation, test)]
         tenths = {name: count // 10 for name, count in Counter(r[2] for r in pool).items()}
+        if scarce := [name for name, tenth in tenths.items() if not tenth]:
+            raise ManifestError(
+                f"the split {split.name!r} has fewer than ten clips of class {scarce[0]!r} to "
+                "train on; the released code draws tenths of each class"
+            )
         wheel = [fold for fold in range(1, test + 1) if fold != validation + 1]
         chosen = {
             name: _slots(wheel, round(8 * min(tenths.values()) / tenth), validation)

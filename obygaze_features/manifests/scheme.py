@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from obygaze_features.common.reference import reference_json
+from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError
 
 __all__ = ["Concept", "LabelScheme", "Level", "obygaze_scheme"]
@@ -57,7 +58,7 @@ class LabelScheme:
 
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
-        return _find(text, self._level_of, "label", (level.name for level in self.levels))
+        return _find(text, self._level_of, "label", [level.name for level in self.levels])
 
     def concept(self, text: str) -> str:
         """The name of a concept by its name or any alias."""
@@ -84,27 +85,38 @@ class LabelScheme:
             for text in (concept.name, *concept.aliases)
         }
 
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise ManifestError(f"the label scheme {self.name!r} has no levels")
+        for what, texts in (
+            ("level", [(level.code, level.name, *level.aliases) for level in self.levels]),
+            ("concept", [(concept.name, *concept.aliases) for concept in self.concepts]),
+        ):
+            seen: dict[str, tuple[str, ...]] = {}
+            for group in texts:
+                for text in group:
+                    if not text.strip() or "|" in text:
+                        raise ManifestError(f"{text!r} cannot name a {what}")
+                    if seen.setdefault(_key(text), group) is not group:
+                        raise ManifestError(f"two {what}s are called {text!r} (case is ignored)")
+
     @classmethod
     def from_json(cls, value: Any) -> LabelScheme:
         """Read the form in which manifests and shipped files hold a scheme."""
         try:
             return cls(
-                name=value["name"],
+                name=_text(value["name"]),
                 levels=tuple(
-                    Level(level["code"], level["name"], tuple(level.get("aliases", ())))
+                    Level(_text(level["code"]), _text(level["name"]), _texts(level))
                     for level in value["levels"]
                 ),
                 concepts=tuple(
-                    Concept(
-                        concept["name"],
-                        concept.get("visual", True),
-                        tuple(concept.get("aliases", ())),
-                    )
+                    Concept(_text(concept["name"]), concept.get("visual", True), _texts(concept))
                     for concept in value.get("concepts", ())
                 ),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ManifestError(f"a label scheme is not in its form: {error!r}") from None
+            raise ManifestError(f"the label scheme is not in its form ({error})") from None
 
     def to_json(self) -> dict[str, Any]:
         """The form that `from_json` reads."""
@@ -126,14 +138,29 @@ def obygaze_scheme() -> LabelScheme:
     return LabelScheme.from_json(reference_json("scheme-obygaze.json"))
 
 
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} where a text is meant")
+
+
+def _texts(value: Mapping[str, Any]) -> tuple[str, ...]:
+    """The aliases of a level or concept."""
+    aliases = value.get("aliases", [])
+    if isinstance(aliases, list):
+        return tuple(map(_text, aliases))
+    raise TypeError(f"aliases {aliases!r} where a list is meant")
+
+
 def _key(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _find(text: str, known: dict[str, str], what: str, names: Iterable[str]) -> str:
+def _find(text: str, known: dict[str, str], what: str, names: Sequence[str]) -> str:
     try:
         return known[_key(text)]
     except KeyError:
-        near = difflib.get_close_matches(_key(text), known, n=1)
-        hint = f"did you mean {known[near[0]]!r}?" if near else f"known: {', '.join(names)}"
-        raise ManifestError(f"unknown {what} {text!r}; {hint}") from None
+        near = difflib.get_close_matches(_key(text), map(_key, names), n=1)
+        meant = next((name for name in names if near == [_key(name)]), None)
+        hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(names)}"
+        raise ManifestError(f"unknown {what} {quote(text)}; {hint}") from None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
+from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.manifests.overlap import first_overlap
 
-__all__ = ["Split", "leave_film_out", "stratified"]
+__all__ = ["Split", "leave_film_out", "problems", "stratified"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,11 @@ class Split:
     folds: list[int]
     classes: list[str] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(set(self.ids)) != len(self.ids):
+            twice = next(i for i, count in Counter(self.ids).items() if count > 1)
+            raise ManifestError(f"the split {self.name!r} has the id {twice!r} twice")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -42,11 +50,19 @@ class Split:
     @property
     def last_fold(self) -> int:
         """The highest fold: the test fold by convention."""
+        if not self.folds:
+            raise ManifestError(f"the split {self.name!r} is empty")
         return max(self.folds)
 
     def fold(self, number: int) -> list[str]:
         """The ids of one fold."""
         return [i for i, fold in zip(self.ids, self.folds, strict=True) if fold == number]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many ids each fold has, from fold 0 on."""
+        counts = Counter(self.folds)
+        return [counts[number] for number in range(self.last_fold + 1)]
 
     def where(self, keep: Callable[[str], bool]) -> Split:
         """The split of the ids that `keep` accepts; folds keep their numbers."""
@@ -83,7 +99,9 @@ class Split:
         return format_table(columns)
 
 
-def stratified(name: str, labels: LabelSet, *, folds: int = 10, seed: int = 0) -> Split:
+def stratified(
+    name: str, items: Items, labels: LabelSet, *, folds: int = 10, seed: int = 0
+) -> Split:
     """One fold for every labelled item, the levels spread evenly over the folds.
 
     Within a level the items are shuffled and dealt out in turn; the next level goes on where the
@@ -94,7 +112,14 @@ def stratified(name: str, labels: LabelSet, *, folds: int = 10, seed: int = 0) -
     if folds < 2:
         raise UsageError(f"a split needs at least 2 folds, not {folds}")
     if folds > len(labels):
-        raise UsageError(f"{folds} folds are more than the {len(labels)} labelled items")
+        raise UsageError(
+            f"there are {len(labels)} labelled items for {folds} folds; take fewer folds"
+        )
+    if overlap := first_overlap(items, labels.ids):
+        raise UsageError(
+            f"{overlap[0]} and {overlap[1]} show the same seconds of a film, so that folds of "
+            "single items would leak; leave whole films out with --by-film"
+        )
     fold_of: dict[str, int] = {}
     for level in sorted(set(labels.levels)):
         members = (i for i, other in zip(labels.ids, labels.levels, strict=True) if other == level)
@@ -106,15 +131,16 @@ def stratified(name: str, labels: LabelSet, *, folds: int = 10, seed: int = 0) -
     return Split(name, labels.ids, [fold_of[identifier] for identifier in labels.ids], about=about)
 
 
-def leave_film_out(name: str, items: Items, labels: LabelSet) -> Split:
-    """One fold a film, films in ascending order of their id."""
-    film_of = {i: items.films[items.row(i)] for i in labels.ids}
+def leave_film_out(name: str, items: Items, ids: Sequence[str] | None = None) -> Split:
+    """One fold a film, films in ascending order of their id; of all items, or of some."""
+    chosen = list(items.ids if ids is None else ids)
+    film_of = {i: items.films[items.row(i)] for i in chosen}
     films = sorted(set(film_of.values()))
     if len(films) < 2:
         raise UsageError("leave-film-out needs items of at least two films")
     number = {film: fold for fold, film in enumerate(films)}
-    about = {"method": "one fold a film", "labels": labels.name, "films": films}
-    return Split(name, labels.ids, [number[film_of[i]] for i in labels.ids], about=about)
+    about = {"method": "one fold a film", "films": films}
+    return Split(name, chosen, [number[film_of[i]] for i in chosen], about=about)
 
 
 def problems(table: Table) -> Iterator[tuple[int, str]]:
@@ -124,11 +150,5 @@ def problems(table: Table) -> Iterator[tuple[int, str]]:
         if identifier in seen:
             yield row, f"duplicate id {identifier!r}"
         seen.add(identifier)
-        if not (fold.isascii() and fold.isdecimal()):
-            yield row, f"fold {fold!r} is not a whole number from 0"
-
-
-def need_classes(split: Split) -> None:
-    """Raise unless the split's source named each item's class."""
-    if not split.classes:
-        raise ManifestError(f"the split {split.name!r} has no column 'class'")
+        if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
+            yield row, f"fold {quote(fold)} is not a whole number from 0 to 999999"

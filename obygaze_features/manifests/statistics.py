@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.tables import align
-from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.common.words import counted
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import LabelScheme
 
@@ -90,22 +89,37 @@ def statistics(
     label_set = manifest.labels(labels)
     if split is not None:
         label_set = label_set.where(manifest.split(split).fold_of.__contains__)
-    scheme = manifest.scheme
-    if scheme is None:
-        raise ManifestError(f"the manifest {manifest.name!r} has no label scheme")
-    film_of = {i: manifest.items.films[manifest.items.row(i)] for i in label_set.ids}
-    films = [
-        (film, [i for i in label_set.ids if film_of[i] == film])
-        for film in sorted(set(film_of.values()))
-    ]
+    codes = manifest.scheme.codes
+    every, films = _Tally(codes), defaultdict[str, _Tally](lambda: _Tally(codes))
+    for identifier, level, concepts in zip(
+        label_set.ids, label_set.levels, label_set.concepts, strict=True
+    ):
+        film = manifest.items.films[manifest.items.row(identifier)]
+        for tally in (every, films[film]):
+            tally.add(level, concepts)
     return Statistics(
         manifest.name,
         label_set.name,
         split,
-        scheme,
-        _count(label_set, scheme),
-        {film: _count(label_set.where(set(ids).__contains__), scheme) for film, ids in films},
+        manifest.scheme,
+        every.counts(),
+        {film: films[film].counts() for film in sorted(films)},
     )
+
+
+class _Tally:
+    """Counts on their way."""
+
+    def __init__(self, codes: tuple[str, ...]) -> None:
+        self.levels = dict.fromkeys(codes, 0)
+        self.concepts: dict[str, Counter[str]] = {code: Counter() for code in codes}
+
+    def add(self, level: str, concepts: tuple[str, ...]) -> None:
+        self.levels[level] += 1
+        self.concepts[level].update(concepts)
+
+    def counts(self) -> Counts:
+        return Counts(self.levels, self.concepts)
 
 
 def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = False) -> str:
@@ -115,7 +129,7 @@ def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = Fa
     within = f", within the split {found.split!r}" if found.split else ""
     parts = [
         f"{found.manifest}, labels {found.labels!r}{within}: "
-        f"{every.total:,} clips of {len(found.films)} films",
+        f"{counted(every.total, 'clip')} of {counted(len(found.films), 'film')}",
         align(
             ["level", "", "clips", "share", "concepts/clip"],
             [
@@ -124,7 +138,7 @@ def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = Fa
                     names[code] if names[code] != code else "",
                     every.levels[code],
                     f"{every.share(code):.1%}",
-                    f"{every.concepts_per_item(code):.4f}",
+                    f"{every.concepts_per_item(code):.4f}" if every.levels[code] else "–",
                 ]
                 for code in codes
             ],
@@ -137,7 +151,13 @@ def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = Fa
             + align(
                 ["concept", *codes],
                 [
-                    [name, *(f"{every.concept_rate(code, name):.1%}" for code in codes)]
+                    [
+                        name,
+                        *(
+                            f"{every.concept_rate(code, name):.1%}" if every.levels[code] else "–"
+                            for code in codes
+                        ),
+                    ]
                     for name in found.concepts
                 ],
             )
@@ -158,14 +178,6 @@ def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = Fa
 
 def _by_level(counts: Counts, codes: tuple[str, ...]) -> list[str]:
     return [text for c in codes for text in (str(counts.levels[c]), f"{counts.share(c):.0%}")]
-
-
-def _count(labels: LabelSet, scheme: LabelScheme) -> Counts:
-    levels = Counter(labels.levels)
-    concepts: dict[str, Counter[str]] = {code: Counter() for code in scheme.codes}
-    for level, names in zip(labels.levels, labels.concepts, strict=True):
-        concepts[level].update(names)
-    return Counts({code: levels[code] for code in scheme.codes}, concepts)
 
 
 def _rate(count: int, of: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from obygaze_features.store.assemble import merge, subset
+from obygaze_features.store.commit import BlockWriter, Done, Failed
 from obygaze_features.store.compare import diff
 from obygaze_features.store.describe import describe
 from obygaze_features.store.finalise import finalise
@@ -10,10 +11,11 @@ from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.integrity import verify
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.repair import repair
-from obygaze_features.store.writer import Done, Failed, StoreWriter
+from obygaze_features.store.writer import StoreWriter
 
 __all__ = [
     "ArraySpec",
+    "BlockWriter",
     "Done",
     "Failed",
     "FeatureStore",

@@ -21,19 +21,14 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import format as spec
+from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.compare import read_probe
 from obygaze_features.store.format import Status
+from obygaze_features.store.layout import append_to_log, lay_out
 from obygaze_features.store.reader import FeatureStore, open_store
-from obygaze_features.store.writer import (
-    Done,
-    Failed,
-    StoreWriter,
-    append_to_log,
-    differences,
-    lay_out,
-)
+from obygaze_features.store.writer import StoreWriter, differences
 
-__all__ = ["Assembled", "Plan", "assemble", "merge", "read_items", "subset"]
+__all__ = ["Assembled", "Plan", "assemble", "assembled", "merge", "read_items", "subset"]
 
 NOWHERE = -1
 
@@ -202,7 +197,7 @@ def _make(
     probe = next((found for one in plan.sources if (found := read_probe(one))), {})
     with (
         disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker="zarr.json") as folder,
+        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder,
     ):
         left_out = assemble(folder, plan, attributes, probe)
         append_to_log(folder, event, sources=[str(one.path) for one in plan.sources])

@@ -22,10 +22,11 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.card import write_card
 from obygaze_features.store.claims import Claims
+from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.layout import append_to_log, write_checksums
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
-from obygaze_features.store.writer import append_to_log, finish_moves, write_checksums
 
 __all__ = ["Finalised", "finalise", "lay_out_final", "refuse_while_at_work"]
 
@@ -77,7 +78,7 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
     refuse_while_at_work(store)
     with disk_errors(path, StoreError):
         finish_moves(store)
-        with new_folder(path, overwrite=True, marker="zarr.json") as folder:
+        with new_folder(path, overwrite=True, discard=True) as folder:
             _fill(folder, store, compress=compress)
     files = [file for file in path.rglob("*") if file.is_file()]
     return Finalised(

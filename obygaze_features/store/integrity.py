@@ -27,7 +27,15 @@ from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardReader
 from obygaze_features.store.through_zarr import read_by_zarr
 
-__all__ = ["Damage", "read_checksums", "verify"]
+__all__ = [
+    "Damage",
+    "committed",
+    "known_ids",
+    "read_checksums",
+    "record_of",
+    "shard_path",
+    "verify",
+]
 
 CHANGED = "it is not as it was written"
 _IN_TURN = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")

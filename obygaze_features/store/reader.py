@@ -371,7 +371,7 @@ class FeatureStore:
         raise DamagedChunk(places[-1], range(one.layout.shard_rows), why)
 
 
-def open_store(path: Path, *, checksums: bool = True) -> FeatureStore:
+def open_store(path: Path | str, *, checksums: bool = True) -> FeatureStore:
     """Open a store for reading.
 
     Parameters

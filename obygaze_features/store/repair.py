@@ -28,13 +28,14 @@ from obygaze_features.manifests import Items
 from obygaze_features.store import format as spec
 from obygaze_features.store.assemble import NOWHERE, Plan, assemble, read_items
 from obygaze_features.store.claims import LEASE, Claims
+from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.compare import read_probe
 from obygaze_features.store.finalise import lay_out_final, refuse_while_at_work
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.integrity import Damage, committed, read_checksums, verify
+from obygaze_features.store.layout import append_to_log, lay_out
 from obygaze_features.store.metadata import is_there, read_attributes
 from obygaze_features.store.reader import FeatureStore, open_store
-from obygaze_features.store.writer import append_to_log, finish_moves, lay_out, retire_record
 
 __all__ = ["Repair", "repair"]
 
@@ -214,7 +215,7 @@ def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
         probe = read_probe(store)
     except StoreError:
         probe = {}
-    with new_folder(path, overwrite=True, marker="zarr.json") as folder:
+    with new_folder(path, overwrite=True, discard=True) as folder:
         left_out = assemble(folder, plan, store.attributes, probe)
         if is_there(path / spec.LOG):
             shutil.copyfile(path / spec.LOG, folder / spec.LOG)

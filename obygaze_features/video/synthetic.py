@@ -16,7 +16,7 @@ import numpy as np
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import new_folder
+from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.moviegraphs import clip_id
 
@@ -55,7 +55,8 @@ def write_synthetic_dataset(
     """
     lines = ["id,film,media,level,concepts,synthetic"]
     names = obygaze_scheme().visual_concepts
-    with new_folder(folder, overwrite=overwrite, marker="annotations.csv") as new:
+    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, discard=True) as new:
+        write_text(new / SYNTHETIC, "Drawn by obygaze features make-clips; nothing was filmed.\n")
         for number in range(films * scenes):
             film, scene = f"tt{number // scenes + 1:07d}", number % scenes + 1
             level = _LEVELS[(scene - 1) % len(_LEVELS)]

@@ -33,5 +33,6 @@ def report(run: Path, output: Path | None, overwrite: bool) -> None:
     from obygaze_models.experiments.run import read_run
     from obygaze_models.report.page import write_report
 
+    run = run.parent if run.name == "run.json" else run
     page = write_report(read_run(run), output or run / "report.html", overwrite=overwrite)
     click.echo(f"Wrote {page}")

@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import new_folder, read_json, to_json, write_text
+from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
@@ -34,6 +35,10 @@ __all__ = ["FORMAT_VERSION", "Run", "read_run", "run_experiment"]
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 1
 RECORD = "run.json"
+KEYS = (
+    "experiment", "protocol", "cautions", "manifest", "store", "join", "draws", "leaked", "films",
+    "tests", "scores", "versions", "machine", "started", "seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,20 +89,11 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
 
 def read_run(folder: Path) -> Run:
     """Read a run folder that `run_experiment` wrote."""
-    path = folder / RECORD
-    if not path.is_file():
-        raise ExperimentError(
-            f"{folder} is not a run: it has no {RECORD} "
-            "(make one with: obygaze models run EXPERIMENT.toml)"
-        )
-    record = read_json(path, ExperimentError)
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ExperimentError(f"{path} is not the record of a run")
-    if record.get("format_version") != FORMAT_VERSION:
-        raise ExperimentError(
-            f"{path} is of format version {record.get('format_version')!r}, this obygaze reads "
-            f"{FORMAT_VERSION}; run the experiment again, or update obygaze"
-        )
+    make = "obygaze models run EXPERIMENT.toml"
+    record = read_format(folder / RECORD, FORMAT, FORMAT_VERSION, ExperimentError, make=make)
+    missing = [key for key in KEYS if key not in record]
+    if missing:
+        raise ExperimentError(f"{folder / RECORD} is not complete: it has no {missing[0]}")
     return Run(folder, record)
 
 

@@ -46,13 +46,15 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_files_get_the_permissions_that_the_user_wants(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        write_bytes(tmp_path / "file", b"")
-        with new_folder(tmp_path / "folder"):
-            pass
-    finally:
-        os.umask(before)
+    script = (
+        "import sys; from pathlib import Path; "
+        "from obygaze_features.common.files import new_folder, write_bytes; "
+        "here = Path(sys.argv[1]); write_bytes(here / 'file', b'')\n"
+        "with new_folder(here / 'folder'): pass"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, tmp_path], check=True, preexec_fn=lambda: os.umask(0o027)
+    )
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o750
 
@@ -112,6 +114,61 @@ def test_new_folder_replaces_only_what_it_may(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_new_folder_loses_no_file_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with new_folder(path) as new:
+        (new / "marker").write_text("old")
+    (path / "films").mkdir()
+    (path / "films" / "film.mkv").write_text("precious")
+    with (
+        pytest.raises(OutputExists, match=r"holds films.film\.mkv, which the new one does not"),
+        new_folder(path, overwrite=True, marker="marker") as new,
+    ):
+        (new / "marker").write_text("new")
+    assert (path / "films" / "film.mkv").read_text() == "precious"
+    assert (path / "marker").read_text() == "old"
+    with new_folder(path, overwrite=True, marker="marker", discard=True):
+        pass
+    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.iterdir()) == []
+
+
+def test_new_folder_does_not_follow_links(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "none")
+    for name in ("link", "nowhere"):
+        with (
+            pytest.raises(OutputExists, match="is a link"),
+            new_folder(tmp_path / name, overwrite=True),
+        ):
+            pass
+
+
+def test_new_folder_without_exchange_takes_back_its_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where two names cannot be exchanged: the second rename fails, the first is undone."""
+    monkeypatch.setattr(sys, "platform", "elsewhere")
+    path = tmp_path / "out"
+    for text in ("old", "new"):
+        with new_folder(path, overwrite=True) as new:
+            (new / "a").write_text(text)
+    assert (path / "a").read_text() == "new"
+    rename = os.rename
+
+    def fails(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".partial" and Path(target) == path:
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fails)
+    with pytest.raises(OSError, match="Input/output"), new_folder(path, overwrite=True) as new:
+        (new / "a").write_text("newer")
+    assert (path / "a").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_sha256_is_that_of_the_standard_tool(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(os.urandom(100_000))
     output = subprocess.run(
@@ -139,7 +196,7 @@ def test_a_manifest_survives_fifty_kills(tmp_path: Path) -> None:
     from obygaze_features.manifests import Manifest
     from obygaze_features.manifests.check import check
 
-    folder, chance, replaced = tmp_path / "m", random.Random(1), 0
+    folder, chance, left_over = tmp_path / "m", random.Random(1), 0
     for _ in range(50):
         process = subprocess.Popen(
             [sys.executable, "-c", SAVER, str(folder)], stdout=subprocess.PIPE, text=True
@@ -149,12 +206,10 @@ def test_a_manifest_survives_fifty_kills(tmp_path: Path) -> None:
         time.sleep(chance.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        # Between two renames the old one lies aside; it is whole, too.
-        [aside] = [*tmp_path.glob(".m.*.replaced")][:1] or [None]
-        whole = folder if folder.exists() else aside
-        assert whole is not None
-        assert check(whole) == []
-        replaced += whole is not folder
-        assert len(Manifest.load(whole)) == int(Manifest.load(whole).name) % 50 + 1
+        assert check(folder) == []
+        found = Manifest.load(folder)
+        assert len(found) == int(found.name) % 50 + 1
+        left_over += any(tmp_path.glob(".m.*"))
         for path in tmp_path.glob(".m.*"):
             subprocess.run(["rm", "-r", path], check=True)
+    assert left_over > 10  # kills did land while a manifest was being written

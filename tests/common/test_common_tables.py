@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from obygaze_features.common.tables import align, format_table, read_table
 from obygaze_features.errors import ManifestError
 
-CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=8)
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
 
 
 @st.composite

@@ -211,10 +211,10 @@ def test_a_run_folder_is_checked(tmp_path):
     with pytest.raises(ExperimentError, match=r"is not a run: it has no run\.json"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ExperimentError, match="not the record of a run"):
+    with pytest.raises(ExperimentError, match="not the header of a run"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text(
         '{"format": "obygaze-run", "format_version": 9}', encoding="utf-8"
     )
-    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads 1"):
+    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 1"):
         read_run(tmp_path)

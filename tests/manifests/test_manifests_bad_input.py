@@ -19,7 +19,10 @@ def rows_with(extra: str) -> list[str]:
 
 
 BROKEN_ROWS = {
-    "unknown label": (row(9, "Surely", "['']"), "line 9: unknown label 'Surely'; did you mean 'S"),
+    "unknown label": (
+        row(9, "Surely", "['']"),
+        "line 9: unknown label 'Surely'; did you mean 'Sure'?",
+    ),
     "unknown concept": (row(9, "Sure", "['Bodi']"), "unknown concept 'Bodi'; did you mean 'Body'?"),
     "duplicate id": (row(1, "Sure", "['Body']"), "line 9: duplicate id 'tt0108160-001'"),
     "id that differs by case": (
@@ -85,7 +88,10 @@ BROKEN_FILES = {
         f"{HEADER}\r\n{ROWS[0]}\r\n{ROWS[1][:40]}".encode(),
         "the last line has no line end, the file seems to be cut short",
     ),
-    "unclosed quote": (f'{HEADER}\r\n"{ROWS[0]}\r\n'.encode(), "unexpected end of data"),
+    "unclosed quote": (
+        f'{HEADER}\r\n"{ROWS[0]}\r\n'.encode(),
+        "line 2 or below: a quotation mark is never closed",
+    ),
 }
 
 
@@ -155,7 +161,7 @@ def test_unknown_names(manifest: Path, obygaze: Run, arguments: list[str], messa
     refused(obygaze("manifests", "stats", manifest, *arguments), message, code=2)
 
 
-def test_a_directory_of_one_line_errors_has_no_traceback(tmp_path: Path, obygaze: Run) -> None:
+def test_debug_shows_where_it_went_wrong(tmp_path: Path, obygaze: Run) -> None:
     result = obygaze("--debug", "manifests", "stats", tmp_path)
     assert result.exception is not None
     assert type(result.exception).__name__ == "ManifestError"

@@ -39,7 +39,7 @@ def test_every_problem_in_one_pass_with_its_line(manifest: Path, obygaze: Run) -
         "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean 'Body'?",
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",
         "runs/mine.csv, line 2: unknown role 'trian' (known: train, validation)",
-        "splits/mine.csv, line 2: fold '-1' is not a whole number from 0",
+        "splits/mine.csv, line 2: fold '-1' is not a whole number from 0 to 999999",
         "splits/short.csv: the last line has no line end, the file seems to be cut short; "
         "fetch it again, or end the line if it is whole",
     ]
@@ -62,6 +62,73 @@ def test_problems_of_items_and_of_the_header(manifest: Path) -> None:
     assert check(manifest) == []  # another extension, the same item
 
 
+def test_what_cannot_be_read_hides_nothing_else(manifest: Path) -> None:
+    (manifest / "items.csv").write_text("id,start,end\na,x,y\nb/c,1,\na,1,2\n")
+    (manifest / "splits").mkdir()
+    (manifest / "splits" / "mine.csv").write_text("id,fold\na,one\n")
+    (manifest / "labels" / "raw.csv").write_text("id,level\na\n")
+    found = [problem.replace(f"{manifest}/", "") for problem in check(manifest)]
+    assert [problem for problem in found if problem.startswith("items.csv")] == [
+        "items.csv, line 2: end 'y' is not a number of seconds",
+        "items.csv, line 2: start 'x' is not a number of seconds",
+        "items.csv, line 3: a span needs both start and end",
+        "items.csv, line 3: id 'b/c' is not allowed: letters, digits and . _ + - without '..', "
+        "starting with a letter or digit",
+        "items.csv, line 4: duplicate id 'a'",
+    ]
+    assert "labels/raw.csv, line 2: 1 cells where the header has 2" in found
+    assert "splits/mine.csv, line 2: fold 'one' is not a whole number from 0 to 999999" in found
+
+
+def test_a_header_of_wrong_types(manifest: Path, obygaze: Run) -> None:
+    path = manifest / "manifest.json"
+    right = json.loads(path.read_text())
+    levels = right["label_scheme"]["levels"]
+    for change, message in [
+        ({"default_labels": ["a"]}, "default_labels is ['a'], and a text is meant"),
+        ({"name": 5}, "name is 5, and a text is meant"),
+        ({"label_scheme": "x"}, "the label scheme is not in its form"),
+        ({"label_scheme": {"name": "x", "levels": [{"code": 5, "name": "n"}]}}, "a text is meant"),
+        ({"label_scheme": {"name": "x", "levels": [*levels, levels[0]]}}, "two levels are called"),
+        ({"label_scheme": {"name": "x", "levels": []}}, "has no levels"),
+        ({"format_version": "1"}, "is of format version '1'"),
+    ]:
+        path.write_text(json.dumps({**right, **change}))
+        result = obygaze("manifests", "stats", manifest)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), change
+        assert message in result.stderr
+        assert message in " ".join(check(manifest))
+    path.write_text("[" * 100_000)
+    assert obygaze("manifests", "stats", manifest).stderr.count("\n") == 1
+
+
+def test_labels_dropped_into_a_manifest_without_any(tmp_path: Path, obygaze: Run) -> None:
+    (tmp_path / "films").mkdir()
+    for number in (1, 2):
+        (tmp_path / "films" / f"tt0000001_scene_{number}.mp4").touch()
+    folder = tmp_path / "m"
+    assert obygaze("manifests", "import", "folder", tmp_path / "films", "-o", folder).exit_code == 0
+    refused = obygaze("manifests", "stats", folder)
+    assert "has no labels; put a table with the columns id and level" in refused.stderr
+    (folder / "labels").mkdir()
+    (folder / "labels" / "mine.csv").write_text("id,level\ntt0000001-001,Sure\n")
+    assert "Sure               1  100.0%" in obygaze("manifests", "stats", folder).output
+
+
+def test_importing_again_keeps_what_others_added(
+    source: Path, manifest: Path, obygaze: Run
+) -> None:
+    obygaze("manifests", "split", manifest, "--folds", 2)
+    again = ("manifests", "import", "obygaze12", source, "-o", manifest, "--overwrite")
+    assert obygaze(*again).exit_code == 0
+    assert Manifest.load(manifest).split_names == ["leak-free"]
+    source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
+    result = obygaze(*again)
+    assert result.exit_code == 1
+    assert "holds splits/leak-free.csv and 1 more, which the new one does not" in result.stderr
+    assert Manifest.load(manifest).split_names == ["leak-free"]
+
+
 def test_line_numbers_count_lines_within_quotes(manifest: Path) -> None:
     path = manifest / "labels" / "paper.csv"
     path.write_text('id,level,note\ntt0108160-001,S,"two\nlines"\ntt0108160-002,X,\n')
@@ -77,12 +144,15 @@ def test_diff(manifest: Path, source: Path, tmp_path: Path, obygaze: Run) -> Non
     obygaze("manifests", "import", "obygaze12", source, "-o", other)
     result = obygaze("manifests", "diff", manifest, other)
     assert result.exit_code == 1
-    assert f"1 items only in {manifest}: tt0110912-001" in result.output
-    assert "1 items differ in media: tt0108160-003" in result.output
-    assert "labels 'paper': 2 items differ" in result.output
+    assert f"1 item only in {manifest}: tt0110912-001" in result.output
+    assert "1 item not alike in media: tt0108160-003" in result.output
+    assert "labels 'paper': 2 items not alike" in result.output
     assert "tt0108160-001: EN | S Body" in result.output
     same = obygaze("manifests", "diff", manifest, manifest)
     assert (same.exit_code, same.output.startswith("No difference")) == (0, True)
+    (other / "labels" / "ours.csv").write_text("id,level\ntt0108160-001,S\n")
+    one_sided = obygaze("manifests", "diff", manifest, other).output
+    assert "labels 'ours': 1 item not alike\n  tt0108160-001: none | S" in one_sided
     facts = json.loads(obygaze("manifests", "diff", manifest, other, "--json").stdout)
     assert facts["only_left"] == ["tt0110912-001"]
     assert facts["same_order"] is True
@@ -98,6 +168,8 @@ def test_locate(manifest: Path, tmp_path: Path, obygaze: Run) -> None:
         "tt0108160/tt0108160_scene_4.mov",  # which of the two?
         "tt0108160/tt0108160_scene_5.mkv",  # the manifest names no file; MovieGraphs would
     ]
+    (videos / "TT0110912" / "tt0110912_scene_1.mp4").mkdir(parents=True)  # a folder, no video
+    (videos / "TT0110912" / "tt0110912_scene_1.avi").symlink_to("nowhere")
     for name in names:
         (videos / name).parent.mkdir(parents=True, exist_ok=True)
         (videos / name).touch()
@@ -114,5 +186,7 @@ def test_locate(manifest: Path, tmp_path: Path, obygaze: Run) -> None:
     assert result.exit_code == 3
     assert "missing: tt0110912-001" in result.output
     assert "ambiguous: tt0108160-004 could be tt0108160/tt0108160_scene_4.mov or" in result.output
+    (videos / "TT0110912" / "tt0110912_scene_1.webm").touch()  # in a folder of another case
+    assert locate(Manifest.load(manifest), videos).missing == []
     (videos / "tt0108160" / "tt0108160_scene_4.mkv").touch()  # the very name that is listed
     assert locate(Manifest.load(manifest), videos).ambiguous == {}

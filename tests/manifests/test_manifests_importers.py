@@ -80,7 +80,9 @@ def test_mobygaze_keeps_concepts_that_it_does_not_list(tmp_path: Path, obygaze: 
         (segment("a", "Sure", "[]", 0, 9, ""), "line 2: framerate '' is not a number"),
         (segment("a", "Sure", "[]", 9, 3), "ends (frame 3) before it starts (9)"),
         (segment("a", "Maybe", "[]", 0, 9), "unknown label 'Maybe'"),
-        (segment("a b", "Sure", "[]", 0, 9), "id 'tt0097576-a b-0001' is not allowed"),
+        (segment("a b", "Sure", "[]", 0, 9), "line 2: id 'tt0097576-a b-0001' is not allowed"),
+        (segment("a", "Sure", "[]", "nan", 9), "line 2: start_frame 'nan' is not a number"),
+        (segment("a", "Sure", "['Body|Look']", 0, 9), "'Body|Look' cannot name a concept"),
     ],
 )
 def test_mobygaze_names_the_row(tmp_path: Path, row: str, message: str) -> None:
@@ -125,6 +127,14 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path: Path) -> None:
     assert import_folder(root).digest == manifest.digest
 
 
+def test_folder_ignores_case_and_keeps_other_scripts_apart(tmp_path: Path) -> None:
+    root = films(tmp_path, "TT0108160/TT0108160_Scene_2.AVI")
+    assert import_folder(root).ids == ["tt0108160-002"]
+    manifest = import_folder(films(tmp_path / "other", "кино 1.mp4", "фильм 1.mp4", "映画.mp4"))
+    assert len(set(manifest.ids)) == 3
+    assert all(identifier.isascii() for identifier in manifest.ids)
+
+
 def test_folder_and_annotations_mean_the_same_items(source: Path, tmp_path: Path) -> None:
     """The same clips from the authors' file and from a folder of other extensions."""
     from obygaze_features.manifests.importers.obygaze12 import import_obygaze12
@@ -138,9 +148,9 @@ def test_folder_and_annotations_mean_the_same_items(source: Path, tmp_path: Path
 def test_folder_of_anybodys_films(tmp_path: Path) -> None:
     root = films(tmp_path, "Ma vie/scène 1.mp4", "Ma vie/scène 2.mp4", "alone.mov")
     manifest = import_folder(root)
-    assert manifest.ids == ["alone", "Ma_vie-sc_ne_1", "Ma_vie-sc_ne_2"]
-    assert manifest["Ma_vie-sc_ne_1"].media == "scène 1.mp4"
-    assert manifest["Ma_vie-sc_ne_1"].film == "Ma vie"
+    assert manifest.ids == ["alone", "Ma_vie-scene_1", "Ma_vie-scene_2"]
+    assert manifest["Ma_vie-scene_1"].media == "scène 1.mp4"
+    assert manifest["Ma_vie-scene_1"].film == "Ma vie"
 
 
 @pytest.mark.parametrize(
@@ -150,6 +160,8 @@ def test_folder_of_anybodys_films(tmp_path: Path) -> None:
         (["a/x.mp4"], "moviegraphs", "is not named as MovieGraphs names clips"),
         (["tt0000001/tt0000002_scene_1.mp4"], None, "a clip of tt0000002 in the folder of tt0000"),
         (["a/readme.txt"], None, "holds no videos"),
+        (["a/b/c.mp4"], None, "lies deeper than one folder a film; import"),
+        (["tt0000001_scene_1.mp4", "trailer.mp4"], None, "1 of 2 videos are named as MovieGraphs"),
     ],
 )
 def test_folder_says_what_is_wrong(
@@ -197,12 +209,28 @@ def test_csv_with_a_mapping(tmp_path: Path, obygaze: Run) -> None:
 
 def test_csv_with_levels_of_its_own(tmp_path: Path) -> None:
     source = table(tmp_path, "id,level,concepts\na,calm,rain\nb,tense,rain|dark\n")
-    with pytest.raises(ManifestError, match="line 2: unknown label 'calm'"):
+    with pytest.raises(ManifestError, match=r"line 2: unknown label 'calm'.*--levels low"):
         import_csv(source)
-    manifest = import_csv(source, own_levels=True)
-    assert manifest.scheme is not None
-    assert manifest.scheme.codes == ("calm", "tense")
+    manifest = import_csv(source, levels=["calm", "uneasy", "tense"])
+    assert manifest.scheme.codes == ("calm", "uneasy", "tense")
     assert manifest.labels().concepts == [("rain",), ("rain", "dark")]
+    with pytest.raises(ManifestError, match="two levels are called 'Calm'"):
+        import_csv(source, levels=["calm", "Calm"])
+
+
+def test_csv_finds_its_delimiter_and_leaves_out_blank_rows(tmp_path: Path) -> None:
+    source = table(tmp_path, "id;level;note\n;;\na;S;x, y\nb;;z\n")
+    manifest = import_csv(source)
+    assert manifest.ids == ["a", "b"]
+    assert manifest.labels().level_of == {"a": "S"}  # b has no level, and so no label
+    source.write_text("id;level\n;\na;S\nb;\nc;Q\n")
+    with pytest.raises(ManifestError, match="line 5: unknown label 'Q'"):
+        import_csv(source)
+
+
+def test_csv_keeps_what_is_no_label_without_levels(tmp_path: Path) -> None:
+    manifest = import_csv(table(tmp_path, "id,concepts,ratio\na,Body,0.5\n"))
+    assert manifest.items.extra == {"concepts": ["Body"], "ratio": ["0.5"]}
 
 
 def test_csv_without_labels(tmp_path: Path) -> None:
@@ -217,11 +245,16 @@ def test_csv_without_labels(tmp_path: Path) -> None:
         ("clip,x\na,1\n", {}, "no column 'id'; say which one is with --column id=NAME"),
         ("id,x\na,1\n", {"film": "movie"}, "no column 'movie'; there are id, x"),
         ("id,x\na,1\n", {"colour": "x"}, "no meaning 'colour'"),
-        ("id,x\na,1\n", {"id": "x"}, "two columns would get the same meaning"),
-        ("id,start,end\na,1,0.5\n", {}, "line 2: start 1.0 and end 0.5 are not a span"),
+        ("id,x\na,1\n", {"id": "x"}, "a column and a meaning can each be named once"),
+        ("id,start,end\na,1,0.5\n", {}, "line 2: a span from 1 to 0.5 seconds does not go forward"),
         ("id,start,end\na,1,\n", {}, "line 2: a span needs both start and end"),
         ("id,start,end\na,one,2\n", {}, "line 2: start 'one' is not a number of seconds"),
         ("id,kind\na,song\n", {}, "line 2: unknown kind 'song'"),
+        ("id,start,end\na,0,1e-9\n", {}, "does not go forward"),
+        ("id,start,end\na,0,1e303\n", {}, "does not go forward"),
+        ("id,start,end\na,nan,nan\n", {}, "start 'nan' is not a number of seconds"),
+        ("Id,x\na,1\n", {}, "--column id=Id"),
+        ("\n\n", {}, "has no header, only empty lines"),
     ],
 )
 def test_csv_says_what_is_wrong(

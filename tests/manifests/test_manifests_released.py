@@ -62,7 +62,7 @@ def test_runs_that_leak(obygaze12: Manifest, train: str, least: int, most: int) 
 def test_a_column_for_all_clips_never_leaks(obygaze12: Manifest) -> None:
     from obygaze_features.manifests.splits import stratified
 
-    whole = obygaze12.with_parts(splits=[stratified("ours", obygaze12.labels())])
+    whole = obygaze12.with_parts(splits=[stratified("ours", obygaze12.items, obygaze12.labels())])
     assert [leak.ids for leak in audit(whole, train=["ours"], test=["ours"])] == [[]]
 
 

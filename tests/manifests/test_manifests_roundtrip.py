@@ -18,7 +18,7 @@ IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,20}(\.[a-z0-9]{1,3})?", fullma
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\\\r\n\0"), max_size=20).filter(
     lambda name: name not in (".", "..")
 )
-SPANS = st.none() | st.tuples(st.integers(0, 10**10), st.integers(1, 10**9)).map(
+SPANS = st.none() | st.tuples(st.integers(0, 10**10), st.integers(3, 10**9)).map(
     lambda span: (span[0] / 1e6, (span[0] + span[1]) / 1e6)
 )
 
@@ -31,7 +31,7 @@ def items(draw: st.DrawFn) -> list[Item]:
         kind = draw(st.sampled_from(["clip", "image", "text"]))
         start, end = draw(SPANS) or (None, None)
         text = draw(st.text(st.characters(codec="utf-8"), max_size=30)) if kind == "text" else ""
-        text = text.replace("\r", "").replace("\x00", "")
+        text = text.replace("\x00", "")
         found.append(Item(identifier, kind, draw(NAMES), draw(NAMES), text, start, end))
     return found
 

@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest
+from obygaze_features.manifests.overlap import first_overlap, met
 from obygaze_features.manifests.splits import leave_film_out, stratified
+
+ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
 
 def labels(levels: list[str]) -> LabelSet:
@@ -28,7 +31,7 @@ def labels(levels: list[str]) -> LabelSet:
 )
 def test_stratified(levels: list[str], folds: int, seed: int) -> None:
     found = labels(levels)
-    split = stratified("s", found, folds=folds, seed=seed)
+    split = stratified("s", ITEMS, found, folds=folds, seed=seed)
     assert split.ids == found.ids
     sizes = Counter(split.folds)
     assert set(sizes) <= set(range(folds))
@@ -36,17 +39,19 @@ def test_stratified(levels: list[str], folds: int, seed: int) -> None:
     for level in set(levels):
         counts = Counter(split.fold_of[i] for i, other in found.level_of.items() if other == level)
         assert max(counts.values()) - min(counts[fold] for fold in range(folds)) <= 1
-    assert stratified("s", found, folds=folds, seed=seed).folds == split.folds
+    assert stratified("s", ITEMS, found, folds=folds, seed=seed).folds == split.folds
 
 
 def test_another_seed_deals_anew() -> None:
     found = labels(["S"] * 50 + ["EN"] * 50)
-    assert stratified("s", found, seed=1).folds != stratified("s", found, seed=2).folds
+    assert (
+        stratified("s", ITEMS, found, seed=1).folds != stratified("s", ITEMS, found, seed=2).folds
+    )
 
 
 def test_a_deal_that_must_never_change() -> None:
     """A split is named in papers by its seed; a new release of anything must not redeal it."""
-    split = stratified("s", labels(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
+    split = stratified("s", ITEMS, labels(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
     assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
     # The first of the first level (EN) by the hash that manifests/README.md gives.
     first = min(split.ids[6:], key=lambda i: hashlib.sha256(f"0:{i}".encode()).digest())
@@ -56,19 +61,55 @@ def test_a_deal_that_must_never_change() -> None:
 @pytest.mark.parametrize("folds", [1, 13])
 def test_folds_that_cannot_be(folds: int) -> None:
     with pytest.raises(UsageError, match="fold"):
-        stratified("s", labels(["S"] * 12), folds=folds)
+        stratified("s", ITEMS, labels(["S"] * 12), folds=folds)
 
 
 def test_leave_film_out(manifest: Path) -> None:
     loaded = Manifest.load(manifest)
-    split = leave_film_out("films", loaded.items, loaded.labels())
+    split = leave_film_out("films", loaded.items)
     assert split.folds == [0, 0, 0, 0, 0, 1]
     assert split.about["films"] == ["tt0108160", "tt0110912"]
 
 
+def test_spans_that_overlap_are_not_dealt_singly() -> None:
+    """Two annotators of one film: their spans show the same seconds."""
+    spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
+    apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])
+    assert stratified("s", apart, LabelSet("l", apart.ids, ["S"] * 3, [()] * 3), folds=3)
+    both = Items.of([*spans, Item("b1", media="f", start=5, end=15)])
+    with pytest.raises(UsageError, match=r"a1 and b1 show the same seconds.*--by-film"):
+        stratified("s", both, LabelSet("l", both.ids, ["S"] * 3, [()] * 3), folds=3)
+
+
+SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
+
+
+@given(st.lists(SPAN, min_size=2, max_size=12), st.integers(1, 11))
+def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]], cut: int) -> None:
+    items = Items.of(
+        [
+            Item(f"i{row}", media=film, start=start, end=start + length)
+            for row, (film, start, length) in enumerate(spans)
+        ]
+    )
+    tested, trained = items.ids[:cut], items.ids[cut:]
+
+    def overlap(a: int, b: int) -> bool:
+        (film, start, length), (other, begin, duration) = spans[a], spans[b]
+        return film == other and start < begin + duration and begin < start + length
+
+    rows = range(len(spans))
+    assert met(items, tested, trained) == [
+        f"i{a}" for a in rows[:cut] if any(overlap(a, b) for b in rows[cut:])
+    ]
+    found = first_overlap(items, items.ids)
+    assert (found is None) == (not any(overlap(a, b) for a in rows for b in rows if a < b))
+    assert found is None or overlap(int(found[0][1:]), int(found[1][1:]))
+
+
 def test_command(manifest: Path, obygaze: Callable[..., Result]) -> None:
     result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
-    assert "6 clips in 3 folds of 2 to 2" in result.output
+    assert "6 clips in 3 folds of 2 ->" in result.output
     split = Manifest.load(manifest).split("leak-free")
     assert split.about == {
         "method": "stratified by level", "labels": "paper", "folds": 3, "seed": 5,

@@ -14,7 +14,7 @@ import numpy as np
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, StoreWriter, shards
-from obygaze_features.store import writer as writing
+from obygaze_features.store import commit as writing
 
 PHASES = ("starting", "computing", "writing", "fsync", "commit", "finished")
 ROWS, BLOCK_ROWS = 72, 3

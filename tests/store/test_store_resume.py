@@ -18,9 +18,9 @@ from obygaze_features.store import (
     Recipe,
     Status,
     StoreWriter,
+    commit,
     open_store,
     shards,
-    writer,
 )
 
 MANIFEST = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(4)]))
@@ -112,7 +112,7 @@ def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
         first.write_block(0, [ONES, ONES])
         return write(*args)
 
-    monkeypatch.setattr(writer, "write_shard", overtaken)
+    monkeypatch.setattr(commit, "write_shard", overtaken)
     with pytest.raises(StoreError, match="another process wrote block 0"):
         second.write_block(0, [TWOS, TWOS])
     assert open_store(path).status.tolist() == [1, 1, 0, 0]

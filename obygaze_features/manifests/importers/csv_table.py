@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -10,23 +10,29 @@ import click
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items, labels
-from obygaze_features.manifests.importers.shared import finish, output_options, source_argument
+from obygaze_features.manifests.importers.shared import (
+    finish,
+    output_options,
+    source_argument,
+    without_blank_rows,
+)
 from obygaze_features.manifests.items import ItemProblem, Items
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.scheme import LabelScheme, Level, obygaze_scheme
+from obygaze_features.manifests.scheme import Concept, LabelScheme, Level, obygaze_scheme
 
 __all__ = ["import_csv"]
 
 MEANINGS = tuple(dict.fromkeys((*items.COLUMNS, *labels.COLUMNS)))
+DELIMITERS = ",;\t|"
 
 
 def import_csv(
     source: Path,
     columns: Mapping[str, str] | None = None,
     *,
-    delimiter: str = ",",
-    own_levels: bool = False,
+    delimiter: str | None = None,
+    levels: Sequence[str] | None = None,
     name: str | None = None,
 ) -> Manifest:
     """Read any table into a manifest; columns that nobody maps are kept as they are.
@@ -34,38 +40,59 @@ def import_csv(
     Parameters
     ----------
     source
-        The table.
+        The table. Rows without a level are items without a label.
     columns
         Meaning -> column, for meanings (id, film, media, level ...) that go by another name.
     delimiter
-        What stands between the cells; several concepts in a cell are separated by ``|``.
-    own_levels
-        Take the levels and concepts as they come, rather than those of ObyGaze12.
+        What stands between the cells; by default what the header has. Several concepts in a
+        cell are separated by ``|``.
+    levels
+        Levels of your own, from the least to the most objectifying, with the concepts as they
+        come; by default those of ObyGaze12.
     name
         The manifest's name; by default the file's.
     """
-    table = _renamed(read_table(source, delimiter=delimiter), columns or {})
-    in_labels = set(labels.COLUMNS) - {"id"}
+    delimiter = delimiter or _delimiter_of(source)
+    table = _renamed(without_blank_rows(read_table(source, delimiter=delimiter)), columns or {})
+    labelled = "level" in table.columns
+    left_out = set(labels.COLUMNS) - {"id"} if labelled else set()
     try:
-        read = Items.from_table(
-            Table(
-                table.path,
-                delimiter,
-                {k: v for k, v in table.columns.items() if k not in in_labels},
-            )
-        )
+        read = Items.from_table(_only(table, [k for k in table.columns if k not in left_out]))
     except ItemProblem as problem:
         raise table.problem(problem.row, problem.message) from None
-    manifest = Manifest(name or source.stem, read, source=source.name)
-    if "level" not in table.columns:
+    scheme = _scheme_of(table, levels) if levels else obygaze_scheme()
+    manifest = Manifest(name or source.stem, read, scheme, source=source.name)
+    if not labelled:
         return manifest
-    scheme = _scheme_of(table) if own_levels else obygaze_scheme()
-    wanted = {k: v for k, v in table.columns.items() if k in labels.COLUMNS}
+    rows = [row for row, level in enumerate(table["level"]) if level]
+    wanted = _only(table, [k for k in labels.COLUMNS if k in table.columns], rows)
     about = {"rule": f"as in {source.name}"}
-    label_set = LabelSet.from_table(
-        "annotations", Table(table.path, delimiter, wanted), scheme, about
-    )
-    return Manifest(manifest.name, read, scheme, source=source.name).with_parts(labels=[label_set])
+    try:
+        label_set = LabelSet.from_table("annotations", wanted, scheme, about)
+    except ManifestError as error:
+        hint = "" if levels else " (levels of your own: --levels low,middle,high)"
+        raise ManifestError(f"{error}{hint}") from None
+    return manifest.with_parts(labels=[label_set])
+
+
+def _only(table: Table, names: Sequence[str], rows: Sequence[int] | None = None) -> Table:
+    """Some columns of a table, and some of its rows, which know their lines still."""
+    kept = table.kept
+    columns = {name: table[name] for name in names}
+    if rows is not None and len(rows) < len(table):
+        columns = {name: [cells[row] for row in rows] for name, cells in columns.items()}
+        kept = [row if kept is None else kept[row] for row in rows]
+    return Table(table.path, table.delimiter, columns, kept)
+
+
+def _delimiter_of(source: Path) -> str:
+    """What the header's cells are separated by: the mark that it has most of."""
+    try:
+        with source.open("rb") as file:
+            header = file.readline(1 << 16).decode("utf-8", "replace")
+    except OSError:
+        return ","  # `read_table` says what is wrong with the file
+    return max(DELIMITERS, key=header.count)
 
 
 def _renamed(table: Table, columns: Mapping[str, str]) -> Table:
@@ -78,20 +105,19 @@ def _renamed(table: Table, columns: Mapping[str, str]) -> Table:
             )
     new_names = {column: meaning for meaning, column in columns.items()}
     renamed = {new_names.get(name, name): cells for name, cells in table.columns.items()}
-    if len(renamed) != len(table.columns):
-        raise UsageError("two columns would get the same meaning; check --column")
+    if len(new_names) < len(columns) or len(renamed) < len(table.columns):
+        raise UsageError("a column and a meaning can each be named once; check --column")
     if "id" not in renamed:
+        near = [name for name in table.columns if name.lower() == "id"]
+        example = near[0] if near else "NAME"
         raise ManifestError(
-            f"{table.path}, line 1: no column 'id'; say which one is with --column id=NAME "
+            f"{table.path}, line 1: no column 'id'; say which one is with --column id={example} "
             f"(there are {', '.join(table.columns)})"
         )
-    return Table(table.path, table.delimiter, renamed)
+    return Table(table.path, table.delimiter, renamed, table.kept)
 
 
-def _scheme_of(table: Table) -> LabelScheme:
-    from obygaze_features.manifests.scheme import Concept
-
-    levels = dict.fromkeys(table["level"])
+def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:
     cells = dict.fromkeys(table.columns.get("concepts", []))
     concepts = dict.fromkeys(name for cell in cells for name in labels.split_concepts(cell))
     return LabelScheme(
@@ -111,35 +137,50 @@ def _scheme_of(table: Table) -> LabelScheme:
     metavar="MEANING=COLUMN",
     help=f"Which column means what: {', '.join(MEANINGS)}.",
 )
-@click.option("--delimiter", default=",", show_default=True, help="What stands between the cells.")
-@click.option("--own-levels", is_flag=True, help="Take levels and concepts as they come.")
+@click.option("--delimiter", help="What stands between the cells; by default what the header has.")
+@click.option(
+    "--levels",
+    metavar="LOW,...,HIGH",
+    help="Levels of your own, from the least to the most; by default ObyGaze12's.",
+)
 @click.option("--name", help="The manifest's name; by default the file's.")
 def command(
     source: Path,
     output: Path,
     overwrite: bool,
     columns: tuple[str, ...],
-    delimiter: str,
-    own_levels: bool,
+    delimiter: str | None,
+    levels: str | None,
     name: str | None,
 ) -> None:
     """Any CSV table, with a column mapping.
 
     Columns called id, film, media, start, end, level and concepts are understood; name others
-    with --column. Several concepts in a cell are separated by a bar: Body|Look.
+    with --column. Several concepts in a cell are separated by a bar: Body|Look. A row without a
+    level is a clip without a label.
 
     \b
     Examples:
       obygaze manifests import csv annotations.csv -o manifests/mine
-      obygaze manifests import csv clips.csv --delimiter ';' \\
-        --column id=clip --column media=video --column level=label -o manifests/mine
+      obygaze manifests import csv clips.csv -o manifests/mine \\
+        --column id=clip --column media=video --column level=tension --levels calm,tense
     """
     pairs = [pair.partition("=") for pair in columns]
     if any(not column for _, _, column in pairs):
         raise UsageError("--column takes MEANING=COLUMN, for instance --column id=clip")
     mapping = {meaning: column for meaning, _, column in pairs}
+    if len(mapping) < len(pairs):
+        raise UsageError("a column and a meaning can each be named once; check --column")
     delimiter = "\t" if delimiter == "\\t" else delimiter
-    if len(delimiter) != 1:
+    if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"--delimiter takes one character, not {delimiter!r}")
-    manifest = import_csv(source, mapping, delimiter=delimiter, own_levels=own_levels, name=name)
-    finish(manifest, output, overwrite=overwrite)
+    manifest = import_csv(
+        source,
+        mapping,
+        delimiter=delimiter,
+        levels=None if levels is None else [level.strip() for level in levels.split(",")],
+        name=name,
+    )
+    extra = ", ".join(manifest.items.extra)
+    notes = [f"columns kept as they are: {extra}"] if extra else []
+    finish(manifest, output, overwrite=overwrite, notes=notes)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -31,40 +34,67 @@ def import_folder(source: Path, *, ids: str | None = None) -> Manifest:
     source
         The folder.
     ids
-        One of `ID_RULES`; by default MovieGraphs' if every file is named its way.
+        One of `ID_RULES`; by default the one that fits all files.
     """
     if not source.is_dir():
         raise ManifestError(f"{source} is not a folder of videos")
     files = list(_videos(source))
     if not files:
         raise ManifestError(f"{source} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))})")
-    if ids is None:
-        named = all(id_from_file(path.name) for _, path in files)
-        ids = "moviegraphs" if named else "names"
-    read = _moviegraphs if ids == "moviegraphs" else _by_name
+    read = _moviegraphs if (ids or _rule_for(files)) == "moviegraphs" else _by_name
     found: dict[str, tuple[tuple[str, int, str], Item, Path]] = {}
     for film, path in files:
         order, item = read(film, path)
         other = found.setdefault(item.id.lower(), (order, item, path))
         if other[2] != path:
             raise ManifestError(
-                f"{other[2]} and {path} would both be {item.id!r}; keep one of them"
+                f"{other[2]} and {path} would both be {item.id!r}; "
+                "keep one of them, or rename one if they are two"
             )
     items = [item for _, item, _ in sorted(found.values(), key=lambda value: value[0])]
     return Manifest(name=_safe(source.resolve().name), items=Items.of(items), source="a folder")
 
 
+def _rule_for(files: Sequence[tuple[str, Path]]) -> str:
+    """The rule that fits every file; where some are named one way and some another, ask."""
+    others = [path for _, path in files if id_from_file(path.name) is None]
+    if others and len(others) < len(files):
+        raise ManifestError(
+            f"{len(files) - len(others)} of {len(files)} videos are named as MovieGraphs names "
+            f"clips (tt0108160_scene_1.avi) and {others[0]} is not; "
+            "move it away or say --ids names"
+        )
+    return "names" if others else "moviegraphs"
+
+
 def _videos(source: Path) -> Iterator[tuple[str, Path]]:
-    """Film folder and path of each video; hidden files and deeper folders are not looked at."""
+    """Film folder and path of each video; hidden ones are left out."""
     for path in sorted(source.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir():
             for inner in sorted(path.iterdir()):
-                if inner.suffix.lower() in VIDEO_SUFFIXES and not inner.name.startswith("."):
+                if inner.is_dir() and any(inner.rglob("*.*")):
+                    deeper = [p for p in inner.rglob("*.*") if p.suffix.lower() in VIDEO_SUFFIXES]
+                    if deeper:
+                        raise ManifestError(
+                            f"{deeper[0]} lies deeper than one folder a film; "
+                            f"import {path} instead, or move the videos up"
+                        )
+                elif _is_video(inner):
                     yield path.name, inner
-        elif path.suffix.lower() in VIDEO_SUFFIXES:
+        elif _is_video(path):
             yield "", path
+
+
+def _is_video(path: Path) -> bool:
+    if path.suffix.lower() not in VIDEO_SUFFIXES or path.name.startswith("."):
+        return False
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise ManifestError(f"{os.fsencode(path)!r} is not named in UTF-8; rename it") from None
+    return path.is_file()
 
 
 def _moviegraphs(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
@@ -75,22 +105,31 @@ def _moviegraphs(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
             "use --ids names"
         )
     identifier, imdb, scene = named
-    if film and film != imdb:
+    if film and film.lower() != imdb:
         raise ManifestError(f"{path}: a clip of {imdb} in the folder of {film}")
     return (imdb, scene, ""), Item(identifier, film=imdb, media=path.name)
 
 
 def _by_name(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
-    stem, folder = _safe(path.stem), _safe(film)
-    identifier = stem if not folder or stem.startswith(folder) else f"{folder}-{stem}"
+    stem, folder = _safe(path.stem), _safe(film) if film else ""
+    identifier = stem if stem.startswith(folder) else f"{folder}-{stem}"
     if problem := id_problem(identifier):
         raise ManifestError(f"{path}: {problem}; rename the file")
     return (film, 0, path.name), Item(identifier, film=film, media=path.name)
 
 
 def _safe(name: str) -> str:
-    """A name in the alphabet of ids; what does not fit becomes an underscore."""
-    return re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", name).strip("._-+")
+    """A name in the alphabet of ids: accents are dropped, other marks become an underscore.
+
+    Where letters of another script are lost, a piece of the name's hash keeps names apart.
+    """
+    plain = unicodedata.normalize("NFKD", name)
+    latin = plain.encode("ascii", "ignore").decode()
+    safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
+    lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
+    if lost or not safe:
+        return "-".join(filter(None, [safe, hashlib.sha256(name.encode()).hexdigest()[:8]]))
+    return safe
 
 
 @click.command("folder")
@@ -110,4 +149,7 @@ def command(source: Path, output: Path, overwrite: bool, ids: str | None) -> Non
       obygaze manifests import folder /data/moviegraphs --ids moviegraphs -o manifests/moviegraphs
       obygaze manifests import folder my-films -o manifests/mine
     """
-    finish(import_folder(source, ids=ids), output, overwrite=overwrite)
+    manifest = import_folder(source, ids=ids)
+    example = manifest.items[0]
+    note = f"ids: {example.media} is {example.id}"
+    finish(manifest, output, overwrite=overwrite, notes=[note])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,14 +12,16 @@ import click
 
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import (
+    fetched,
     finish,
     output_options,
     parse_list,
-    source_argument,
+    url_options,
 )
-from obygaze_features.manifests.items import Item, Items
+from obygaze_features.manifests.items import Item, ItemProblem, Items
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import Concept, LabelScheme, obygaze_scheme
@@ -37,6 +40,9 @@ REQUIRED = (
 #: Kept beside the labels and not beside the items, which are copied into stores: subtitles are
 #: the film's own words.
 LABEL_EXTRAS = ("annotator", "comment", "subtitle", "text")
+
+
+_NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,13 @@ def import_mobygaze(source: Path) -> tuple[Manifest, list[str]]:
         about={"rule": "as annotated, one span an annotator's segment"},
     )
     about = reference_json("sources.json")["mobygaze"]
+    try:
+        held = Items.of(items, kept)
+    except ItemProblem as problem:
+        raise table.problem(problem.row, problem.message) from None
     manifest = Manifest(
         name="mobygaze",
-        items=Items.of(items, kept),
+        items=held,
         scheme=scheme,
         source=f"{about['repository']} at {about['revision']}",
         licence=about["licence"],
@@ -145,25 +155,27 @@ def _with_unlisted(table: Table, scheme: LabelScheme) -> tuple[LabelScheme, list
 
 
 def _number(text: str, what: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ManifestError(f"{what} {text!r} is not a number") from None
+    if _NUMBER.fullmatch(text) is None:
+        raise ManifestError(f"{what} {quote(text)} is not a number")
+    return float(text)
 
 
 @click.command("mobygaze")
-@source_argument
+@url_options
 @output_options("mobygaze")
-def command(source: Path, output: Path, overwrite: bool) -> None:
+def command(
+    source: Path | None, fetch: bool, url: str | None, output: Path, overwrite: bool
+) -> None:
     """MObyGaze's segments of 20 films.
 
-    SOURCE is mobygaze_dataframe.csv. Every annotator's segment becomes a span of its film, whose
-    video is looked for under the film's IMDb id (tt0097576.mp4, say).
+    SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Every annotator's segment becomes
+    a span of its film, whose video is looked for under the film's IMDb id (tt0097576.mp4, say).
 
     \b
     Example:
       obygaze manifests import mobygaze mobygaze_dataframe.csv -o manifests/mobygaze
     """
-    manifest, unlisted = import_mobygaze(source)
+    with fetched("mobygaze", source, fetch=fetch, url=url) as path:
+        manifest, unlisted = import_mobygaze(path)
     notes = [f"concepts that its thesaurus does not list, kept: {', '.join(unlisted)}"]
     finish(manifest, output, overwrite=overwrite, notes=notes if unlisted else [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,15 @@ import numpy as np
 
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.download import download
-from obygaze_features.manifests.importers.shared import finish, output_options, parse_list
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests.importers.shared import (
+    fetched,
+    finish,
+    output_options,
+    parse_list,
+    url_options,
+    without_blank_rows,
+)
 from obygaze_features.manifests.items import ItemProblem, Items
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
@@ -41,7 +46,7 @@ def import_obygaze12(source: Path, *, rule: str = "paper") -> Manifest:
     rule
         Which label set is the default one.
     """
-    table = _without_blank_rows(read_table(source, delimiter=";", required=REQUIRED))
+    table = without_blank_rows(read_table(source, delimiter=";", required=REQUIRED))
     try:
         items = Items(
             ids=table["id"],
@@ -67,15 +72,6 @@ def import_obygaze12(source: Path, *, rule: str = "paper") -> Manifest:
         citation=about["citation"],
         default_labels=rule,
     ).with_parts(labels=[_apply(name, raw, scheme) for name in RULES])
-
-
-def _without_blank_rows(table: Table) -> Table:
-    """The authors' file has a row of empty cells below its header."""
-    keep = [
-        row for row, cells in enumerate(zip(*table.columns.values(), strict=True)) if any(cells)
-    ]
-    columns = {name: [cells[row] for row in keep] for name, cells in table.columns.items()}
-    return replace(table, columns=columns, kept=keep)
 
 
 def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
@@ -113,7 +109,7 @@ def _apply(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
 
 
 @click.command("obygaze12")
-@click.argument("source", type=click.Path(path_type=Path), required=False)
+@url_options
 @output_options("obygaze12")
 @click.option(
     "--rule",
@@ -122,10 +118,8 @@ def _apply(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     show_default=True,
     help="The label set that is used where none is named; all three are made.",
 )
-@click.option("--download", "fetch", is_flag=True, help="Fetch the file from its public address.")
-@click.option("--url", help="Another address of the same file; its checksum must be the same.")
 def command(
-    source: Path | None, output: Path, overwrite: bool, rule: str, fetch: bool, url: str | None
+    source: Path | None, fetch: bool, url: str | None, output: Path, overwrite: bool, rule: str
 ) -> None:
     """The annotations of the ObyGaze12 paper.
 
@@ -136,13 +130,5 @@ def command(
       obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
       obygaze manifests import obygaze12 --download
     """
-    if (source is None) != (fetch or url is not None):
-        raise UsageError("give either SOURCE or --download")
-    if source is not None:
-        finish(import_obygaze12(source, rule=rule), output, overwrite=overwrite)
-        return
-    about = reference_json("sources.json")["obygaze12"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, about["file"])
-        download(url or about["url"], path, sha256=about["sha256"])
+    with fetched("obygaze12", source, fetch=fetch, url=url) as path:
         finish(import_obygaze12(path, rule=rule), output, overwrite=overwrite)

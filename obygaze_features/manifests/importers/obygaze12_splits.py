@@ -8,11 +8,12 @@ import click
 
 from obygaze_features.common.commands import overwrite_option
 from obygaze_features.common.tables import read_table
+from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import source_argument
 from obygaze_features.manifests.manifest import Manifest, save_parts
 from obygaze_features.manifests.runs import RunSet, released_runs
-from obygaze_features.manifests.splits import Split
+from obygaze_features.manifests.splits import Split, problems
 
 __all__ = ["read_released_splits"]
 
@@ -44,15 +45,13 @@ def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split],
 
 def _read(path: Path, manifest: Manifest) -> Split:
     table = read_table(path, delimiter=";", required=["id", "label", "fold"])
+    for row, message in problems(table):
+        raise table.problem(row, message)
     by_film = path.parent.name == "movieset"
     classes = []
-    for row, (identifier, label, fold) in enumerate(
-        zip(table["id"], table["label"], table["fold"], strict=True)
-    ):
+    for row, (identifier, label) in enumerate(zip(table["id"], table["label"], strict=True)):
         if identifier not in manifest:
-            raise table.problem(row, f"id {identifier!r} is not in the manifest")
-        if not (fold.isascii() and fold.isdecimal()):
-            raise table.problem(row, f"fold {fold!r} is not a whole number from 0")
+            raise table.problem(row, f"id {quote(identifier)} is not in the manifest")
         if by_film:
             # 0 and 1 stand for the two classes in the file's name, say HN_S.
             negative, _, positive = path.stem.replace("ENHN", "EN+HN").partition("_")
@@ -95,7 +94,9 @@ def command(source: Path, output: Path, overwrite: bool) -> None:
     splits, runs = read_released_splits(source, Manifest.load(output))
     save_parts(output, [*splits, *runs], overwrite=overwrite)
     for split in splits:
-        click.echo(f"split {split.name}: {len(split):,} clips, {split.last_fold + 1} folds")
+        click.echo(
+            f"split {split.name}: {counted(len(split), 'clip')}, {split.last_fold + 1} folds"
+        )
     for run_set in runs:
         sizes = [len(run.train) for run in run_set.runs]
         click.echo(

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from obygaze_features.common.commands import overwrite_option
-from obygaze_features.errors import ManifestError
+from obygaze_features.common.reference import reference_json
+from obygaze_features.common.tables import Table
+from obygaze_features.common.words import counted, quote
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.download import download
 from obygaze_features.manifests.manifest import Manifest
 
-__all__ = ["finish", "output_options", "parse_list", "source_argument"]
+__all__ = [
+    "fetched",
+    "finish",
+    "output_options",
+    "parse_list",
+    "source_argument",
+    "url_options",
+    "without_blank_rows",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +50,7 @@ def parse_list(text: str) -> list[str]:
     []
     """
     if _LIST.fullmatch(text.strip()) is None:
-        raise ManifestError(f"{text!r} is not a list such as ['Body', 'Look']")
+        raise ManifestError(f"{quote(text)} is not a list such as ['Body', 'Look']")
     strings = (" ".join(found[1:-1].split()) for found in _STRINGS.findall(text))
     return [string for string in strings if string]
 
@@ -58,12 +73,52 @@ def output_options(default: str) -> Callable[[F], F]:
     return decorate
 
 
+def url_options(function: F) -> F:
+    """The argument SOURCE, which may be left out, and the options that stand for it."""
+    url = click.option("--url", help="Another address of the same file; its checksum must match.")
+    fetch = click.option(
+        "--download", "fetch", is_flag=True, help="Fetch the file from its public address."
+    )
+    source = click.argument("source", type=click.Path(path_type=Path), required=False)
+    decorated: F = source(fetch(url(function)))
+    return decorated
+
+
+@contextlib.contextmanager
+def fetched(kind: str, source: Path | None, *, fetch: bool, url: str | None) -> Iterator[Path]:
+    """The source that was given, or the pinned public file in a folder that goes afterwards."""
+    if (source is None) != (fetch or url is not None):
+        raise UsageError("give either SOURCE or --download")
+    if source is not None:
+        yield source
+        return
+    about = reference_json("sources.json")[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, Path(about["file"]).name)
+        download(url or about["url"], path, sha256=about["sha256"])
+        yield path
+
+
+def without_blank_rows(table: Table) -> Table:
+    """The table without rows whose cells are all empty, as the authors' file has one."""
+    keep = [
+        row for row, cells in enumerate(zip(*table.columns.values(), strict=True)) if any(cells)
+    ]
+    if len(keep) == len(table):
+        return table
+    columns = {name: [cells[row] for row in keep] for name, cells in table.columns.items()}
+    return replace(table, columns=columns, kept=keep)
+
+
 def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence[str] = ()) -> None:
     """Save a new manifest and say what it holds, where it lies and what to do next."""
+    if not len(manifest):
+        raise ManifestError("the source holds no items, only a header; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    kinds = "clips" if set(manifest.items.kinds) <= {"clip"} else "items"
+    noun = "clip" if set(manifest.items.kinds) <= {"clip"} else "item"
     films = len(set(manifest.items.films) - {""})
-    click.echo(f"{len(manifest):,} {kinds} of {films} films -> {output}")
+    of = f" of {counted(films, 'film')}" if films else ""
+    click.echo(f"{counted(len(manifest), noun)}{of} -> {output}")
     if manifest.label_names:
         names = [
             f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names

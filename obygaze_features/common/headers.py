@@ -1,0 +1,42 @@
+"""Headers of our formats: JSON that says which format it is, and of which version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.files import read_json
+from obygaze_features.errors import ObygazeError
+
+__all__ = ["read_format"]
+
+
+def read_format(
+    path: Path, name: str, version: int, error: type[ObygazeError], *, make: str
+) -> dict[str, Any]:
+    """Read a header, unless it is of another format or of a version above ours.
+
+    Parameters
+    ----------
+    path
+        The JSON file; the folder that holds it is what people know.
+    name, version
+        Its ``format``, and the highest ``format_version`` that can be read.
+    error
+        What is raised if it is not so.
+    make
+        The command that makes such a folder.
+    """
+    what = name.removeprefix("obygaze-")
+    if not path.is_file():
+        raise error(f"{path.parent} is not a {what}: it has no {path.name} (make one with: {make})")
+    header = read_json(path, error)
+    if not isinstance(header, dict) or header.get("format") != name:
+        raise error(f"{path} is not the header of a {what}")
+    found = header.get("format_version")
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= version:
+        raise error(
+            f"{path} is of format version {found!r}, this obygaze reads up to {version}; "
+            "update obygaze (pip install --upgrade obygaze)"
+        )
+    return header

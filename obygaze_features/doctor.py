@@ -1,0 +1,162 @@
+"""What is installed, which devices there are, what is missing for which job and how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from obygaze_features.common.tables import align
+
+__all__ = ["JOBS", "Diagnosis", "Job", "describe_diagnosis", "diagnose"]
+
+#: Extra of the package -> what one does with it. The empty one is what is always there.
+JOBS = {
+    "": "manifests, stores, training",
+    "extract": "features from films",
+    "report": "report pages and figures",
+    "views": "stores as pandas and xarray",
+    "remote": "stores over networks",
+    "ray": "extraction on several machines",
+}
+_REQUIREMENT = re.compile(
+    r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:\s*>=\s*([0-9.]+))?[^;]*(?:;\s*(.*))?"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, the packages that it needs, and those that are missing or too old."""
+
+    extra: str
+    title: str
+    installed: dict[str, str]
+    missing: list[str]
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is there."""
+        return not self.missing
+
+    @property
+    def remedy(self) -> str:
+        """The command that brings what is missing."""
+        return f"pip install 'obygaze[{self.extra}]'" if self.extra else "pip install obygaze"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The state of an installation."""
+
+    version: str
+    python: str
+    system: str
+    jobs: list[Job]
+    devices: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The diagnosis as JSON."""
+        jobs = [{**vars(job), "ready": job.ready, "remedy": job.remedy} for job in self.jobs]
+        return {**vars(self), "jobs": jobs}
+
+
+def diagnose() -> Diagnosis:
+    """Look at the installed packages, and ask torch for devices."""
+    return Diagnosis(
+        version=metadata.version("obygaze"),
+        python=platform.python_version(),
+        system=platform.platform(),
+        jobs=[_job(extra, title) for extra, title in JOBS.items()],
+        devices=dict(_devices()),
+    )
+
+
+def describe_diagnosis(found: Diagnosis) -> str:
+    """The diagnosis for a terminal."""
+    jobs = align(
+        ["job", "", "what is there, or missing"],
+        [
+            [
+                job.title,
+                "ready" if job.ready else "MISSING",
+                _some([f"{name} {version}" for name, version in job.installed.items()])
+                if job.ready
+                else f"{_some(job.missing)} -> {job.remedy}",
+            ]
+            for job in found.jobs
+        ],
+        left=3,
+    )
+    devices = align(["device", ""], found.devices.items(), left=2)
+    head = f"obygaze {found.version}, Python {found.python}, {found.system}"
+    return f"{head}\n\n{jobs}\n\n{devices}"
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _job(extra: str, title: str) -> Job:
+    installed: dict[str, str] = {}
+    missing = []
+    for name, least in _requirements(extra):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        if _numbers(version) < _numbers(least):
+            missing.append(f"{name} {least} or newer (there is {version})")
+        else:
+            installed[name] = version
+    return Job(extra, title, installed, missing)
+
+
+def _requirements(extra: str) -> Iterator[tuple[str, str]]:
+    """The packages of an extra, and the least version of each, as the package itself says."""
+    for line in metadata.requires("obygaze") or ():
+        found = _REQUIREMENT.fullmatch(line)
+        assert found is not None, line
+        name, least, condition = found.groups()
+        wanted = re.search(r"extra == ['\"]([^'\"]+)['\"]", condition or "")
+        if (wanted[1] if wanted else "") == extra and name != "obygaze":
+            yield name, least or "0"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    yield "cpu", f"{os.cpu_count()} cores{_memory()}"
+    try:
+        import torch
+    except ImportError:
+        yield "gpu", "unknown: torch is not installed"
+        return
+    for number in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(number)
+        yield f"cuda:{number}", f"{about.name}, {about.total_memory / 2**30:.0f} GiB"
+    if torch.backends.mps.is_available():
+        yield "mps", "Apple GPU"
+    elif not torch.cuda.is_available():
+        built = (
+            "this torch is built for it" if torch.version.cuda else "this torch is built for CPU"
+        )
+        yield (
+            "gpu",
+            f"none that torch can use ({built}); extraction will be slow, training will not",
+        )
+
+
+def _memory() -> str:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return ""  # Windows does not say it this way
+    return f", {total / 2**30:.0f} GiB memory"

@@ -1,0 +1,56 @@
+"""What the doctor says, against what the package's own metadata and pip say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import metadata
+
+import pytest
+from click.testing import Result
+
+from obygaze_features.doctor import JOBS, diagnose
+
+
+def test_every_extra_is_a_job_with_its_packages(obygaze: Callable[..., Result]) -> None:
+    extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
+    assert set(JOBS) - {""} == extras - {"all", "dev"}
+    found = json.loads(obygaze("doctor", "--json").stdout)
+    extract = next(job for job in found["jobs"] if job["extra"] == "extract")
+    assert set(extract["installed"]) | set(extract["missing"]) == {"av", "pillow", "transformers"}
+    core = found["jobs"][0]
+    assert core["ready"]
+    assert core["installed"]["torch"] == metadata.version("torch")
+    assert found["devices"]["cpu"]
+
+
+def test_what_is_missing_or_too_old_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name == "av":
+            raise metadata.PackageNotFoundError(name)
+        return "2.0.1" if name == "pillow" else real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    job = next(job for job in diagnose().jobs if job.extra == "extract")
+    assert job.missing == ["av", "pillow 10 or newer (there is 2.0.1)"]
+    result = obygaze("doctor")
+    assert "pip install 'obygaze[extract]'" in result.output
+    assert result.exit_code == 0  # what every job needs is there
+
+
+def test_a_broken_core_ends_with_one(
+    monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name == "zarr":
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert obygaze("doctor").exit_code == 1
