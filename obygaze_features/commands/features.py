@@ -13,6 +13,7 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
+from obygaze_features.common.words import counted
 from obygaze_features.errors import VideoError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["features"]
 
+MOST_NAMED = 20
+"""Failed clips that are named in the terminal; the store names all."""
 PARTLY_DONE = 3
 """The exit code where some rows failed."""
 
@@ -204,15 +207,20 @@ def _as_json(summary: Summary) -> dict[str, object]:
 def _report(summary: Summary, n: int) -> None:
     for kind, reasons in summary.failed.items():
         click.echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
-        for one, reason in reasons.items():
+        for one, reason in list(reasons.items())[:MOST_NAMED]:
             click.echo(f"  {one}: {reason}", err=True)
+        if len(reasons) > MOST_NAMED:
+            more = len(reasons) - MOST_NAMED
+            click.echo(f"  and {more} more: obygaze stores info {summary.stores[0]}", err=True)
     if summary.clips:
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
         click.echo(
-            f"{summary.clips} clips in {summary.seconds:.1f} s ({summary.clips_a_second:.1f} a "
+            f"{counted(summary.clips, 'clip')} in {summary.seconds:.1f} s ({summary.clips_a_second:.1f} a "
             f"second; {shares}: bound by {summary.bound_by})"
         )
     else:
         hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""
         click.echo(f"Nothing was left to do{hint}.")
-    click.echo(f"{summary.done} of {n} clips done in {', '.join(map(str, summary.stores))}")
+    left = n - summary.done - len(set().union(*summary.failed.values()))
+    rest = f", {left} left to other runs or parts" if left else ""
+    click.echo(f"{summary.done} of {n} clips done in {', '.join(map(str, summary.stores))}{rest}")

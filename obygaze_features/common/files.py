@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,8 @@ def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
         yield
     except ObygazeError:
         raise
+    except (FileExistsError, NotADirectoryError) as problem:
+        raise error(f"{path.parent} is a file; a folder is meant") from problem
     except OSError as problem:
         raise error(
             f"{path} cannot be written: {problem.strerror or problem}; what it held before is "
@@ -115,9 +117,8 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
     """Put a file at `path` unless one is there; say whether it was ours that got the name.
 
     A hard link either takes the name or fails, on local and on shared file systems alike,
-    so that of several writers exactly one wins.
+    so that of several writers exactly one wins. The folder must be there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _write_beside(path, data)
     try:
         os.link(temporary, path)
@@ -131,7 +132,12 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
 
 @contextlib.contextmanager
 def new_folder(
-    path: Path, *, overwrite: bool = False, marker: str | None = None, discard: bool = False
+    path: Path,
+    *,
+    overwrite: bool = False,
+    marker: str | None = None,
+    discard: bool = False,
+    confirm: Callable[[Path], None] = lambda replaced: None,
 ) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` only if the block ends well.
 
@@ -146,6 +152,9 @@ def new_folder(
         ``--overwrite`` with a mistyped path cannot delete somebody's films.
     discard
         The old folder may hold files that the new one lacks; by default that is refused, too.
+    confirm
+        Called with the folder that was replaced, when nobody can change it by `path` any more;
+        if it raises, the old folder is put back.
     """
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
@@ -167,10 +176,19 @@ def new_folder(
             for name in names:
                 sync_file(Path(folder, name))
             sync_folder(Path(folder))
-        if path.exists():
+        if overwrite and path.exists():
             _exchange(temporary, path)
+            try:
+                confirm(temporary)
+            except BaseException:
+                _exchange(temporary, path)
+                raise
         else:
-            os.rename(temporary, path)
+            try:
+                os.rename(temporary, path)
+            except OSError:
+                refuse_to_overwrite(path)  # somebody else made one in the meantime
+                raise
         sync_folder(path.parent)
     finally:
         # What is left under the temporary name: a failed attempt, or what was replaced.

@@ -24,6 +24,7 @@ from obygaze_features.extraction.plan import (
     Lane,
     blocks_to_do,
     check_items,
+    claiming,
     open_lanes,
     rows_to_retry,
 )
@@ -31,8 +32,6 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.locate import MediaFolder, locate
 from obygaze_features.preprocess import normalise, resize_and_crop
 from obygaze_features.store import Done, Failed, Status, open_store
-from obygaze_features.store.claims import Claims
-from obygaze_features.store.format import CLAIMS
 from obygaze_features.video.decode import count_frames, decode_frames
 from obygaze_features.video.sampling import uniform_indices
 
@@ -122,27 +121,32 @@ def extract(
     """
     begin = time.perf_counter()
     check_items(manifest)
+    found = bool(locate(manifest, videos).found)
+    if not found and not any((output / f"{one.name}.zarr").exists() for one in backbones):
+        raise VideoError(f"{videos} has none of the {len(manifest)} clips of {manifest.name}")
     lanes = open_lanes(manifest, backbones, output)
     todo = blocks_to_do(lanes, part)
     retries = {lane.backbone.name: rows_to_retry(lane) for lane in lanes} if retry_failed else {}
     # With a mistyped folder every clip would be recorded as missing, for good.
-    if (todo or any(retries.values())) and not locate(manifest, videos).found:
+    if (todo or any(retries.values())) and not found:
         raise VideoError(f"{videos} has none of the {len(manifest)} clips of {manifest.name}")
     work = _Work(manifest, MediaFolder(videos.resolve()))
-    claims = Claims(lanes[0].writer.store.path / CLAIMS)
-    with claims.heartbeat():
+    open_ones = [lane for lane in lanes if not lane.writer.store.is_final]
+    with claiming(open_ones) as claimed:
         for block in progress(list(todo), "Extracting", unit="block"):
-            if claims.take(block):
-                work.fill(block, todo[block])
-                claims.release(block)
+            with claimed(block, todo[block]) as mine:
+                if mine:
+                    work.fill(block, todo[block])
         # What others had claimed and gave back, or left when they died.
         for block, lacking in blocks_to_do(lanes, part).items():
-            if claims.take(block):
-                work.fill(block, lacking)
-                claims.release(block)
+            with claimed(block, lacking) as mine:
+                if mine:
+                    work.fill(block, lacking)
         for lane in lanes:
             for block, rows in retries.get(lane.backbone.name, {}).items():
-                work.retry(block, lane, rows)
+                with claimed(block, [lane]) as mine:
+                    if mine:
+                        work.retry(block, lane, rows)
     seconds = time.perf_counter() - begin
     shares = {stage: taken / seconds for stage, taken in work.spent.items()}
     for lane in lanes if work.clips else ():
@@ -161,7 +165,7 @@ class _Work:
     def fill(self, block: int, lanes: Sequence[Lane]) -> None:
         """Do a block for every store that lacks it, decoding its clips once."""
         # Somebody may have written it between the plan and the claim.
-        lanes = [lane for lane in lanes if block in lane.writer.missing_blocks()]
+        lanes = [lane for lane in lanes if not lane.writer.is_written(block)]
         if not lanes:
             return
         clips = self._clips(lanes[0].writer.rows_of(block), [lane.backbone for lane in lanes])
@@ -175,7 +179,7 @@ class _Work:
         """Try a block's failed rows once more, and write it anew if any is done now."""
         outcomes = self._forward(lane, self._clips(rows, [lane.backbone]))
         if any(isinstance(outcome, Done) for outcome in outcomes):
-            with self._timed("write"):
+            with self._timed("write"), contextlib.suppress(BlockTaken):
                 lane.writer.rewrite_failed(block, dict(zip(rows, outcomes, strict=True)))
 
     def _clips(self, rows: Iterable[int], backbones: Sequence[Backbone]) -> list[_Clip | Failed]:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.extraction.probe import probe_of
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, Recipe, Status, StoreWriter, open_store
+from obygaze_features.store.claims import Claims
+from obygaze_features.store.format import CLAIMS
 
-__all__ = ["Lane", "blocks_to_do", "check_items", "open_lanes", "recipe_of", "rows_to_retry"]
+__all__ = [
+    "Lane",
+    "blocks_to_do",
+    "check_items",
+    "claiming",
+    "open_lanes",
+    "recipe_of",
+    "rows_to_retry",
+]
 
 
 @dataclass(frozen=True)
@@ -59,12 +70,41 @@ def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) 
     lanes = []
     for backbone in backbones:
         path, recipe = output / f"{backbone.name}.zarr", recipe_of(backbone)
-        if path.exists():
-            writer = StoreWriter.resume(path, manifest, recipe)
-        else:
-            writer = StoreWriter.create(path, manifest, recipe, probe=probe_of(backbone))
-        lanes.append(Lane(backbone, writer))
+        if not path.exists():
+            # Of several that start at once, one makes the store, and the others go on with it.
+            with contextlib.suppress(OutputExists):
+                StoreWriter.create(path, manifest, recipe, probe=probe_of(backbone))
+        lanes.append(Lane(backbone, StoreWriter.resume(path, manifest, recipe)))
     return lanes
+
+
+Claimed = Callable[[int, Sequence[Lane]], contextlib.AbstractContextManager[bool]]
+
+
+@contextlib.contextmanager
+def claiming(lanes: Sequence[Lane]) -> Iterator[Claimed]:
+    """Claims on blocks, given back at the end; a block is claimed in every store or in none."""
+    with contextlib.ExitStack() as stack:
+        claims = {}
+        # In one order for everybody, so that two that share stores cannot wait for each other.
+        for lane in sorted(lanes, key=lambda lane: lane.writer.store.path):
+            claims[lane.backbone.name] = Claims(lane.writer.store.path / CLAIMS)
+            stack.enter_context(claims[lane.backbone.name].heartbeat())
+
+        @contextlib.contextmanager
+        def claimed(block: int, wanted: Sequence[Lane]) -> Iterator[bool]:
+            names = {lane.backbone.name for lane in wanted}
+            taken: list[Claims] = []
+            try:
+                for name, mine in claims.items():
+                    if name in names and mine.take(block):
+                        taken.append(mine)
+                yield len(taken) == len(names)
+            finally:
+                for mine in taken:
+                    mine.release(block)
+
+        yield claimed
 
 
 def blocks_to_do(lanes: Sequence[Lane], part: str | None = None) -> dict[int, list[Lane]]:
@@ -79,6 +119,11 @@ def blocks_to_do(lanes: Sequence[Lane], part: str | None = None) -> dict[int, li
 def rows_to_retry(lane: Lane) -> dict[int, list[int]]:
     """The rows that failed, by block: those of a store that are worth another try."""
     store = open_store(lane.writer.store.path)
+    if store.is_final and store.failures:
+        raise StoreError(
+            f"{store.path} is finalised, and read-only; to try its failed rows again, open it "
+            f"with: obygaze stores repair {store.path} --reopen"
+        )
     rows: dict[int, list[int]] = {}
     for row in (store.status > Status.DONE).nonzero()[0].tolist():
         rows.setdefault(row // store.block_rows, []).append(row)

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import format as spec
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.compare import read_probe
 from obygaze_features.store.format import Status
+from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.writer import StoreWriter, differences
 
-__all__ = ["Assembled", "Plan", "assemble", "assembled", "merge", "read_items", "subset"]
+__all__ = ["Assembled", "Plan", "assemble", "assembled", "merge", "subset"]
 
 NOWHERE = -1
 
@@ -149,21 +149,6 @@ def merge(stores: Sequence[FeatureStore], output: Path, *, overwrite: bool = Fal
         "n": len(plan.items),
     }
     return _make(output, plan, attributes, "merged", overwrite=overwrite)
-
-
-def read_items(path: Path, attributes: Mapping[str, Any]) -> Items:
-    """The items that the store at `path` was made for."""
-    table = path / spec.ITEMS
-    try:
-        items = Items.from_table(read_table(table, required=["id"]))
-    except ManifestError as problem:
-        raise StoreError(str(problem)) from None
-    if items.digest != attributes["items_digest"]:
-        raise StoreError(
-            f"{table} is not the table that the store was made for; put back a copy of it, from "
-            "the manifest or from another copy of the store"
-        )
-    return items
 
 
 def assemble(
@@ -313,5 +298,7 @@ def _digest(store: FeatureStore) -> str:
 def _check_output(output: Path, stores: Sequence[FeatureStore]) -> None:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    if output.exists() and any(output.samefile(one.path) for one in stores):
+    if any(output.resolve() == one.path.resolve() for one in stores):
         raise UsageError(f"{output} is one of the stores to be read; choose another output")
+    if any(one.path.resolve() in output.resolve().parents for one in stores):
+        raise UsageError(f"{output} lies inside a store; choose another output")

@@ -19,7 +19,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from obygaze_features.common.files import publish_exclusively
+from obygaze_features.common.files import disk_errors, publish_exclusively
+from obygaze_features.errors import StoreError
 
 __all__ = ["LEASE", "Claims"]
 
@@ -52,11 +53,16 @@ class Claims:
 
     def take(self, block: int) -> bool:
         """Claim a block; False if somebody else is at work on it."""
+        with disk_errors(self.folder.parent, StoreError):
+            return self._take(block)
+
+    def _take(self, block: int) -> bool:
         path = self._path(block)
         if path.exists() and not self._is_free(path):
             return False
         if path.exists():
-            # Of all who see that a claim is free, one renames it away.
+            # Of all who see that a claim is free, one renames it away. (One who was slow may rename
+            # away a fresh one: both then work, and the commit record decides.)
             stale = path.with_suffix(f".{self.owner}.stale")
             try:
                 os.rename(path, stale)
@@ -96,7 +102,8 @@ class Claims:
         while not self._stop.wait(self.lease / 4):
             for path in list(self._mine):
                 if self._read(path).get("owner") == self.owner:
-                    with contextlib.suppress(FileNotFoundError):
+                    # A network file system may fail for a moment; the next beat tries again.
+                    with contextlib.suppress(OSError):
                         os.utime(path)
 
     def _is_free(self, path: Path) -> bool:

@@ -28,12 +28,21 @@ from obygaze_features.common.files import disk_errors, publish_exclusively, sync
 from obygaze_features.errors import BlockTaken, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.metadata import read_attributes
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.shards import write_shard
 
-__all__ = ["BlockWriter", "Done", "Failed", "finish_moves", "move", "retire_record"]
+__all__ = [
+    "BlockWriter",
+    "Done",
+    "Failed",
+    "finish_moves",
+    "move",
+    "refuse_if_final",
+    "retire_record",
+]
 
-_STAGED = re.compile(r"[0-9]{6}[.]")
+_STAGED = re.compile(r"[0-9]{6,}[.]")
 
 
 @dataclass(frozen=True)
@@ -62,28 +71,37 @@ class BlockWriter:
         self._outcomes: dict[int, Done | Failed] = {}
         if not self.rows:
             raise StoreError(f"{self.store.path} has no block {block}")
-        self._refuse_if_written()
 
     def put(self, row: int, outcome: Done | Failed) -> None:
-        """Say what became of a row. A value that its array cannot hold makes it a failure."""
+        """Say what became of a row. A value that its array cannot hold makes it a failure.
+
+        The values are looked at when the block is committed; do not change them before.
+        """
         if row not in self.rows:
             raise StoreError(f"row {row} is not in block {self.block} of {self.store.path}")
-        self._outcomes[row] = _checked(self.store, outcome)
+        if isinstance(outcome, Failed) and outcome.status <= Status.DONE:
+            raise StoreError(f"{outcome.status!r} is not the status of a failure")
+        self._outcomes[row] = outcome
 
-    def commit(self) -> BlockRecord:
-        """Write every array's shard, then the record; the block exists from then on."""
+    def commit(self, *, instead_of: BlockRecord | None = None) -> BlockRecord:
+        """Write every array's shard, then the record; the block exists from then on.
+
+        With `instead_of` the block is there already, and this takes its place.
+        """
         with disk_errors(self.store.path, StoreError):
-            return self._commit()
+            return self._commit(instead_of)
 
-    def _commit(self) -> BlockRecord:
+    def _commit(self, instead_of: BlockRecord | None) -> BlockRecord:
         missing = [row for row in self.rows if row not in self._outcomes]
         if missing:
             raise StoreError(
                 f"block {self.block} of {self.store.path} lacks {len(missing)} rows, "
                 f"such as {self.store.ids[missing[0]]}"
             )
-        self._refuse_if_written()
-        outcomes = [self._outcomes[row] for row in self.rows]
+        refuse_if_final(self.store)
+        if instead_of is None:
+            self._refuse_if_written()
+        outcomes = [_checked(self.store, self._outcomes[row]) for row in self.rows]
         record = BlockRecord(
             block=self.block,
             status=tuple(
@@ -98,13 +116,24 @@ class BlockWriter:
             shards={one.name: self._stage(one, outcomes) for one in self.store.specs},
         )
         sync_folder(self.store.path / spec.STAGING)
+        refuse_if_final(self.store)
         path = self.store.path / spec.record_name(self.block)
+        retired = self.store.path / spec.retired_name(self.block)
+        if instead_of is not None:
+            try:
+                os.rename(path, retired)
+            except FileNotFoundError:
+                self._withdraw(record)
+                raise BlockTaken(
+                    f"another process writes block {self.block} of {self.store.path} anew"
+                ) from None
         if not publish_exclusively(path, record.to_bytes()):
             self._withdraw(record)
             raise BlockTaken(
                 f"another process wrote block {self.block} of {self.store.path} at the same time; "
                 "its rows are kept, these are not needed"
             )
+        retired.unlink(missing_ok=True)
         move(self.store, record)
         self._confirm(record)
         return record
@@ -115,9 +144,7 @@ class BlockWriter:
         if not any(chunk is not None for chunk in chunks):
             return None
         layout = spec.shard_layout(one, self.store.block_rows)
-        folder = self.store.path / spec.STAGING
-        folder.mkdir(exist_ok=True)
-        temporary = folder / f".{uuid.uuid4().hex}.partial"
+        temporary = self.store.path / spec.STAGING / f".{uuid.uuid4().hex}.partial"
         try:
             sha256 = write_shard(temporary, chunks, layout)
             os.replace(temporary, self.store.path / spec.staged_name(one, self.block, sha256))
@@ -151,11 +178,25 @@ class BlockWriter:
 
 
 def finish_moves(store: FeatureStore) -> None:
-    """Give committed shards that still lie in ``staging/`` their names in the arrays."""
-    staged = (path.name for path in (store.path / spec.STAGING).glob("*"))
-    for block in sorted({int(name[:6]) for name in staged if _STAGED.match(name)}):
-        if record := store.record_of(block):
+    """Take the steps that a killed writer left: nothing that was committed is lost by them."""
+    names = [path.name for path in (store.path / spec.STAGING).glob("*")]
+    for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
+        retired = store.path / spec.retired_name(block)
+        if retired.exists():
+            # Killed between two records of a block: unless the new one is there, the old one holds.
+            publish_exclusively(store.path / spec.record_name(block), retired.read_bytes())
+            retired.unlink(missing_ok=True)
+        if record := open_store(store.path).record_of(block):
             move(store, record)
+
+
+def refuse_if_final(store: FeatureStore) -> None:
+    """Raise if somebody finalised the store since it was opened."""
+    if read_attributes(store.path)["state"] != "open":
+        raise StoreError(
+            f"{store.path} was finalised while it was being filled; open it again with: "
+            f"obygaze stores repair {store.path} --reopen"
+        )
 
 
 def retire_record(store: FeatureStore, block: int) -> None:
@@ -196,13 +237,18 @@ def _checked(store: FeatureStore, row: Done | Failed) -> Done | Failed:
     """The row in the arrays' own number formats, if these can hold it."""
     if isinstance(row, Failed):
         return row
+    if set(row.values) != set(store.arrays):
+        odd = sorted(set(row.values) ^ set(store.arrays))
+        raise StoreError(f"a row has the arrays {', '.join(store.arrays)}; see to {odd[0]!r}")
     values = {}
     for one in store.specs:
-        with np.errstate(over="ignore"):
-            value = np.asarray(row.values[one.name]).astype(one.dtype, copy=False)
+        given = np.asarray(row.values[one.name])
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = given.astype(one.dtype, copy=False)
         if value.shape != one.shape:
             raise StoreError(f"a row of {one.name} has shape {one.shape}, not {value.shape}")
-        if not _can_be_held(value, one):
+        exact = value.dtype.kind == "f" or np.array_equal(value, given)
+        if not exact or not _can_be_held(value, one):
             reason = f"{one.name} has a value that {one.dtype} cannot hold"
             return Failed(Status.NOT_FINITE, reason, row.source)
         values[one.name] = value

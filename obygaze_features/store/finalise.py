@@ -7,7 +7,7 @@ run leaves the open store as it was.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,12 @@ from obygaze_features.store.card import write_card
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, write_checksums
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
 
-__all__ = ["Finalised", "finalise", "lay_out_final", "refuse_while_at_work"]
+__all__ = ["Finalised", "finalise", "lay_out_final", "refuse_while_at_work", "unchanged"]
 
 READ_ONLY = 0o444
 
@@ -78,7 +79,9 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
     refuse_while_at_work(store)
     with disk_errors(path, StoreError):
         finish_moves(store)
-        with new_folder(path, overwrite=True, discard=True) as folder:
+        store = open_store(path)
+        confirm = unchanged(store)
+        with new_folder(path, overwrite=True, discard=True, confirm=confirm) as folder:
             _fill(folder, store, compress=compress)
     files = [file for file in path.rglob("*") if file.is_file()]
     return Finalised(
@@ -112,6 +115,24 @@ def lay_out_final(
     group.create_array(**spec.status_layout(n))[:] = status
 
 
+def unchanged(store: FeatureStore) -> Callable[[Path], None]:
+    """A function that raises if blocks were written since; it is told where the store lies then."""
+
+    def records(folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (folder / spec.RECORDS).glob("*.json")}
+
+    before = records(store.path)
+
+    def confirm(folder: Path) -> None:
+        if records(folder) != before:
+            raise StoreError(
+                f"{store.path} was written to in the meantime, and is left as it is; "
+                "do this again when nobody fills it"
+            )
+
+    return confirm
+
+
 def refuse_while_at_work(store: FeatureStore) -> None:
     """Raise if somebody writes a block of the store."""
     blocks = Claims(store.path / spec.CLAIMS).at_work()
@@ -127,6 +148,7 @@ def _fill(folder: Path, store: FeatureStore, *, compress: bool) -> None:
     sums: dict[str, str] = {}
     for one in store.specs:
         sums |= _write_shards(folder, store, one, compress=compress)
+    read_items(store.path, store.attributes)  # raises if they are not as they were written
     for name in (spec.ITEMS, spec.LOG):
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)

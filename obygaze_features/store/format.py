@@ -45,6 +45,7 @@ __all__ = [
     "final_rows",
     "ids_layout",
     "record_name",
+    "retired_name",
     "rows_of_block",
     "shard_layout",
     "shard_name",
@@ -241,6 +242,11 @@ def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
     The name follows from the record, so that whoever comes next can finish the move.
     """
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
+
+
+def retired_name(block: int) -> str:
+    """Where a block's record waits until the one that takes its place is there."""
+    return f"{STAGING}/{block:06d}.retired"
 
 
 def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:

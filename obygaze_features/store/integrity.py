@@ -22,7 +22,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.metadata import StoredArray, is_there, read_record
+from obygaze_features.store.metadata import StoredArray, is_there, read_record, read_status_column
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardReader
 from obygaze_features.store.through_zarr import read_by_zarr
@@ -74,6 +74,10 @@ def verify(path: Path) -> list[Damage]:
     path
         The folder, ``NAME.zarr``. `StoreError` if it never was a store.
     """
+    if not is_there(path):
+        raise StoreError(f"{path} does not exist")
+    if not is_there(path / "zarr.json") and not is_there(path / spec.ITEMS):
+        raise StoreError(f"{path} is not a feature store: it has no zarr.json")
     try:
         sums, found = read_checksums(path), []
     except StoreError as problem:
@@ -116,7 +120,7 @@ def _known_status(store: FeatureStore) -> NDArray[np.uint8]:
     try:
         return store.status
     except StoreError:
-        return np.array(_column(store.path / spec.ROWS, "status"), np.uint8)
+        return read_status_column(store.path, len(store))
 
 
 def _column(path: Path, name: str) -> list[str]:

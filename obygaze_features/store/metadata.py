@@ -24,12 +24,14 @@ from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
 
 __all__ = [
     "StoredArray",
+    "check_attributes",
     "is_there",
     "read_array",
     "read_attributes",
     "read_bytes_array",
     "read_record",
     "read_rows_table",
+    "read_status_column",
     "remedy",
 ]
 
@@ -71,7 +73,12 @@ def remedy(path: Path) -> str:
 def read_attributes(path: Path) -> dict[str, Any]:
     """The attributes of the store at `path`; `StoreError` if it is none, or one to come."""
     header = path / "zarr.json"
+    if not is_there(path):
+        raise StoreError(f"{path} does not exist")
     if not is_there(header):
+        inner = sorted(one.name for one in path.glob("*.zarr")) if path.is_dir() else []
+        if inner:
+            raise StoreError(f"{path} holds stores and is none; did you mean {path / inner[0]}?")
         raise StoreError(f"{path} is not a feature store: it has no zarr.json")
     group = read_json(header, StoreError)
     attributes = group.get("attributes") if isinstance(group, dict) else None
@@ -83,11 +90,13 @@ def read_attributes(path: Path) -> dict[str, Any]:
             f"{path} has format version {ours.get('format_version')!r:.20}, "
             f"and this obygaze reads version {spec.FORMAT_VERSION}"
         )
-    _check_attributes(header, ours)
+    check_attributes(header, ours)
     return ours
 
 
-def _check_attributes(header: Path, ours: Mapping[str, Any]) -> None:
+def check_attributes(header: Path, ours: Mapping[str, Any]) -> None:
+    """Raise on the first attribute that is missing or not what it should be."""
+
     def wrong(key: str, meant: str) -> NoReturn:
         have = f"{ours[key]!r:.40}" if key in ours else "missing"
         raise StoreError(f"{header}: the attribute {key} is {have}; {meant} is meant")
@@ -229,7 +238,12 @@ def read_rows_table(path: Path, ids: Sequence[str], status: NDArray[np.uint8]) -
 
 
 def _read_array_metadata(header: Path, shape: Sequence[int | None], dtype: str) -> dict[str, Any]:
+    if not is_there(path):
+        raise StoreError(f"{path} does not exist")
     if not is_there(header):
+        inner = sorted(one.name for one in path.glob("*.zarr")) if path.is_dir() else []
+        if inner:
+            raise StoreError(f"{path} holds stores and is none; did you mean {path / inner[0]}?")
         raise StoreError(f"{header} is missing; {header.parent.name} cannot be read without it")
     meta = read_json(header, StoreError)
     if not isinstance(meta, dict) or (meta.get("zarr_format"), meta.get("node_type")) != (
@@ -268,3 +282,15 @@ def is_there(path: Path) -> bool:
     except OSError:
         return True
     return True
+
+
+def read_status_column(path: Path, n: int) -> NDArray[np.uint8]:
+    """The status of each row by ``rows.csv``, for a store whose own array of it is damaged."""
+    try:
+        codes = read_table(path / spec.ROWS, required=["status"])["status"]
+    except ManifestError as problem:
+        raise StoreError(str(problem)) from None
+    known = {str(int(one)) for one in Status}
+    if len(codes) != n or not known.issuperset(codes):
+        raise StoreError(f"{path / spec.ROWS} does not say the status of {n} rows; {remedy(path)}")
+    return np.array(codes, np.uint8)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.lookup import Lookup
@@ -74,6 +74,16 @@ class FeatureStore:
         row = self.rows_of([one])
         return {name: self._gather(array, row)[0] for name, array in self.stored.items()}
 
+    def __contains__(self, one: object) -> bool:
+        return one in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.ids)
+
+    def __repr__(self) -> str:
+        state, rows = self.attributes["state"], len(self)
+        return f"FeatureStore({str(self.path)!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Mapped files do not travel to another process; each opens the store for itself.
         return partial(open_store, checksums=self.checksums), (self.path,)
@@ -120,10 +130,11 @@ class FeatureStore:
             rows = spec.rows_of_block(block, len(self), self.block_rows)
             path = self.path / spec.record_name(block)
             there = not self.is_final and len(rows) and is_there(path)
-            self._records[block] = None
+            record = None
             if there:
                 ids = self._of_ids(lambda table: spec.decode_ids(table[rows.start : rows.stop]))
-                self._records[block] = read_record(path, block, ids, self.arrays)
+                record = read_record(path, block, ids, self.arrays)
+            self._records[block] = record  # only now: a record that cannot be read stays an error
         return self._records[block]
 
     @cached_property
@@ -138,6 +149,8 @@ class FeatureStore:
         for record in self.records:
             first = record.block * self.block_rows
             status[first : first + len(record.status)] = record.status
+        if not status.all():
+            self._refuse_if_replaced()
         return status
 
     @cached_property
@@ -190,6 +203,8 @@ class FeatureStore:
         ids, rows
             The ids that were read (all, unless some were skipped) and their rows.
         """
+        if missing not in ("raise", "skip"):
+            raise UsageError(f"missing is 'raise' or 'skip', not {missing!r}")
         one = self._array(name)
         if missing == "raise":
             return list(ids), self._gather(one, self.rows_of(ids))
@@ -238,12 +253,18 @@ class FeatureStore:
         return read_bytes_array(self.path, spec.IDS, (len(self), None))
 
     @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.ids)
+
+    @cached_property
     def _lookup(self) -> Lookup:
         return self._of_ids(Lookup)
 
     def _of_ids(self, make: Callable[[NDArray[np.uint8]], T]) -> T:
         try:
             return make(self._id_bytes)
+        except StoreError:
+            raise
         except ValueError as problem:
             raise StoreError(f"{self.path / spec.IDS}: {problem}; {remedy(self.path)}") from None
 
@@ -253,9 +274,16 @@ class FeatureStore:
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """The row numbers of ids; `StoreError` if one of them is not done."""
+        if isinstance(ids, str):
+            raise UsageError(f"a list of ids is meant, not {ids!r} alone")
         rows = self._lookup.rows(ids)
         self._require_done(ids, rows)
         return rows
+
+    def _refuse_if_replaced(self) -> None:
+        """Raise if what was opened is not what lies there now: finalised, or opened again."""
+        if read_attributes(self.path)["state"] != self.attributes["state"]:
+            raise StoreError(f"{self.path} was finalised or repaired meanwhile; open it again")
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Which rows are done; those below zero are none."""
@@ -332,6 +360,7 @@ class FeatureStore:
             else:
                 read_by_zarr(self.path, one, shard, within, out)
         except DamagedChunk as problem:
+            self._refuse_if_replaced()
             hit = (within >= problem.rows.start) & (within < problem.rows.stop)
             ids = [self.ids[row] for row in rows[hit].tolist()]
             more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""

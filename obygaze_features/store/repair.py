@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -22,19 +23,19 @@ from obygaze_features.common.files import (
     write_bytes,
     write_text,
 )
-from obygaze_features.common.tables import read_table
-from obygaze_features.errors import ManifestError, StoreError
+from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Items
 from obygaze_features.store import format as spec
-from obygaze_features.store.assemble import NOWHERE, Plan, assemble, read_items
+from obygaze_features.store.assemble import NOWHERE, Plan, assemble
 from obygaze_features.store.claims import LEASE, Claims
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.compare import read_probe
-from obygaze_features.store.finalise import lay_out_final, refuse_while_at_work
+from obygaze_features.store.finalise import lay_out_final, refuse_while_at_work, unchanged
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.integrity import Damage, committed, read_checksums, verify
+from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
-from obygaze_features.store.metadata import is_there, read_attributes
+from obygaze_features.store.metadata import is_there, read_attributes, read_status_column
 from obygaze_features.store.reader import FeatureStore, open_store
 
 __all__ = ["Repair", "repair"]
@@ -140,12 +141,7 @@ def _restore(path: Path) -> list[str]:
 def _restore_open(
     path: Path, attributes: Mapping[str, Any], items: Items, sums: Mapping[str, str]
 ) -> list[str]:
-    restored = [name for name in sums if name.startswith(f"{spec.PROBE}/")]
-    if all(_is_sound(path, name, sums) for name in restored):
-        restored = []
-    else:
-        # The probe is not made of anything in the store. It can be taken again, or be missed.
-        shutil.rmtree(path / spec.PROBE, ignore_errors=True)
+    restored = _drop_damaged_probes(path, sums)
     with _beside(path) as folder:
         lay_out(folder, attributes, _specs(attributes), items, {})
         fresh = read_checksums(folder)
@@ -162,14 +158,27 @@ def _restore_open(
     return restored if sums else [*restored, spec.CHECKSUMS]
 
 
+def _drop_damaged_probes(path: Path, sums: Mapping[str, str]) -> list[str]:
+    """Remove those of the probe's arrays that are damaged; nothing in the store can make them."""
+    group = f"{spec.PROBE}/zarr.json"
+    names = [name for name in sums if name.startswith(f"{spec.PROBE}/")]
+    damaged = [name for name in names if not _is_sound(path, name, sums)]
+    done = []
+    for array in sorted({name.split("/")[1] for name in damaged if name != group}):
+        shutil.rmtree(path / spec.PROBE / array, ignore_errors=True)
+        done.append(f"{spec.PROBE}/{array} (dropped, as nothing else holds it)")
+    if group in damaged and (path / spec.PROBE).is_dir():
+        # A group's own file says nothing but that it is one.
+        about = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
+        write_text(path / group, json.dumps(about, indent=2))
+        done.append(group)
+    return done
+
+
 def _restore_final(
     path: Path, attributes: Mapping[str, Any], items: Items, sums: Mapping[str, str]
 ) -> list[str]:
-    try:
-        codes = read_table(path / spec.ROWS, required=["status"])["status"]
-    except ManifestError as problem:
-        raise StoreError(str(problem)) from None
-    status = np.array(codes, np.uint8)
+    status = read_status_column(path, len(items))
     restored: list[str] = []
     for compress in (False, True):
         with _beside(path) as folder:
@@ -215,7 +224,7 @@ def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
         probe = read_probe(store)
     except StoreError:
         probe = {}
-    with new_folder(path, overwrite=True, discard=True) as folder:
+    with new_folder(path, overwrite=True, discard=True, confirm=unchanged(store)) as folder:
         left_out = assemble(folder, plan, store.attributes, probe)
         if is_there(path / spec.LOG):
             shutil.copyfile(path / spec.LOG, folder / spec.LOG)

@@ -24,10 +24,10 @@ from obygaze_features.store.commit import (
     Failed,
     finish_moves,
     move,
-    retire_record,
 )
 from obygaze_features.store.format import BlockRecord, Recipe, Status
 from obygaze_features.store.layout import append_to_log, lay_out
+from obygaze_features.store.metadata import check_attributes
 from obygaze_features.store.reader import FeatureStore, open_store
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class StoreWriter:
 
     def __init__(self, store: FeatureStore) -> None:
         self.store = store
-        with disk_errors(store.path, StoreError):
-            finish_moves(store)
+        if not store.is_final:
+            with disk_errors(store.path, StoreError):
+                finish_moves(store)
 
     @classmethod
     def create(
@@ -91,6 +92,7 @@ class StoreWriter:
             "citation": manifest.citation,
             "software": f"obygaze {version('obygaze')}",
         }
+        check_attributes(path, attributes)
         with disk_errors(path, StoreError), new_folder(path) as folder:
             lay_out(folder, attributes, recipe.arrays, manifest.items, probe or {})
         writer = cls(open_store(path))
@@ -99,16 +101,19 @@ class StoreWriter:
 
     @classmethod
     def resume(
-        cls, path: Path, manifest: Manifest, recipe: Recipe, *, block_rows: int = spec.BLOCK_ROWS
+        cls, path: Path, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
     ) -> StoreWriter:
         """Open a store to fill what it lacks; `StoreError` if it was made with something else."""
         store = open_store(path)
-        if store.is_final:
+        if store.is_final and not store.status.all():
             raise StoreError(
                 f"{path} is finalised, and read-only; to fill rows that it lacks, open it again "
                 f"with: obygaze stores repair {path} --reopen"
             )
-        now = recipe.attributes() | {"items_digest": manifest.digest, "block_rows": block_rows}
+        now = recipe.attributes() | {
+            "items_digest": manifest.digest,
+            "block_rows": block_rows or store.block_rows,
+        }
         found = differences(store.attributes, now)
         if found:
             raise StoreError(
@@ -120,10 +125,12 @@ class StoreWriter:
     def missing_blocks(self, part: str | None = None) -> list[int]:
         """The blocks that have no record; with ``part="2/4"`` every fourth, from the second on."""
         first, step = _part(part) if part else (1, 1)
+        if self.store.is_final:
+            return []
         return [
             block
             for block in range(first - 1, self.store.blocks, step)
-            if not (self.store.path / spec.record_name(block)).exists()
+            if not self.is_written(block)
         ]
 
     @contextlib.contextmanager
@@ -148,11 +155,9 @@ class StoreWriter:
         while found:
             found = False
             for block in self.missing_blocks(part):
-                with disk_errors(self.store.path, StoreError):
-                    taken = claims.take(block)
-                if taken:
+                if claims.take(block):
                     # Somebody may have written it between the look and the claim.
-                    if not (self.store.path / spec.record_name(block)).exists():
+                    if not self.is_written(block):
                         found = True
                         yield block
                     claims.release(block)
@@ -175,6 +180,10 @@ class StoreWriter:
             writer.put(row, outcome)
         return writer.commit()
 
+    def is_written(self, block: int) -> bool:
+        """Whether a block has its record by now."""
+        return (self.store.path / spec.record_name(block)).exists()
+
     def rewrite_failed(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
         """Write a block again whose failed rows have been tried once more; the others are kept."""
         # Read from disk, not from what this writer saw when it opened the store.
@@ -182,20 +191,19 @@ class StoreWriter:
         record = store.record_of(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} is not written yet")
-        outcomes: list[Done | Failed] = []
+        writer = BlockWriter(store, block)
         for row, status, source in zip(
             self.rows_of(block), record.status, record.sources, strict=True
         ):
-            if row in rows:
-                outcomes.append(rows[row])
+            if row in rows and status != Status.DONE:
+                writer.put(row, rows[row])
             elif status == Status.DONE:
-                outcomes.append(Done(store[store.ids[row]], source))
+                writer.put(row, Done(store[store.ids[row]], source))
             else:
                 reason = record.failures[store.ids[row]]
-                outcomes.append(Failed(Status(status), reason, source))
+                writer.put(row, Failed(Status(status), reason, source))
         move(store, record)  # so that nobody who still has this to do can undo what comes
-        retire_record(store, block)
-        return self.write_block(block, outcomes)
+        return writer.commit(instead_of=record)
 
     def log(self, event: str, **fields: Any) -> None:
         """Append to the one file for all that differs between two equal stores."""
@@ -228,6 +236,7 @@ def _pairs(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, An
             was["backbone"]["weights_sha256"],
             now["backbone"]["weights_sha256"],
         ),
+        ("backbone settings", was["backbone"]["config"], now["backbone"]["config"]),
         ("preprocessing", was["preprocessing"], now["preprocessing"]),
         ("precision", was["precision"], now["precision"]),
         ("arrays", was["arrays"], now["arrays"]),

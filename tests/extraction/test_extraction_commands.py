@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.csv_table import import_csv
+from obygaze_features.store import open_store
 
 
 def obygaze(*arguments: object) -> Result:
@@ -104,3 +106,40 @@ def test_a_folder_that_is_no_store_is_one_line(tmp_path):
     result = obygaze("stores", "info", tmp_path)
     assert result.exit_code == 1
     assert result.stderr == f"Error: {tmp_path} is not a feature store: it has no zarr.json\n"
+
+
+def test_failed_clips_can_be_tried_again(world):
+    lost = world / "data/videos/tt0000002/tt0000002_scene_2.mp4"
+    video = lost.read_bytes()
+    lost.unlink()
+    assert extract(world).exit_code == 3
+    assert "--retry-failed" in extract(world).stdout
+    lost.write_bytes(video)
+    again = extract(world, "--retry-failed")
+    assert again.exit_code == 0
+    assert "1 clip in" in again.stdout
+    assert "12 of 12 clips done" in again.stdout
+    whole = world / "stores/tiny.zarr"
+    (world / "stores").rename(world / "first")
+    extract(world)
+    for name in ("native", "frames"):
+        one, other = (open_store(p).array(name) for p in (world / "first/tiny.zarr", whole))
+        np.testing.assert_array_equal(one, other)
+
+
+def test_parts_share_the_work(world):
+    manifest = Manifest.load(world / "manifest")
+    assert extract(world, "--part", "2/2").exit_code == 1  # of one block the second part has none
+    assert extract(world, "--part", "1/2").exit_code == 0
+    assert open_store(world / "stores/tiny.zarr").status.all()
+    assert len(manifest) == 12
+    assert extract(world, "--part", "3/2").exit_code == 2
+
+
+def test_running_again_on_a_final_store_has_nothing_to_do(world):
+    extract(world)
+    assert obygaze("stores", "finalise", world / "stores/tiny.zarr").exit_code == 0
+    again = extract(world)
+    assert again.exit_code == 0
+    assert "Nothing was left to do" in again.stdout
+    assert not (world / "stores/tiny.zarr/claims").exists()

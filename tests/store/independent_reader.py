@@ -38,7 +38,10 @@ def read_bytes(path):
 def read_records(path, n, block_rows):
     """The commit records: a block that has none does not exist."""
     status, records = np.zeros(n, np.uint8), {}
-    for file in (path / "blocks").glob("[0-9]*.json"):
+    for block in range(-(-n // block_rows)):
+        file = path / "blocks" / f"{block:06d}.json"
+        if not file.exists():
+            continue
         record = json.loads(file.read_text())
         first = record["block"] * block_rows
         status[first : first + len(record["status"])] = record["status"]

@@ -238,8 +238,9 @@ def test_what_nothing_else_holds_is_asked_for(path, name):
 def test_a_damaged_probe_is_dropped(path):
     flip(path / "probe/native/c/0/0", 2)
     assert harmful(path)
-    assert "probe/native/c/0/0" in repair(path).restored
-    assert not (path / "probe").exists()
+    assert repair(path).restored == ("probe/native (dropped, as nothing else holds it)",)
+    assert not (path / "probe/native").exists()
+    assert (path / "probe/frames").exists()
     assert verify(path) == []
 
 

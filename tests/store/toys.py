@@ -60,7 +60,14 @@ def fill(
 ) -> None:
     """Do what an extraction does: the missing blocks, in order."""
     for block in writer.missing_blocks() if blocks is None else blocks:
-        writer.write_block(block, [compute(row) for row in writer.rows_of(block)])
+        rows = [compute(row) for row in writer.rows_of(block)]
+        writer.write_block(block, [_kept(row, writer.store.arrays) for row in rows])
+
+
+def _kept(row: Done | Failed, arrays: list[str]) -> Done | Failed:
+    if isinstance(row, Failed):
+        return row
+    return Done({name: row.values[name] for name in arrays}, row.source)
 
 
 def a_store(

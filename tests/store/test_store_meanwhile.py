@@ -1,0 +1,341 @@
+"""What happens to a store while somebody else is at it: finalised, retried, made, read."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from obygaze_features.errors import BlockTaken, OutputExists, StoreError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, StoreWriter, open_store
+from obygaze_features.store import commit as committing
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.integrity import verify
+
+#: The module; the package has a function of that name.
+finalising = importlib.import_module("obygaze_features.store.finalise")
+MANIFEST = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(4)]))
+RECIPE = Recipe(
+    name="toy",
+    backbone={"name": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {}},
+    preprocessing={},
+    precision="float32",
+    arrays=(
+        ArraySpec("native", (3,), "float32", "three numbers"),
+        ArraySpec("frame_index", (2,), "int32", "two numbers"),
+    ),
+)
+MISSING = Failed(Status.MISSING, "not there")
+
+
+def row(number: float) -> Done:
+    return Done({"native": np.full(3, number), "frame_index": np.array([1, 2])}, "ab" * 32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    StoreWriter.create(tmp_path / "toy.zarr", MANIFEST, RECIPE, block_rows=2)
+    return tmp_path / "toy.zarr"
+
+
+def resume(path: Path) -> StoreWriter:
+    return StoreWriter.resume(path, MANIFEST, RECIPE)
+
+
+def native(path: Path) -> list[float]:
+    return open_store(path).array("native")[:, 0].tolist()
+
+
+def test_a_writer_who_comes_late_leaves_a_final_store_alone(path: Path) -> None:
+    resume(path).write_block(0, [row(1), row(2)])
+    late = resume(path)
+    finalise(path, allow_incomplete=True)
+    with pytest.raises(StoreError, match="was finalised while it was being filled"):
+        late.write_block(1, [row(3), row(4)])
+    assert verify(path) == []
+    assert native(path)[:2] == [1, 2]
+
+
+def test_finalise_gives_way_to_a_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block is committed between finalise's look and the exchange: nothing is lost."""
+    writer = resume(path)
+    writer.write_block(0, [row(1), row(2)])
+    fill = finalising._fill
+
+    def overtaken(*args, **options):
+        fill(*args, **options)
+        writer.write_block(1, [row(3), row(4)])
+
+    monkeypatch.setattr(finalising, "_fill", overtaken)
+    with pytest.raises(StoreError, match="was written to in the meantime"):
+        finalise(path, allow_incomplete=True)
+    monkeypatch.undo()
+    assert native(path) == [1, 2, 3, 4]
+    assert verify(path) == []
+    finalise(path)
+    assert native(path) == [1, 2, 3, 4]
+
+
+def test_failed_rows_are_tried_again_and_done_ones_kept(path: Path) -> None:
+    resume(path).write_block(0, [row(1), MISSING])
+    before = open_store(path).record_of(0)
+    resume(path).rewrite_failed(0, {0: row(9), 1: row(2)})
+    store = open_store(path)
+    assert native(path)[:2] == [1, 2]  # what was done already is not done again
+    assert store.failures == {}
+    assert store.record_of(0) != before
+    assert verify(path) == []
+    assert zarr.open_array(path / "native", mode="r")[:2, 0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("phase", ["staging", "publishing", "moving"])
+def test_a_retry_that_is_killed_loses_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    resume(path).write_block(0, [row(1), MISSING])
+    writer = resume(path)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*args, **options):
+        raise KilledError
+
+    name = {"staging": "write_shard", "publishing": "publish_exclusively", "moving": "move"}[phase]
+    monkeypatch.setattr(committing, name, killed)
+    with pytest.raises(KilledError):
+        writer.rewrite_failed(0, {1: row(2)})
+    monkeypatch.undo()
+    resume(path)
+    store = open_store(path)
+    assert store.status.tolist() == [1, 1 if phase == "moving" else 2, 0, 0]
+    assert native(path)[0] == 1
+    resume(path).rewrite_failed(0, {1: row(2)})
+    assert native(path)[:2] == [1, 2]
+    assert [one for one in verify(path) if not one.harmless] == []
+
+
+def test_a_retry_on_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resume(path).write_block(0, [row(1), MISSING])
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(committing, "write_shard", full)
+    with pytest.raises(StoreError, match="No space left"):
+        resume(path).rewrite_failed(0, {1: row(2)})
+    assert open_store(path).status.tolist() == [1, 2, 0, 0]
+
+
+def test_of_two_retries_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resume(path).write_block(0, [row(1), MISSING])
+    first, second = resume(path), resume(path)
+    write = committing.write_shard
+
+    def overtaken(*args):
+        monkeypatch.undo()
+        first.rewrite_failed(0, {1: row(2)})
+        (path / "blocks/000000.json").unlink()  # as if the first were between its two records
+        return write(*args)
+
+    monkeypatch.setattr(committing, "write_shard", overtaken)
+    with pytest.raises(BlockTaken, match=r"writes block 0 .* anew"):
+        second.rewrite_failed(0, {1: row(3)})
+
+
+def make_and_fill(path: Path, barrier: object, part: str) -> None:
+    barrier.wait()  # type: ignore[attr-defined]
+    with contextlib.suppress(OutputExists):
+        StoreWriter.create(path, MANIFEST, RECIPE, block_rows=2)
+    writer = StoreWriter.resume(path, MANIFEST, RECIPE)
+    for block in writer.missing_blocks(part):
+        writer.write_block(block, [row(block), row(block)])
+
+
+def test_several_may_make_a_store_at_the_same_moment(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    for number in range(3):
+        path, barrier = tmp_path / f"{number}.zarr", spawn.Barrier(2)
+        parts = [
+            spawn.Process(target=make_and_fill, args=(path, barrier, f"{part}/2"))
+            for part in (1, 2)
+        ]
+        for process in parts:
+            process.start()
+        for process in parts:
+            process.join()
+        assert [process.exitcode for process in parts] == [0, 0]
+        assert native(path) == [0, 0, 1, 1]
+        assert [one.name for one in tmp_path.glob(".*")] == []
+
+
+def test_a_reader_is_told_that_its_store_was_finalised(path: Path) -> None:
+    writer = resume(path)
+    writer.write_block(0, [row(1), row(2)])
+    writer.write_block(1, [row(3), row(4)])
+    asked, unasked = open_store(path), open_store(path)
+    assert asked.status.all()
+    finalise(path)
+    for store in (asked, unasked):
+        with pytest.raises(StoreError, match="was finalised or repaired meanwhile; open it again"):
+            store.array("native")
+
+
+def test_rows_are_looked_at_when_they_are_written(path: Path) -> None:
+    writer = resume(path)
+    block = writer.block(0)
+    shared = {"native": np.zeros(3), "frame_index": np.array([1, 2])}
+    block.put(0, Done(shared, None))
+    block.put(1, row(2))
+    shared["native"][:] = np.nan
+    record = block.commit()
+    assert record.status == (Status.NOT_FINITE, Status.DONE)
+
+
+@pytest.mark.parametrize("values", [[2**32 + 5.0, 7], [np.nan, 1], [1.5, 2], [-1, 2]])
+def test_whole_numbers_are_held_exactly_or_not_at_all(path: Path, values: list[float]) -> None:
+    outcome = Done({"native": np.zeros(3), "frame_index": np.array(values)}, None)
+    record = resume(path).write_block(0, [outcome, row(1)])
+    assert record.status == (Status.NOT_FINITE, Status.DONE)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        (Failed(Status.DONE, "?"), "is not the status of a failure"),
+        (Failed(Status.TODO, "?"), "is not the status of a failure"),
+        (Done({"native": np.zeros(3)}, None), "see to 'frame_index'"),
+        (Done({"native": 0, "frame_index": 0, "more": 0}, None), "see to 'more'"),
+    ],
+)
+def test_odd_outcomes(path: Path, outcome: Done | Failed, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        resume(path).write_block(0, [outcome, row(1)])
+    assert open_store(path).status.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ArraySpec("ids", (3,), "float32", ""),
+        ArraySpec("status", (3,), "float32", ""),
+        ArraySpec("x", (0,), "float32", ""),
+        ArraySpec("x", (3,), "int64", ""),
+    ],
+)
+def test_arrays_that_cannot_be_are_refused_before_anything_is_made(
+    tmp_path: Path, spec: ArraySpec
+) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(StoreError):
+        StoreWriter.create(tmp_path / "x.zarr", MANIFEST, replace(RECIPE, arrays=(spec,)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_rows_that_says_nonsense_is_one_line(path: Path) -> None:
+    from obygaze_features.store.repair import repair
+
+    writer = resume(path)
+    writer.write_block(0, [row(1), MISSING])
+    writer.write_block(1, [row(3), row(4)])
+    finalise(path)
+    rows = (path / "rows.csv").read_text()
+    for broken in (rows.replace("tt1,2", "tt1,x"), rows.replace("tt1,2", "tt1,300"), rows[:40]):
+        copy = path.with_name("copy.zarr")
+        shutil.copytree(path, copy)
+        for name in ("rows.csv", "checksums.json", "status/c/0"):
+            (copy / name).chmod(0o644)
+            (copy / name).unlink()
+        (copy / "rows.csv").write_text(broken[: broken.rindex("\n") + 1])
+        verify(copy)
+        with pytest.raises(StoreError):
+            repair(copy)
+        shutil.rmtree(copy)
+
+
+def test_an_error_stays_an_error(path: Path) -> None:
+    """A record that cannot be read: the second look at it says the same as the first."""
+    writer = resume(path)
+    writer.write_block(0, [row(1), row(2)])
+    writer.write_block(1, [row(3), row(4)])
+    record = path / "blocks/000001.json"
+    record.write_text(record.read_text().replace("made", "male").replace("1,", "2,", 1))
+    store = open_store(path)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="000001"):
+            list(store.iter_blocks(["native"]))
+        with pytest.raises(StoreError, match="000001"):
+            store.read(store.ids, "native", missing="skip")
+
+
+def test_a_table_of_items_that_was_changed_is_not_handed_on(path: Path, tmp_path: Path) -> None:
+    """Films are not in the digest, so the file's own checksum must tell."""
+    from obygaze_features.store.assemble import merge, subset
+
+    writer = resume(path)
+    writer.write_block(0, [row(1), row(2)])
+    writer.write_block(1, [row(3), row(4)])
+    items = path / "items.csv"
+    items.write_text(items.read_text().replace("tt1,clip,,", "tt1,clip,another,"))
+    store = open_store(path)
+    for change in (
+        lambda: finalise(path),
+        lambda: subset(store, tmp_path / "a.zarr", films=["another"]),
+        lambda: merge([store, store], tmp_path / "b.zarr"),
+    ):
+        with pytest.raises(StoreError, match="is not the table that the store was made for"):
+            change()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["toy.zarr"]
+
+
+def test_only_what_is_damaged_of_the_probe_is_dropped(tmp_path: Path) -> None:
+    from obygaze_features.store.repair import repair
+
+    path = tmp_path / "toy.zarr"
+    probe = {"native": np.ones(3), "frame_index": np.array([1, 2])}
+    writer = StoreWriter.create(path, MANIFEST, RECIPE, block_rows=2, probe=probe)
+    writer.write_block(0, [row(1), row(2)])
+    (path / "probe/zarr.json").unlink()
+    assert repair(path).restored == ("probe/zarr.json",)
+    assert verify(path) == []
+    shard = path / "probe/native/c/0/0"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    done = repair(path)
+    assert done.restored == ("probe/native (dropped, as nothing else holds it)",)
+    assert sorted(one.name for one in (path / "probe").iterdir()) == ["frame_index", "zarr.json"]
+    assert verify(path) == []
+
+
+def test_output_by_way_of_a_folder_that_is_not_there(path: Path, tmp_path: Path) -> None:
+    from obygaze_features.errors import UsageError
+    from obygaze_features.store.assemble import subset
+
+    resume(path).write_block(0, [row(1), row(2)])
+    for output in (tmp_path / "no" / ".." / "toy.zarr", path / "inner.zarr"):
+        with pytest.raises(UsageError, match="choose another output"):
+            subset(open_store(path), output, ids=["tt0"], overwrite=True)
+    assert len(open_store(path)) == 4
+    assert "tt0" in open_store(path)
+    assert list(open_store(path)) == MANIFEST.ids
+    assert repr(open_store(path)).endswith("toy.zarr', open, 4 rows, native, frame_index)")
+
+
+def test_the_seal_that_the_specification_works_out() -> None:
+    import json
+    import re
+
+    from obygaze_features.store.format import BlockRecord
+
+    text = (Path(__file__).parents[2] / "stores/README.md").read_text()
+    found = re.search(r"A worked seal: `(.*)` has\nSHA-256 `([0-9a-f]{64})`", text)
+    assert found is not None
+    record = BlockRecord.from_json({**json.loads(found[1]), "sha256": found[2]})
+    assert json.loads(record.to_bytes())["sha256"] == found[2]
