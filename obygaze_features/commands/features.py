@@ -215,12 +215,13 @@ def _report(summary: Summary, n: int) -> None:
     if summary.clips:
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
         click.echo(
-            f"{counted(summary.clips, 'clip')} in {summary.seconds:.1f} s ({summary.clips_a_second:.1f} a "
-            f"second; {shares}: bound by {summary.bound_by})"
+            f"{counted(summary.clips, 'clip')} in {summary.seconds:.1f} s "
+            f"({summary.clips_a_second:.1f} a second; {shares}: bound by {summary.bound_by})"
         )
     else:
         hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""
         click.echo(f"Nothing was left to do{hint}.")
     left = n - summary.done - len(set().union(*summary.failed.values()))
     rest = f", {left} left to other runs or parts" if left else ""
-    click.echo(f"{summary.done} of {n} clips done in {', '.join(map(str, summary.stores))}{rest}")
+    where = ", ".join(map(str, summary.stores))
+    click.echo(f"{summary.done} of {n} clips done in {where}{rest}")

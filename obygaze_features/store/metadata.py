@@ -238,12 +238,7 @@ def read_rows_table(path: Path, ids: Sequence[str], status: NDArray[np.uint8]) -
 
 
 def _read_array_metadata(header: Path, shape: Sequence[int | None], dtype: str) -> dict[str, Any]:
-    if not is_there(path):
-        raise StoreError(f"{path} does not exist")
     if not is_there(header):
-        inner = sorted(one.name for one in path.glob("*.zarr")) if path.is_dir() else []
-        if inner:
-            raise StoreError(f"{path} holds stores and is none; did you mean {path / inner[0]}?")
         raise StoreError(f"{header} is missing; {header.parent.name} cannot be read without it")
     meta = read_json(header, StoreError)
     if not isinstance(meta, dict) or (meta.get("zarr_format"), meta.get("node_type")) != (

@@ -97,7 +97,7 @@ def test_a_dataset_travels_as_its_path_and_its_rows(path):
     np.testing.assert_array_equal(pickle.loads(letter)[5], VALUES["native"][8])
     path.rename(path.with_name("elsewhere.zarr"))
     arrived = pickle.loads(letter)  # opens nothing yet
-    with pytest.raises(StoreError, match="is not a feature store"):
+    with pytest.raises(StoreError, match="does not exist"):
         arrived[5]
 
 
