@@ -41,6 +41,7 @@ __all__ = [
     "array_layout",
     "block_count",
     "decode_ids",
+    "dimensions",
     "encode_ids",
     "final_rows",
     "ids_layout",
@@ -280,8 +281,14 @@ def array_layout(
         ),
         "filters": None,
         "compressors": None,
+        "dimension_names": dimensions(spec.name, len(spec.shape)),
         "attributes": {"meaning": spec.meaning},
     }
+
+
+def dimensions(array: str, axes: int) -> tuple[str, ...]:
+    """Names of an array's axes, by which xarray opens a store: rows are shared, the rest is not."""
+    return ("item", *(f"{array}_{axis}" for axis in range(1, axes + 1)))
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
@@ -297,6 +304,7 @@ def ids_layout(n: int, width: int) -> dict[str, Any]:
         "serializer": BytesCodec(endian=None),
         "filters": None,
         "compressors": (Crc32cCodec(),),
+        "dimension_names": dimensions(IDS, 1),
         "attributes": {"meaning": "ids in UTF-8, padded with zero bytes"},
     }
 
@@ -314,6 +322,7 @@ def status_layout(n: int) -> dict[str, Any]:
         "serializer": BytesCodec(endian=None),
         "filters": None,
         "compressors": (Crc32cCodec(),),
+        "dimension_names": dimensions(STATUS, 0),
         "attributes": {"meaning": "0 to do, 1 done, 2 and up: why it failed"},
         # Zarr would leave out a chunk of zeros, and a lost one would look the same.
         "config": {"write_empty_chunks": True},

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from obygaze_features.common.files import (
     write_bytes,
     write_text,
 )
+from obygaze_features.common.tables import format_table
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Items
 from obygaze_features.store import format as spec
@@ -35,12 +36,17 @@ from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.integrity import Damage, committed, read_checksums, verify
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
-from obygaze_features.store.metadata import is_there, read_attributes, read_status_column
+from obygaze_features.store.metadata import (
+    is_there,
+    read_attributes,
+    read_bytes_array,
+    read_status_column,
+)
 from obygaze_features.store.reader import FeatureStore, open_store
 
 __all__ = ["Repair", "repair"]
 
-IRREPLACEABLE = ("zarr.json", spec.ITEMS, spec.ROWS)
+IRREPLACEABLE = ("zarr.json", spec.ITEMS)
 """Files that hold what no other file of the store does."""
 
 
@@ -178,8 +184,11 @@ def _drop_damaged_probes(path: Path, sums: Mapping[str, str]) -> list[str]:
 def _restore_final(
     path: Path, attributes: Mapping[str, Any], items: Items, sums: Mapping[str, str]
 ) -> list[str]:
-    status = read_status_column(path, len(items))
     restored: list[str] = []
+    if spec.ROWS in sums and not _is_sound(path, spec.ROWS, sums):
+        sums = _remake_rows(path, items.ids, sums)
+        restored.append(f"{spec.ROWS} (its reasons and sources are lost)")
+    status = read_status_column(path, len(items))
     for compress in (False, True):
         with _beside(path) as folder:
             arrays = _specs(attributes)
@@ -193,6 +202,28 @@ def _restore_final(
                     (path / name).chmod(0o444)
                     restored.append(name)
     return restored
+
+
+def _remake_rows(path: Path, ids: Sequence[str], sums: Mapping[str, str]) -> dict[str, str]:
+    """Write ``rows.csv`` anew from the array of statuses; what only it said is lost."""
+    status = read_bytes_array(path, spec.STATUS, (len(ids),)).tolist()
+    failed = {int(one): one.name.lower().replace("_", " ") for one in Status if one > Status.DONE}
+    columns: dict[str, Sequence[str]] = {
+        "id": list(ids),
+        "status": [str(one) for one in status],
+        "source": [""] * len(ids),
+        "reason": [
+            f"{failed[one]}; the reason was lost with {spec.ROWS}" if one in failed else ""
+            for one in status
+        ],
+    }
+    now = dict(sums)
+    write_text(path / spec.ROWS, format_table(columns))
+    now[spec.ROWS] = sha256_of(path / spec.ROWS)
+    write_text(path / spec.CHECKSUMS, to_json(now))
+    for name in (spec.ROWS, spec.CHECKSUMS):
+        (path / name).chmod(0o444)
+    return now
 
 
 def _retire(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:

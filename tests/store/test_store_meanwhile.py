@@ -339,3 +339,34 @@ def test_the_seal_that_the_specification_works_out() -> None:
     assert found is not None
     record = BlockRecord.from_json({**json.loads(found[1]), "sha256": found[2]})
     assert json.loads(record.to_bytes())["sha256"] == found[2]
+
+
+@pytest.mark.filterwarnings("ignore:Object at")  # zarr names the files that are no arrays
+def test_xarray_opens_a_store_by_itself(path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    writer = resume(path)
+    writer.write_block(0, [row(1), row(2)])
+    writer.write_block(1, [row(3), row(4)])
+    finalise(path)
+    with xarray.open_zarr(path, consolidated=False) as opened:
+        assert opened["native"].dims == ("item", "native_1")
+        assert opened["status"].dims == ("item",)
+        assert opened["native"].values[:, 0].tolist() == [1, 2, 3, 4]
+
+
+def test_a_lost_table_of_rows_costs_its_reasons_and_no_row(path: Path) -> None:
+    from obygaze_features.store.repair import repair
+
+    writer = resume(path)
+    writer.write_block(0, [row(1), MISSING])
+    writer.write_block(1, [row(3), row(4)])
+    finalise(path)
+    (path / "rows.csv").unlink()
+    assert [one.file for one in verify(path)] == ["rows.csv"]
+    done = repair(path)
+    assert done.restored == ("rows.csv (its reasons and sources are lost)",)
+    assert not done.reopened
+    assert verify(path) == []
+    store = open_store(path)
+    assert store.failures == {"tt1": "missing; the reason was lost with rows.csv"}
+    assert native(path)[0] == 1
