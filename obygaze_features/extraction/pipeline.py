@@ -121,15 +121,16 @@ def extract(
     """
     begin = time.perf_counter()
     check_items(manifest)
-    found = bool(locate(manifest, videos).found)
-    if not found and not any((output / f"{one.name}.zarr").exists() for one in backbones):
-        raise VideoError(f"{videos} has none of the {len(manifest)} clips of {manifest.name}")
+    # With a mistyped folder every clip would be recorded as missing, for good.
+    nothing = not locate(manifest, videos).found
+    none_found = VideoError(f"{videos} has none of the {len(manifest)} clips of {manifest.name}")
+    if nothing and not any((output / f"{one.name}.zarr").exists() for one in backbones):
+        raise none_found
     lanes = open_lanes(manifest, backbones, output)
     todo = blocks_to_do(lanes, part)
     retries = {lane.backbone.name: rows_to_retry(lane) for lane in lanes} if retry_failed else {}
-    # With a mistyped folder every clip would be recorded as missing, for good.
-    if (todo or any(retries.values())) and not found:
-        raise VideoError(f"{videos} has none of the {len(manifest)} clips of {manifest.name}")
+    if nothing and (todo or any(retries.values())):
+        raise none_found
     work = _Work(manifest, MediaFolder(videos.resolve()))
     open_ones = [lane for lane in lanes if not lane.writer.store.is_final]
     with claiming(open_ones) as claimed:

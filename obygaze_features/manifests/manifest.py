@@ -112,10 +112,6 @@ class Manifest:
         """A fingerprint of the items; see manifests/README.md."""
         return self.items.digest
 
-    def items_table(self) -> bytes:
-        """The items as they are saved in ``items.csv``."""
-        return self.items.to_csv().encode()
-
     @property
     def label_names(self) -> list[str]:
         """The names of the label sets."""

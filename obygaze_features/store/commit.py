@@ -37,6 +37,7 @@ __all__ = [
     "Done",
     "Failed",
     "finish_moves",
+    "is_written",
     "move",
     "refuse_if_final",
     "retire_record",
@@ -173,7 +174,7 @@ class BlockWriter:
                 staged.unlink(missing_ok=True)
 
     def _refuse_if_written(self) -> None:
-        if (self.store.path / spec.record_name(self.block)).exists():
+        if is_written(self.store, self.block):
             raise BlockTaken(f"block {self.block} of {self.store.path} is written already")
 
 
@@ -188,6 +189,12 @@ def finish_moves(store: FeatureStore) -> None:
             retired.unlink(missing_ok=True)
         if record := open_store(store.path).record_of(block):
             move(store, record)
+
+
+def is_written(store: FeatureStore, block: int) -> bool:
+    """Whether a block has its record by now, or one that `finish_moves` will put back."""
+    names = (spec.record_name(block), spec.retired_name(block))
+    return any((store.path / name).exists() for name in names)
 
 
 def refuse_if_final(store: FeatureStore) -> None:

@@ -50,6 +50,7 @@ __all__ = [
     "rows_of_block",
     "shard_layout",
     "shard_name",
+    "specs_of",
     "staged_name",
     "status_layout",
 ]
@@ -215,6 +216,14 @@ class BlockRecord:
         """SHA-256 of the record as JSON in one line: keys sorted, no spaces, ASCII only."""
         line = json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(line.encode("ascii")).hexdigest()
+
+
+def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
+    """What each array of a store is, by the store's attributes."""
+    return [
+        ArraySpec(name, tuple(one["shape"]), one["dtype"], one["meaning"])
+        for name, one in attributes["arrays"].items()
+    ]
 
 
 def block_count(n: int, block_rows: int) -> int:

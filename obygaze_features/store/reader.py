@@ -413,9 +413,5 @@ def open_store(path: Path | str, *, checksums: bool = True) -> FeatureStore:
     """
     path = Path(path)
     attributes = read_attributes(path)
-    specs = [
-        ArraySpec(name, tuple(one["shape"]), one["dtype"], one["meaning"])
-        for name, one in attributes["arrays"].items()
-    ]
-    stored = {one.name: read_array(path, one, attributes) for one in specs}
+    stored = {one.name: read_array(path, one, attributes) for one in spec.specs_of(attributes)}
     return FeatureStore(path, attributes, stored, checksums)

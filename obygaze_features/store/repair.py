@@ -31,8 +31,8 @@ from obygaze_features.store.assemble import NOWHERE, Plan, assemble
 from obygaze_features.store.claims import LEASE, Claims
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.compare import read_probe
-from obygaze_features.store.finalise import lay_out_final, refuse_while_at_work, unchanged
-from obygaze_features.store.format import ArraySpec, Status
+from obygaze_features.store.finalise import lay_out_final, refuse_while_at_work
+from obygaze_features.store.format import Status
 from obygaze_features.store.integrity import Damage, committed, read_checksums, verify
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
@@ -149,7 +149,7 @@ def _restore_open(
 ) -> list[str]:
     restored = _drop_damaged_probes(path, sums)
     with _beside(path) as folder:
-        lay_out(folder, attributes, _specs(attributes), items, {})
+        lay_out(folder, attributes, spec.specs_of(attributes), items, {})
         fresh = read_checksums(folder)
         for name in fresh:
             known = {**fresh, **sums}
@@ -191,7 +191,7 @@ def _restore_final(
     status = read_status_column(path, len(items))
     for compress in (False, True):
         with _beside(path) as folder:
-            arrays = _specs(attributes)
+            arrays = spec.specs_of(attributes)
             lay_out_final(folder, attributes, arrays, items.ids, status, compress=compress)
             names = [file.relative_to(folder).as_posix() for file in folder.rglob("*.json")]
             names += [f"{spec.IDS}/c/0/0", f"{spec.STATUS}/c/0"]
@@ -255,7 +255,7 @@ def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
         probe = read_probe(store)
     except StoreError:
         probe = {}
-    with new_folder(path, overwrite=True, discard=True, confirm=unchanged(store)) as folder:
+    with new_folder(path, overwrite=True, discard=True) as folder:
         left_out = assemble(folder, plan, store.attributes, probe)
         if is_there(path / spec.LOG):
             shutil.copyfile(path / spec.LOG, folder / spec.LOG)
@@ -312,10 +312,3 @@ def _is_sound(path: Path, name: str, sums: Mapping[str, str]) -> bool:
         return sha256_of(path / name) == sums[name]
     except OSError:
         return False
-
-
-def _specs(attributes: Mapping[str, Any]) -> list[ArraySpec]:
-    return [
-        ArraySpec(name, tuple(one["shape"]), one["dtype"], one["meaning"])
-        for name, one in attributes["arrays"].items()
-    ]

@@ -23,6 +23,7 @@ from obygaze_features.store.commit import (
     Done,
     Failed,
     finish_moves,
+    is_written,
     move,
 )
 from obygaze_features.store.format import BlockRecord, Recipe, Status
@@ -181,8 +182,8 @@ class StoreWriter:
         return writer.commit()
 
     def is_written(self, block: int) -> bool:
-        """Whether a block has its record by now."""
-        return (self.store.path / spec.record_name(block)).exists()
+        """Whether a block is there by now, whoever wrote it."""
+        return is_written(self.store, block)
 
     def rewrite_failed(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
         """Write a block again whose failed rows have been tried once more; the others are kept."""

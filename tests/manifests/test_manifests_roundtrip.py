@@ -62,7 +62,7 @@ def test_round_trip(found: list[Item], data: st.DataObject) -> None:
         labels = back.labels()
         assert (labels.ids, labels.levels, labels.concepts) == (labelled, levels, concepts)
         assert back.split("folds").fold_of == dict(zip(labelled, folds, strict=True))
-        assert Path(folder, "m", "items.csv").read_bytes() == back.items_table()
+        assert Path(folder, "m", "items.csv").read_bytes() == back.items.to_csv().encode()
 
 
 CLIPS = [Item("a-001", film="a", media="one.mp4"), Item("a-002", film="a", start=1.5, end=2.25)]

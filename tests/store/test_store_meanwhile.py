@@ -122,6 +122,30 @@ def test_a_retry_that_is_killed_loses_nothing(
     assert [one for one in verify(path) if not one.harmless] == []
 
 
+def test_a_block_between_two_records_is_not_done_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry was killed; an extraction that runs already must not write over its done rows."""
+    resume(path).write_block(0, [row(1), MISSING])
+    running, writer = resume(path), resume(path)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*args, **options):
+        raise KilledError
+
+    monkeypatch.setattr(committing, "publish_exclusively", killed)
+    with pytest.raises(KilledError):
+        writer.rewrite_failed(0, {1: row(2)})
+    monkeypatch.undo()
+    assert running.missing_blocks() == [1]
+    with pytest.raises(BlockTaken):
+        running.write_block(0, [MISSING, MISSING])
+    resume(path)
+    assert native(path)[0] == 1
+
+
 def test_a_retry_on_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resume(path).write_block(0, [row(1), MISSING])
 

@@ -111,7 +111,7 @@ def test_records_hold_the_fingerprint_of_each_shard(half):
 
 def test_a_store_carries_its_items_and_its_provenance(half):
     manifest = a_manifest(5)
-    assert (half / "items.csv").read_bytes() == manifest.items_table()
+    assert (half / "items.csv").read_bytes() == manifest.items.to_csv().encode()
     facts = describe(open_store(half))
     assert facts["items_digest"] == manifest.digest
     assert facts["backbone"]["weights_sha256"] == "ab" * 32
