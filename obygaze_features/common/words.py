@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "quote"]
+import math
+
+__all__ = ["counted", "duration", "quote", "size"]
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
     """A number with its noun.
 
     Examples
@@ -13,7 +15,36 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "clip"), counted(1914, "clip")
     ('1 clip', '1,914 clips')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
+
+
+def duration(seconds: float) -> str:
+    """A time to one digit more than one needs.
+
+    Examples
+    --------
+    >>> duration(0.04), duration(75), duration(9000)
+    ('0.0 s', '75 s', '2 h 30 min')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: int) -> str:
+    """Bytes, in the unit that suits.
+
+    Examples
+    --------
+    >>> size(512), size(75_000), size(3_200_000_000)
+    ('512 B', '75 kB', '3.2 GB')
+    """
+    units = ["B", "kB", "MB", "GB", "TB"]
+    step = min(len(units) - 1, int(math.log10(max(1, count)) // 3))
+    return f"{count / 1000**step:,.{1 if step and count / 1000**step < 10 else 0}f} {units[step]}"
 
 
 def quote(text: str, most: int = 60) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from obygaze_features.extraction.pipeline import Summary, extract
+from obygaze_features.extraction.pipeline import extract
+from obygaze_features.extraction.plan import Wanted
+from obygaze_features.extraction.summary import Summary
 
-__all__ = ["Summary", "extract"]
+__all__ = ["Summary", "Wanted", "extract"]

@@ -1,91 +1,51 @@
-"""The way of a clip: decoded once, resized for each backbone, forward, written by the block."""
+"""The way of a clip: decoded once ahead of the device, forward in batches, written by the block.
+
+Processes decode; threads take their frames to the device and resize them for each backbone; the
+caller's thread runs the backbones in turn; one more thread writes. What lies between is bounded,
+whatever the number of clips.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
+import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import torch
+import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.common.files import sha256_of
-from obygaze_features.common.progress import progress
-from obygaze_features.errors import BlockTaken, VideoError
+from obygaze_features.common.progress import meter
+from obygaze_features.errors import VideoError
+from obygaze_features.extraction.clips import Clip, ClipReader
+from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
+from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import (
+    EVERYTHING,
+    Claimed,
+    Errand,
     Lane,
-    blocks_to_do,
+    Wanted,
     check_items,
-    claiming,
+    errands,
     open_lanes,
-    rows_to_retry,
+    store_paths,
 )
-from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import MediaFolder, locate
-from obygaze_features.preprocess import normalise, resize_and_crop
-from obygaze_features.store import Done, Failed, Status, open_store
-from obygaze_features.video.decode import count_frames, decode_frames
-from obygaze_features.video.sampling import uniform_indices
+from obygaze_features.extraction.summary import Summary, Tally, log_run, summarise
+from obygaze_features.extraction.writing import Writing
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.locate import locate
+from obygaze_features.store import Done, Failed
 
-__all__ = ["Summary", "extract"]
+__all__ = ["extract"]
 
-BATCH = 8
-"""Clips in one forward pass. Batches never cross blocks: a resumed run forms the same ones."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What an extraction did.
-
-    Parameters
-    ----------
-    stores
-        Where they lie.
-    clips
-        How many clips this run worked on; what was there before is not counted.
-    done
-        How many of the manifest's items are now done in every store.
-    failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, over the whole stores.
-    seconds
-        How long the run took.
-    shares
-        ``decode``, ``forward`` and ``write`` -> their share of that time.
-    """
-
-    stores: list[Path]
-    clips: int
-    done: int
-    failed: dict[str, dict[str, str]]
-    seconds: float
-    shares: dict[str, float]
-
-    @property
-    def clips_a_second(self) -> float:
-        """Speed of this run."""
-        return self.clips / self.seconds
-
-    @property
-    def bound_by(self) -> str:
-        """The stage that took most of the time."""
-        return max(self.shares, key=lambda stage: self.shares[stage])
-
-
-@dataclass(frozen=True)
-class _Clip:
-    """A decoded clip: for each backbone its input in bytes, and which frames these are."""
-
-    source: str
-    pixels: dict[str, Tensor]
-    sampled: dict[str, dict[str, NDArray[Any]]]
+AHEAD = 16
+"""Clips, beside one a decoder, that may be decoded before they are needed."""
+HEADROOM = 1.25
+"""How much longer than those before it a block may take, when time is short."""
 
 
 def extract(
@@ -94,8 +54,12 @@ def extract(
     backbones: Sequence[Backbone],
     output: Path,
     *,
-    part: str | None = None,
-    retry_failed: bool = False,
+    wanted: Wanted = EVERYTHING,
+    batch: int | None = None,
+    workers: int | None = None,
+    max_hours: float | None = None,
+    patience: float = PATIENCE,
+    cache: Path | None = None,
 ) -> Summary:
     """Extract the features of a manifest's clips into one store a backbone.
 
@@ -113,157 +77,161 @@ def extract(
     backbones
         From `load_backbone`. Each clip is decoded once for all of them.
     output
-        Gets ``NAME.zarr`` for each backbone.
-    part
-        ``"2/4"`` works on every fourth block, from the second on.
-    retry_failed
-        Try the clips again that failed in an earlier run.
+        Gets ``NAME.zarr`` for each backbone, and ``log.jsonl``.
+    wanted
+        Which of the clips; by default all that the stores lack.
+    batch
+        Clips in one forward pass; by default what the device has memory for.
+    workers
+        Processes that decode; by default one a core, but for one.
+    max_hours
+        Begin no block that would not be done by then, and stop when the time is up.
+    patience
+        Seconds without headway after which a file is given up.
+    cache
+        The folder where the index of long films is kept; by default none.
     """
-    begin = time.perf_counter()
+    begin = time.monotonic()
     check_items(manifest)
+    rows = wanted.rows(manifest)
     # With a mistyped folder every clip would be recorded as missing, for good.
-    nothing = not locate(manifest, videos).found
-    none_found = VideoError(f"{videos} has none of the {len(manifest)} clips of {manifest.name}")
-    if nothing and not any((output / f"{one.name}.zarr").exists() for one in backbones):
+    nothing = not locate((manifest.items[row] for row in rows.tolist()), videos).found
+    none_found = VideoError(f"{videos} has none of the {len(rows)} clips of {manifest.name}")
+    if nothing and not any(path.exists() for path in store_paths(backbones, output)):
         raise none_found
     lanes = open_lanes(manifest, backbones, output)
-    todo = blocks_to_do(lanes, part)
-    retries = {lane.backbone.name: rows_to_retry(lane) for lane in lanes} if retry_failed else {}
-    if nothing and (todo or any(retries.values())):
+    todo = errands(lanes, rows, wanted)
+    if nothing and todo:
         raise none_found
-    work = _Work(manifest, MediaFolder(videos.resolve()))
-    open_ones = [lane for lane in lanes if not lane.writer.store.is_final]
-    with claiming(open_ones) as claimed:
-        for block in progress(list(todo), "Extracting", unit="block"):
-            with claimed(block, todo[block]) as mine:
-                if mine:
-                    work.fill(block, todo[block])
-        # What others had claimed and gave back, or left when they died.
-        for block, lacking in blocks_to_do(lanes, part).items():
-            with claimed(block, lacking) as mine:
-                if mine:
-                    work.fill(block, lacking)
-        for lane in lanes:
-            for block, rows in retries.get(lane.backbone.name, {}).items():
-                with claimed(block, [lane]) as mine:
-                    if mine:
-                        work.retry(block, lane, rows)
-    seconds = time.perf_counter() - begin
-    shares = {stage: taken / seconds for stage, taken in work.spent.items()}
-    for lane in lanes if work.clips else ():
-        _log(lane, clips=work.clips, seconds=round(seconds, 3), shares=shares)
-    return _summary(lanes, clips=work.clips, seconds=seconds, shares=shares)
-
-
-class _Work:
-    """The passes over blocks, with the time that each stage took."""
-
-    def __init__(self, manifest: Manifest, media: MediaFolder) -> None:
-        self.manifest, self.media = manifest, media
-        self.spent = dict.fromkeys(("decode", "forward", "write"), 0.0)
-        self.clips = 0
-
-    def fill(self, block: int, lanes: Sequence[Lane]) -> None:
-        """Do a block for every store that lacks it, decoding its clips once."""
-        # Somebody may have written it between the plan and the claim.
-        lanes = [lane for lane in lanes if not lane.writer.is_written(block)]
-        if not lanes:
-            return
-        clips = self._clips(lanes[0].writer.rows_of(block), [lane.backbone for lane in lanes])
-        for lane in lanes:
-            outcomes = self._forward(lane, clips)
-            # One whose lease ran out may find the block done by another: its rows are kept.
-            with self._timed("write"), contextlib.suppress(BlockTaken):
-                lane.writer.write_block(block, outcomes)
-
-    def retry(self, block: int, lane: Lane, rows: Sequence[int]) -> None:
-        """Try a block's failed rows once more, and write it anew if any is done now."""
-        outcomes = self._forward(lane, self._clips(rows, [lane.backbone]))
-        if any(isinstance(outcome, Done) for outcome in outcomes):
-            with self._timed("write"), contextlib.suppress(BlockTaken):
-                lane.writer.rewrite_failed(block, dict(zip(rows, outcomes, strict=True)))
-
-    def _clips(self, rows: Iterable[int], backbones: Sequence[Backbone]) -> list[_Clip | Failed]:
-        with self._timed("decode"):
-            items = [self.manifest.items[row] for row in rows]
-            self.clips += len(items)
-            return [_read(item, self.media, backbones) for item in items]
-
-    def _forward(self, lane: Lane, clips: Sequence[_Clip | Failed]) -> list[Done | Failed]:
-        with self._timed("forward"):
-            return _outcomes(lane.backbone, clips)
-
-    @contextlib.contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self.spent[stage] += time.perf_counter() - begin
-
-
-def _read(item: Item, media: MediaFolder, backbones: Sequence[Backbone]) -> _Clip | Failed:
-    """Decode a clip's frames for all backbones, and say why where that is not possible."""
-    try:
-        path = media.find(item)
-    except VideoError as problem:
-        return Failed(Status.MISSING, _reason(problem, item, media.root))
-    try:
-        source = sha256_of(path)
-    except OSError as problem:
-        return Failed(Status.UNREADABLE, f"{path.name} cannot be read: {problem.strerror}")
-    try:
-        n = count_frames(path)
-        indices = {one.name: uniform_indices(n, one.frames) for one in backbones}
-        frames = decode_frames(path, list(itertools.chain(*indices.values())))
-    except VideoError as problem:
-        return Failed(Status.UNREADABLE, _reason(problem, item, media.root), source)
-    pixels: dict[str, Tensor] = {}
-    sampled: dict[str, dict[str, NDArray[Any]]] = {}
-    for one in backbones:
-        mine = frames.take(indices[one.name])
-        pixels[one.name] = resize_and_crop(torch.from_numpy(mine.rgb), one.preprocessing)
-        sampled[one.name] = {"frame_index": mine.indices, "frame_time": mine.times}
-    return _Clip(source, pixels, sampled)
-
-
-def _outcomes(backbone: Backbone, clips: Sequence[_Clip | Failed]) -> list[Done | Failed]:
-    """What becomes of each row of a block under one backbone."""
-    readable = [clip for clip in clips if isinstance(clip, _Clip)]
-    features: list[dict[str, NDArray[Any]]] = []
-    for start in range(0, len(readable), BATCH):
-        batch = [clip.pixels[backbone.name] for clip in readable[start : start + BATCH]]
-        pixels = normalise(torch.stack(batch).to(backbone.device), backbone.preprocessing)
-        values = {name: out.cpu().numpy() for name, out in backbone.forward(pixels).items()}
-        features += [{name: value[i] for name, value in values.items()} for i in range(len(batch))]
-    computed = iter(features)
-    return [
-        clip
-        if isinstance(clip, Failed)
-        else Done(next(computed) | clip.sampled[backbone.name], clip.source)
-        for clip in clips
-    ]
-
-
-def _reason(problem: VideoError, item: Item, root: Path) -> str:
-    """A reason that is the same on every machine: files are named from the videos' folder."""
-    text = str(problem).removeprefix(f"{item.id}: ").removesuffix(f" under {root}")
-    return text.replace(f"{root}{os.sep}", "")
-
-
-def _log(lane: Lane, **fields: Any) -> None:
-    packages = {name: version(name) for name in ("av", "torch", "transformers")}
-    lane.writer.log("extracted", device=lane.backbone.device, **packages, **fields)
-
-
-def _summary(
-    lanes: Sequence[Lane], *, clips: int, seconds: float, shares: dict[str, float]
-) -> Summary:
-    stores = [open_store(lane.writer.store.path) for lane in lanes]
-    failed: dict[str, dict[str, str]] = {}
-    for store in stores:
-        for row in (store.status > Status.DONE).nonzero()[0]:
-            kind = Status(store.status[row]).name.lower()
-            failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
-    done = set.intersection(
-        *(set((store.status == Status.DONE).nonzero()[0].tolist()) for store in stores)
+    end = math.inf if max_hours is None else begin + 3600 * max_hours
+    run = _Run(manifest, lanes, wanted, rows, ClipReader(videos, backbones, cache), batch, end)
+    if todo:
+        run.work(todo, workers or default_workers(), patience)
+    left = errands(lanes, rows, replace(wanted, failed=False))
+    summary = summarise(
+        lanes,
+        run.tally,
+        left=len({row for errand in left for row in errand.rows}),
+        seconds=time.monotonic() - begin,
+        batches={name: one.batch for name, one in run.forwards.items() if todo},
+        out_of_time=run.out_of_time,
     )
-    return Summary([store.path for store in stores], clips, len(done), failed, seconds, shares)
+    if todo:
+        log_run(lanes, summary)
+    return summary
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A clip to read, for the stores that want it."""
+
+    errand: Errand
+    row: int
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, rows in self.errand.wanted.items() if self.row in rows]
+
+    @property
+    def is_last(self) -> bool:
+        return self.row == self.errand.rows[-1]
+
+
+class _Run:
+    """One run over the blocks: the reading, the backbones and what has come of a block so far."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        lanes: Sequence[Lane],
+        wanted: Wanted,
+        rows: NDArray[np.intp],
+        reader: ClipReader,
+        batch: int | None,
+        end: float,
+    ) -> None:
+        self.manifest, self.wanted, self.rows, self.reader = manifest, wanted, rows, reader
+        self.lanes = {lane.name: lane for lane in lanes}
+        self.forwards = {lane.name: Forward(lane.backbone, batch) for lane in lanes}
+        self.tally, self.end, self.out_of_time = Tally(), end, False
+        self._begin, self._begun = time.monotonic(), 0
+        self._waiting: dict[str, list[tuple[int, Clip]]] = {name: [] for name in self.lanes}
+        self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self.lanes}
+
+    def work(self, todo: list[Errand], workers: int, patience: float) -> None:
+        """Do what is to be done, as far as nobody else does and the time reaches."""
+        claimed = Claimed(list(self.lanes.values()))
+        total = sum(len(errand.rows) for errand in todo)
+        with (
+            claimed.kept(),
+            Writing(self.lanes, claimed.release) as writing,
+            contextlib.closing(
+                Decoders(workers, patience=patience).map(
+                    self._read, self._tasks(claimed, todo), ahead=AHEAD + workers
+                )
+            ) as clips,
+            meter(total, "Extracting", unit="clip") as advance,
+        ):
+            begin = time.monotonic()
+            for task, clip in clips:
+                self.tally.decode += time.monotonic() - begin
+                self._take(task, clip)
+                if task.is_last:
+                    done = {name: rows for name, rows in self._outcomes.items() if rows}
+                    self._outcomes = {name: {} for name in self.lanes}
+                    writing.bring(task.errand, done)
+                self.tally.device = sum(one.seconds for one in self.forwards.values())
+                self.tally.write = writing.waited
+                advance(self.tally.words(time.monotonic() - self._begin))
+                begin = time.monotonic()
+                if begin > self.end:
+                    self.out_of_time = True
+                    return
+
+    def _tasks(self, claimed: Claimed, todo: list[Errand]) -> Iterator[_Task]:
+        """Go through the blocks, each claimed as it is begun."""
+        yield from self._claim(claimed, todo)
+        # What others had claimed and gave back, or left when they died.
+        once = replace(self.wanted, failed=False)
+        yield from self._claim(claimed, errands(list(self.lanes.values()), self.rows, once))
+
+    def _claim(self, claimed: Claimed, todo: list[Errand]) -> Iterator[_Task]:
+        for errand in todo:
+            if not self._has_time_for(errand):
+                self.out_of_time = True
+                return
+            if mine := claimed.take(errand, self.wanted):
+                self._begun += len(mine.rows)
+                yield from (_Task(mine, row) for row in mine.rows)
+
+    def _has_time_for(self, errand: Errand) -> bool:
+        """Whether a block can be done in time, by how long the clips took so far."""
+        now = time.monotonic()
+        if not self.tally.clips:
+            return now < self.end
+        ahead = self._begun - self.tally.clips + len(errand.rows)
+        return now + HEADROOM * ahead * (now - self._begin) / self.tally.clips < self.end
+
+    def _read(self, decoder: Decoder, task: _Task) -> Clip | Failed:
+        return self.reader.read(decoder, self.manifest.items[task.row], task.names)
+
+    def _take(self, task: _Task, clip: Clip | Failed) -> None:
+        """Put a clip where it is wanted, and run the backbones whose batch is full with it."""
+        self.tally.clips += 1
+        if isinstance(clip, Clip):
+            self.tally.frames += clip.decoded
+        for name in task.names:
+            if isinstance(clip, Failed):
+                self._outcomes[name][task.row] = clip
+            else:
+                self._waiting[name].append((task.row, clip.of(name)))
+        for name in task.errand.wanted:
+            # Batches never cross blocks: a run that goes on forms the same ones.
+            if len(self._waiting[name]) >= self.forwards[name].batch or task.is_last:
+                self._forward(name)
+
+    def _forward(self, name: str) -> None:
+        waiting, self._waiting[name] = self._waiting[name], []
+        computed = self.forwards[name]([clip.pixels[name] for _, clip in waiting])
+        for (row, clip), values in zip(waiting, computed, strict=True):
+            self._outcomes[name][row] = Done({**values, **clip.sampled[name]}, clip.source)

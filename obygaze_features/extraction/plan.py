@@ -1,29 +1,90 @@
-"""What is to be done: which stores, and which of their blocks are missing."""
+"""What is to be done: which stores, and which of their rows are missing."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.extraction.probe import probe_of
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import ArraySpec, Recipe, Status, StoreWriter, open_store
+from obygaze_features.store import (
+    ArraySpec,
+    FeatureStore,
+    Recipe,
+    Status,
+    StoreWriter,
+    open_store,
+)
 from obygaze_features.store.claims import Claims
-from obygaze_features.store.format import CLAIMS
+from obygaze_features.store.format import BLOCK_ROWS, CLAIMS
+from obygaze_features.store.writer import part_of
 
 __all__ = [
+    "EVERYTHING",
+    "Claimed",
+    "Errand",
     "Lane",
-    "blocks_to_do",
+    "Wanted",
     "check_items",
-    "claiming",
+    "errands",
     "open_lanes",
     "recipe_of",
-    "rows_to_retry",
+    "store_paths",
 ]
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows of a manifest a run is to work on.
+
+    Parameters
+    ----------
+    films
+        Only clips of these; by default of all.
+    limit
+        Only the first so many of them.
+    part
+        ``"2/4"``: only those in every fourth block, from the second on.
+    failed
+        Those too that failed in an earlier run.
+    """
+
+    films: tuple[str, ...] = ()
+    limit: int | None = None
+    part: str | None = None
+    failed: bool = False
+
+    def rows(self, manifest: Manifest) -> Rows:
+        """The numbers of these rows, done or not."""
+        films = np.array([item.film for item in manifest])
+        if unknown := sorted(set(self.films) - set(films.tolist())):
+            raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}")
+        rows = np.flatnonzero(np.isin(films, self.films)) if self.films else np.arange(len(films))
+        rows = rows[: self.limit]
+        return rows[part_of(rows // BLOCK_ROWS, self.part)] if self.part else rows
+
+    def of(self, store: FeatureStore, rows: Rows) -> Rows:
+        """Those of some rows that a store lacks."""
+        if self.failed and store.is_final and store.failures:
+            raise StoreError(
+                f"{store.path} is finalised, and read-only; to try its failed rows again, open it "
+                f"with: obygaze stores repair {store.path} --reopen"
+            )
+        status = store.status[rows]
+        return rows[(status == Status.TODO) | ((status > Status.DONE) & self.failed)]
+
+
+EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True)
@@ -33,43 +94,68 @@ class Lane:
     backbone: Backbone
     writer: StoreWriter
 
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.backbone.name
+
+    @property
+    def path(self) -> Path:
+        """Where the store lies."""
+        return self.writer.store.path
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A block, and for each store, by name, the rows of it that are wanted."""
+
+    block: int
+    wanted: dict[str, list[int]]
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """Every row that some store wants, in order."""
+        return sorted(set().union(*self.wanted.values()))
+
 
 def check_items(manifest: Manifest) -> None:
-    """Refuse, before anything is computed, a manifest that holds more than whole clips."""
+    """Refuse, before anything is computed, a manifest that holds more than clips."""
     for item in manifest:
         if item.kind != "clip":
             raise UsageError(f"{item.id} is of the kind {item.kind!r}; only clips can be extracted")
-        if item.start is not None:
-            raise UsageError(f"{item.id} is a span of a longer film; cut it into a file of its own")
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
     """What a backbone's store is made with, the sampling of frames included."""
-    count = (backbone.frames,)
+    sampling = backbone.sampling
+    count, padded = (sampling.frames,), sampling.rate is not None
+    number, time = "number in its file of each frame used", "when it is shown there, in seconds"
     return Recipe(
         name=backbone.name,
         backbone=backbone.about,
-        preprocessing={
-            "sampling": f"uniform, frame int(i * n / {backbone.frames})",
-            **backbone.preprocessing.attributes(),
-        },
+        preprocessing={"sampling": sampling.words, **backbone.preprocessing.attributes()},
         precision=backbone.precision,
         arrays=(
             *backbone.arrays,
-            ArraySpec("frame_index", count, "int32", "number of each frame that was used"),
-            ArraySpec("frame_time", count, "float64", "when that frame is shown, in seconds"),
+            ArraySpec("frame_index", count, "int32", number, padded),
+            ArraySpec("frame_time", count, "float64", time, padded),
         ),
     )
 
 
-def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) -> list[Lane]:
-    """Each backbone's store ``output/NAME.zarr``, made or gone on with."""
+def store_paths(backbones: Sequence[Backbone], output: Path) -> list[Path]:
+    """Where each backbone's store is to lie: ``output/NAME.zarr``."""
     names = [backbone.name for backbone in backbones]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two backbones are called {twice[0]!r}; give them names with NAME=PATH")
+    return [output / f"{name}.zarr" for name in names]
+
+
+def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) -> list[Lane]:
+    """Each backbone's store, made or gone on with."""
     lanes = []
-    for backbone in backbones:
-        path, recipe = output / f"{backbone.name}.zarr", recipe_of(backbone)
+    for backbone, path in zip(backbones, store_paths(backbones, output), strict=True):
+        recipe = recipe_of(backbone)
         if not path.exists():
             # Of several that start at once, one makes the store, and the others go on with it.
             with contextlib.suppress(OutputExists):
@@ -78,53 +164,68 @@ def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) 
     return lanes
 
 
-Claimed = Callable[[int, Sequence[Lane]], contextlib.AbstractContextManager[bool]]
+def errands(lanes: Sequence[Lane], rows: Rows, wanted: Wanted) -> list[Errand]:
+    """The blocks of which any store lacks rows, in order."""
+    lacking: dict[int, dict[str, list[int]]] = {}
+    for lane in lanes:
+        for row in wanted.of(open_store(lane.path), rows).tolist():
+            block = row // lane.writer.store.block_rows
+            lacking.setdefault(block, {}).setdefault(lane.name, []).append(row)
+    return [Errand(block, lacking[block]) for block in sorted(lacking)]
 
 
-@contextlib.contextmanager
-def claiming(lanes: Sequence[Lane]) -> Iterator[Claimed]:
-    """Claims on blocks, given back at the end; a block is claimed in every store or in none."""
-    with contextlib.ExitStack() as stack:
-        claims = {}
+class Claimed:
+    """The blocks that this run is at work on: each is claimed in every store or in none."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
         # In one order for everybody, so that two that share stores cannot wait for each other.
-        for lane in sorted(lanes, key=lambda lane: lane.writer.store.path):
-            claims[lane.backbone.name] = Claims(lane.writer.store.path / CLAIMS)
-            stack.enter_context(claims[lane.backbone.name].heartbeat())
+        self._lanes = sorted(lanes, key=lambda lane: lane.path)
+        self._claims = {
+            lane.name: Claims(lane.path / CLAIMS)
+            for lane in self._lanes
+            if not lane.writer.store.is_final
+        }
 
-        @contextlib.contextmanager
-        def claimed(block: int, wanted: Sequence[Lane]) -> Iterator[bool]:
-            names = {lane.backbone.name for lane in wanted}
-            taken: list[Claims] = []
-            try:
-                for name, mine in claims.items():
-                    if name in names and mine.take(block):
-                        taken.append(mine)
-                yield len(taken) == len(names)
-            finally:
-                for mine in taken:
-                    mine.release(block)
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the claims fresh, and give back at the end what is still claimed."""
+        with contextlib.ExitStack() as stack:
+            for one in self._claims.values():
+                stack.enter_context(one.heartbeat())
+            yield
 
-        yield claimed
+    def take(self, errand: Errand, wanted: Wanted) -> Errand | None:
+        """Claim a block: what is still wanted of it by now, or None if it is another's."""
+        names = [name for name in self._claims if name in errand.wanted]
+        for place, name in enumerate(names):
+            if not self._claims[name].take(errand.block):
+                self._release(names[:place], errand.block)
+                return None
+        # Somebody may have written it between the plan and the claim.
+        left = {
+            lane.name: rows
+            for lane in self._lanes
+            if lane.name in names
+            and (rows := _still(lane, errand.block, errand.wanted[lane.name], wanted))
+        }
+        self._release([name for name in names if name not in left], errand.block)
+        return replace(errand, wanted=left) if left else None
+
+    def release(self, errand: Errand) -> None:
+        """Give a block back."""
+        self._release(errand.wanted, errand.block)
+
+    def _release(self, names: Iterable[str], block: int) -> None:
+        for name in names:
+            self._claims[name].release(block)
 
 
-def blocks_to_do(lanes: Sequence[Lane], part: str | None = None) -> dict[int, list[Lane]]:
-    """The blocks that any of the stores lacks, in order, and which of the stores."""
-    missing = [set(lane.writer.missing_blocks(part)) for lane in lanes]
-    return {
-        block: [lane for lane, lacks in zip(lanes, missing, strict=True) if block in lacks]
-        for block in sorted(set().union(*missing))
-    }
-
-
-def rows_to_retry(lane: Lane) -> dict[int, list[int]]:
-    """The rows that failed, by block: those of a store that are worth another try."""
-    store = open_store(lane.writer.store.path)
-    if store.is_final and store.failures:
-        raise StoreError(
-            f"{store.path} is finalised, and read-only; to try its failed rows again, open it "
-            f"with: obygaze stores repair {store.path} --reopen"
-        )
-    rows: dict[int, list[int]] = {}
-    for row in (store.status > Status.DONE).nonzero()[0].tolist():
-        rows.setdefault(row // store.block_rows, []).append(row)
-    return rows
+def _still(lane: Lane, block: int, rows: list[int], wanted: Wanted) -> list[int]:
+    record = open_store(lane.path).record_of(block)
+    if record is None:
+        return rows
+    first = lane.writer.rows_of(block).start
+    codes = [(row, record.status[row - first]) for row in rows]
+    return [
+        row for row, code in codes if code == Status.TODO or (wanted.failed and code > Status.DONE)
+    ]

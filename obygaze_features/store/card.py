@@ -25,7 +25,7 @@ _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 _MEANINGS = {
     "id": "Id of the item.",
     "status": "0 to do, 1 done, 2 media missing, 3 media unreadable, 4 a value not finite.",
-    "source": "SHA-256 of the media file that the row was computed from.",
+    "source": "Fingerprint of what the row was computed from.",
     "reason": "Why the row failed.",
     "kind": "clip, image or text.",
     "film": "Id of the film.",

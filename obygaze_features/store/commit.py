@@ -48,7 +48,7 @@ _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 @dataclass(frozen=True)
 class Done:
-    """A computed row: its value in each array, and the SHA-256 of the file it comes from."""
+    """A computed row: its value in each array, and the fingerprint of what it comes from."""
 
     values: Mapping[str, NDArray[Any]]
     source: str | None
@@ -69,12 +69,12 @@ class BlockWriter:
     def __init__(self, store: FeatureStore, block: int) -> None:
         self.store, self.block = store, block
         self.rows = spec.rows_of_block(block, len(store), store.block_rows)
-        self._outcomes: dict[int, Done | Failed] = {}
+        self._outcomes: dict[int, Done | Failed | None] = {}
         if not self.rows:
             raise StoreError(f"{self.store.path} has no block {block}")
 
-    def put(self, row: int, outcome: Done | Failed) -> None:
-        """Say what became of a row. A value that its array cannot hold makes it a failure.
+    def put(self, row: int, outcome: Done | Failed | None) -> None:
+        """Say what became of a row; None leaves it to do. What an array cannot hold is a failure.
 
         The values are looked at when the block is committed; do not change them before.
         """
@@ -105,10 +105,8 @@ class BlockWriter:
         outcomes = [_checked(self.store, self._outcomes[row]) for row in self.rows]
         record = BlockRecord(
             block=self.block,
-            status=tuple(
-                int(Status.DONE if isinstance(one, Done) else one.status) for one in outcomes
-            ),
-            sources=tuple(one.source for one in outcomes),
+            status=tuple(_status(one) for one in outcomes),
+            sources=tuple(one.source if one else None for one in outcomes),
             failures={
                 self.store.ids[row]: one.reason
                 for row, one in zip(self.rows, outcomes, strict=True)
@@ -139,7 +137,7 @@ class BlockWriter:
         self._confirm(record)
         return record
 
-    def _stage(self, one: ArraySpec, outcomes: Sequence[Done | Failed]) -> str | None:
+    def _stage(self, one: ArraySpec, outcomes: Sequence[Done | Failed | None]) -> str | None:
         """Write one shard, once and flushed, and give its SHA-256."""
         chunks = [row.values[one.name] if isinstance(row, Done) else None for row in outcomes]
         if not any(chunk is not None for chunk in chunks):
@@ -240,9 +238,15 @@ def move(store: FeatureStore, record: BlockRecord) -> None:
             folder = folder.parent
 
 
-def _checked(store: FeatureStore, row: Done | Failed) -> Done | Failed:
+def _status(outcome: Done | Failed | None) -> int:
+    if outcome is None:
+        return int(Status.TODO)
+    return int(Status.DONE if isinstance(outcome, Done) else outcome.status)
+
+
+def _checked(store: FeatureStore, row: Done | Failed | None) -> Done | Failed | None:
     """The row in the arrays' own number formats, if these can hold it."""
-    if isinstance(row, Failed):
+    if not isinstance(row, Done):
         return row
     if set(row.values) != set(store.arrays):
         odd = sorted(set(row.values) ^ set(store.arrays))
@@ -263,7 +267,11 @@ def _checked(store: FeatureStore, row: Done | Failed) -> Done | Failed:
 
 
 def _can_be_held(value: NDArray[Any], one: ArraySpec) -> bool:
-    """Whether a row has neither infinities nor the array's fill value."""
+    """Whether a row has neither infinities nor the array's fill value, but as padding."""
+    if one.padded:
+        value = one.without_padding(value)
+        if not value.size:
+            return False
     if value.dtype == np.float16:
         # Thirty times faster than isfinite: infinities and NaN are the bit patterns from 7C00 on.
         return int((value.view(np.uint16) & 0x7FFF).max(initial=0)) < 0x7C00

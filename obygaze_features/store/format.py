@@ -105,12 +105,16 @@ class ArraySpec:
         ``float32``, ``float16``, ``float64`` or ``int32``.
     meaning
         One line for people.
+    padded
+        Whether a row may end early: a clip may have fewer frames than the backbone takes, and
+        the places of the others then hold the fill value.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     meaning: str
+    padded: bool = False
 
     @property
     def fill(self) -> float | int:
@@ -118,9 +122,16 @@ class ArraySpec:
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
     def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Where values are the fill value, which no computed row may hold."""
+        """Where values are the fill value, which no computed row may hold but as padding."""
         fill: NDArray[np.bool_] = np.isnan(values) if math.isnan(self.fill) else values == self.fill
         return fill
+
+    def without_padding(self, row: NDArray[Any]) -> NDArray[Any]:
+        """A row up to where its padding begins."""
+        if not self.padded:
+            return row
+        kept = np.flatnonzero(~self.is_fill(row).reshape(len(row), -1).all(axis=1))
+        return row[: kept[-1] + 1 if kept.size else 0]
 
     @property
     def bytes_a_row(self) -> int:
@@ -156,6 +167,7 @@ class Recipe:
         """As kept in the store's attributes: plain JSON values."""
         arrays = {
             spec.name: {"shape": spec.shape, "dtype": spec.dtype, "meaning": spec.meaning}
+            | ({"padded": True} if spec.padded else {})
             for spec in self.arrays
         }
         values = {
@@ -180,7 +192,7 @@ class BlockRecord:
     status
         A `Status` for each row of the block.
     sources
-        The SHA-256 of each row's media file; None where there was no file.
+        The fingerprint of what each row was computed from; None where there was nothing.
     failures
         Id -> reason, for the rows that failed.
     shards
@@ -221,7 +233,9 @@ class BlockRecord:
 def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
     """What each array of a store is, by the store's attributes."""
     return [
-        ArraySpec(name, tuple(one["shape"]), one["dtype"], one["meaning"])
+        ArraySpec(
+            name, tuple(one["shape"]), one["dtype"], one["meaning"], one.get("padded") is True
+        )
         for name, one in attributes["arrays"].items()
     ]
 

@@ -163,7 +163,7 @@ class FeatureStore:
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
-        """Id -> the SHA-256 of the media file; None where there was none, or nothing is done."""
+        """Id -> the fingerprint of its source; None where there was none, or nothing is done."""
         if self.is_final:
             return {
                 one: source or None

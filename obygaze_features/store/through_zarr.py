@@ -30,8 +30,11 @@ def read_by_zarr(path: Path, one: StoredArray, shard: int, within: Rows, out: ND
         out[part] = array.oindex[selection]
 
     def all_there(part: Rows) -> bool:
-        # What was lost reads as the fill value, which no row that is done ever holds.
-        return not one.spec.is_fill(out[part]).any()
+        # What was lost reads as the fill value, which no row that is done is made of.
+        fill = one.spec.is_fill(out[part])
+        if one.spec.padded:
+            return not fill.reshape(len(part), -1).all(axis=1).any()
+        return not fill.any()
 
     everything = np.arange(len(within))
     try:

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
@@ -34,7 +35,7 @@ from obygaze_features.store.reader import FeatureStore, open_store
 if TYPE_CHECKING:
     from obygaze_features.manifests import Manifest
 
-__all__ = ["StoreWriter", "differences"]
+__all__ = ["StoreWriter", "differences", "part_of"]
 
 
 class StoreWriter:
@@ -125,14 +126,11 @@ class StoreWriter:
 
     def missing_blocks(self, part: str | None = None) -> list[int]:
         """The blocks that have no record; with ``part="2/4"`` every fourth, from the second on."""
-        first, step = _part(part) if part else (1, 1)
         if self.store.is_final:
             return []
-        return [
-            block
-            for block in range(first - 1, self.store.blocks, step)
-            if not self.is_written(block)
-        ]
+        blocks = np.arange(self.store.blocks)
+        mine = blocks[part_of(blocks, part)].tolist() if part else blocks.tolist()
+        return [block for block in mine if not self.is_written(block)]
 
     @contextlib.contextmanager
     def claimed(self, part: str | None = None, *, lease: float = LEASE) -> Iterator[Iterator[int]]:
@@ -171,8 +169,8 @@ class StoreWriter:
         """A block to be filled row by row, in any order."""
         return BlockWriter(self.store, block)
 
-    def write_block(self, block: int, rows: Sequence[Done | Failed]) -> BlockRecord:
-        """Write a block whose rows are all at hand, in order."""
+    def write_block(self, block: int, rows: Sequence[Done | Failed | None]) -> BlockRecord:
+        """Write a block, given what became of its rows in order; None leaves a row to do."""
         wanted = self.rows_of(block)
         if len(rows) != len(wanted):
             raise StoreError(f"block {block} has {len(wanted)} rows, {len(rows)} were given")
@@ -185,24 +183,30 @@ class StoreWriter:
         """Whether a block is there by now, whoever wrote it."""
         return is_written(self.store, block)
 
-    def rewrite_failed(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
-        """Write a block again whose failed rows have been tried once more; the others are kept."""
+    def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
+        """Write a block again, with what became of rows that it lacked; those done are kept.
+
+        Where all came out as before, nothing is written.
+        """
         # Read from disk, not from what this writer saw when it opened the store.
         store = open_store(self.store.path)
         record = store.record_of(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} is not written yet")
-        writer = BlockWriter(store, block)
+        writer, news = BlockWriter(store, block), False
         for row, status, source in zip(
             self.rows_of(block), record.status, record.sources, strict=True
         ):
-            if row in rows and status != Status.DONE:
-                writer.put(row, rows[row])
-            elif status == Status.DONE:
-                writer.put(row, Done(store[store.ids[row]], source))
-            else:
-                reason = record.failures[store.ids[row]]
-                writer.put(row, Failed(Status(status), reason, source))
+            known: Done | Failed | None = None
+            if status == Status.DONE:
+                known = Done(store[store.ids[row]], source)
+            elif status > Status.DONE:
+                known = Failed(Status(status), record.failures[store.ids[row]], source)
+            outcome = known if isinstance(known, Done) else rows.get(row, known)
+            news |= outcome != known
+            writer.put(row, outcome)
+        if not news:
+            return record
         move(store, record)  # so that nobody who still has this to do can undo what comes
         return writer.commit(instead_of=record)
 
@@ -221,11 +225,13 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _part(text: str) -> tuple[int, int]:
-    first, _, step = text.partition("/")
-    if first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step):
-        return int(first), int(step)
-    raise UsageError(f"a part is I/N with I from 1 to N, for example 2/4, not {text!r}")
+def part_of(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
+    """Which of some blocks are in a part: ``"2/4"`` is every fourth, from the second on."""
+    first, _, step = part.partition("/")
+    if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
+        raise UsageError(f"a part is I/N with I from 1 to N, for example 2/4, not {part!r}")
+    mine: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
+    return mine
 
 
 def _pairs(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

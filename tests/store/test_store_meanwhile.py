@@ -86,7 +86,7 @@ def test_finalise_gives_way_to_a_writer(path: Path, monkeypatch: pytest.MonkeyPa
 def test_failed_rows_are_tried_again_and_done_ones_kept(path: Path) -> None:
     resume(path).write_block(0, [row(1), MISSING])
     before = open_store(path).record_of(0)
-    resume(path).rewrite_failed(0, {0: row(9), 1: row(2)})
+    resume(path).rewrite(0, {0: row(9), 1: row(2)})
     store = open_store(path)
     assert native(path)[:2] == [1, 2]  # what was done already is not done again
     assert store.failures == {}
@@ -111,13 +111,13 @@ def test_a_retry_that_is_killed_loses_nothing(
     name = {"staging": "write_shard", "publishing": "publish_exclusively", "moving": "move"}[phase]
     monkeypatch.setattr(committing, name, killed)
     with pytest.raises(KilledError):
-        writer.rewrite_failed(0, {1: row(2)})
+        writer.rewrite(0, {1: row(2)})
     monkeypatch.undo()
     resume(path)
     store = open_store(path)
     assert store.status.tolist() == [1, 1 if phase == "moving" else 2, 0, 0]
     assert native(path)[0] == 1
-    resume(path).rewrite_failed(0, {1: row(2)})
+    resume(path).rewrite(0, {1: row(2)})
     assert native(path)[:2] == [1, 2]
     assert [one for one in verify(path) if not one.harmless] == []
 
@@ -137,7 +137,7 @@ def test_a_block_between_two_records_is_not_done_anew(
 
     monkeypatch.setattr(committing, "publish_exclusively", killed)
     with pytest.raises(KilledError):
-        writer.rewrite_failed(0, {1: row(2)})
+        writer.rewrite(0, {1: row(2)})
     monkeypatch.undo()
     assert running.missing_blocks() == [1]
     with pytest.raises(BlockTaken):
@@ -154,7 +154,7 @@ def test_a_retry_on_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(committing, "write_shard", full)
     with pytest.raises(StoreError, match="No space left"):
-        resume(path).rewrite_failed(0, {1: row(2)})
+        resume(path).rewrite(0, {1: row(2)})
     assert open_store(path).status.tolist() == [1, 2, 0, 0]
 
 
@@ -165,13 +165,13 @@ def test_of_two_retries_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def overtaken(*args):
         monkeypatch.undo()
-        first.rewrite_failed(0, {1: row(2)})
+        first.rewrite(0, {1: row(2)})
         (path / "blocks/000000.json").unlink()  # as if the first were between its two records
         return write(*args)
 
     monkeypatch.setattr(committing, "write_shard", overtaken)
     with pytest.raises(BlockTaken, match=r"writes block 0 .* anew"):
-        second.rewrite_failed(0, {1: row(3)})
+        second.rewrite(0, {1: row(3)})
 
 
 def make_and_fill(path: Path, barrier: object, part: str) -> None:

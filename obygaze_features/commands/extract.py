@@ -1,0 +1,267 @@
+"""`obygaze features extract` and `probe`: the commands that read films."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from obygaze_features.common.commands import echo_json, folder_argument, json_option
+from obygaze_features.common.words import counted, duration, size
+from obygaze_features.errors import VideoError
+
+if TYPE_CHECKING:
+    from obygaze_features.extraction import Summary
+
+__all__ = ["extract", "probe"]
+
+MOST_NAMED = 20
+"""Failed clips that are named in the terminal; the store names all."""
+PARTLY_DONE = 3
+"""The exit code where some rows failed, or the time was up."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _which_clips(command: Command) -> Command:
+    """The options that both commands share."""
+    for option in (
+        click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
+                     show_default=True, help="Seconds without headway before a file is given up."),
+        click.option("--workers", type=click.IntRange(1),
+                     help="Processes that decode.  [default: one a core, but for one]"),
+        click.option("--limit", type=click.IntRange(1), help="Only the first so many clips."),
+        click.option("--films", multiple=True, metavar="FILM",
+                     help="Only clips of this film; give it several times for several films."),
+        click.option("--videos", type=click.Path(path_type=Path), required=True,
+                     help="The folder of the clips, or of the films that they are spans of."),
+        folder_argument("manifest"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command()
+@_which_clips
+@click.option(
+    "--backbone",
+    "specs",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]PATH",
+    help="A name that `obygaze features backbones` lists, or a checkpoint of your own and the name "
+    "of its store. Give it several times: one pass over the clips fills all stores.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("stores"),
+    show_default=True,
+    help="The folder that gets NAME.zarr for each backbone.",
+)
+@click.option(
+    "--arrays",
+    metavar="NAME,NAME",
+    help="What to keep, such as native,frames,tokens.  [default: all but tokens]",
+)
+@click.option(
+    "--preprocessing",
+    type=click.Choice(["standard", "author"]),
+    default="standard",
+    show_default=True,
+    help="As the checkpoint's processor does it, or as the paper's authors did (frames squashed "
+    "to a square first).",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default="float32",
+    show_default=True,
+    help="In which the backbones compute; bfloat16 is several times faster on a recent GPU.",
+)
+@click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    help="Clips at a time.  [default: what the device has memory for]",
+)
+@click.option(
+    "--max-gpu-memory", metavar="SIZE", help="What to take of a shared GPU, such as 20GB."
+)
+@click.option(
+    "--max-hours",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop cleanly before so many hours are over; the same command goes on later.",
+)
+@click.option("--part", metavar="I/N", help="Every Nth block, from the Ith on: for job arrays.")
+@click.option("--retry-failed", is_flag=True, help="Try clips again that failed before.")
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be done, how big it gets and how long it takes."
+)
+@json_option
+@click.pass_context
+def extract(
+    ctx: click.Context,
+    manifest: Path,
+    videos: Path,
+    films: tuple[str, ...],
+    limit: int | None,
+    workers: int | None,
+    timeout: float,
+    specs: tuple[str, ...],
+    output: Path,
+    arrays: str | None,
+    preprocessing: str,
+    precision: str,
+    device: str | None,
+    batch_size: int | None,
+    max_gpu_memory: str | None,
+    max_hours: float | None,
+    part: str | None,
+    retry_failed: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Extract the features of a manifest's clips, one store a backbone.
+
+    Each clip is decoded once for all backbones. Run the same command again to go on after an
+    interruption; run it several times at once, on machines that share the output, and each takes
+    what no other is at work on (or say who does what with --part 1/4 ... 4/4). A clip that cannot
+    be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
+    --retry-failed tries those clips again. All that is noted of a run is in OUTPUT/log.jsonl.
+
+    \b
+    Examples:
+      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics
+      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics \\
+          --backbone vivit --backbone xclip-lsmdc=weights/pytorch_model.bin.0 -o stores --dry-run
+      obygaze features extract manifests/mine --videos films --backbone vivit \\
+          --precision bfloat16 --max-gpu-memory 20GB --max-hours 0.9
+    """
+    from obygaze_features.manifests import Manifest
+
+    items = Manifest.load(manifest)
+    from obygaze_features.backbones import load_backbone
+    from obygaze_features.common.cache import cache_folder
+    from obygaze_features.extraction import Wanted
+    from obygaze_features.extraction import extract as run
+    from obygaze_features.extraction.estimate import describe_estimate, estimate
+    from obygaze_features.extraction.forward import limit_gpu_memory
+
+    if max_gpu_memory:
+        limit_gpu_memory(device or "cuda", max_gpu_memory)
+    chosen = arrays.split(",") if arrays else None
+    backbones = [
+        load_backbone(spec, device, mode=preprocessing, precision=precision, arrays=chosen)
+        for spec in specs
+    ]
+    wanted = Wanted(films, limit, part, retry_failed)
+    index = cache_folder("index")
+    if dry_run:
+        found = estimate(
+            items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
+            patience=timeout, cache=index,
+        )  # fmt: skip
+        echo_json(found.to_json()) if as_json else click.echo(describe_estimate(found))
+        return
+    names = ", ".join(f"{backbone.name} ({backbone.device})" for backbone in backbones)
+    click.echo(f"Extracting {len(items)} clips of {items.name} with {names}", err=True)
+    summary = run(
+        items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
+        max_hours=max_hours, patience=timeout, cache=index,
+    )  # fmt: skip
+    if as_json:
+        echo_json(summary.to_json())
+    else:
+        _report(summary, len(items))
+    if not summary.done and not summary.out_of_time:
+        raise VideoError(f"not one of the {len(items)} clips could be extracted")
+    if summary.failed or summary.out_of_time:
+        ctx.exit(PARTLY_DONE)
+
+
+@click.command()
+@_which_clips
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
+)
+@json_option
+@click.pass_context
+def probe(
+    ctx: click.Context,
+    manifest: Path,
+    videos: Path,
+    films: tuple[str, ...],
+    limit: int | None,
+    workers: int | None,
+    timeout: float,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Look into every clip's file, on CPU, before a GPU's time is spent on it.
+
+    What extraction would decode is decoded: what cannot be is named with the reason, and the exit
+    code is then 3. Of the others it is said what is odd: a variable frame rate, fewer frames than
+    a backbone takes, a file that can only be decoded from its beginning.
+
+    \b
+    Examples:
+      obygaze features probe manifests/mine --videos films
+      obygaze features probe manifests/mine --videos films -o probe.csv
+    """
+    from obygaze_features.common.cache import cache_folder
+    from obygaze_features.common.files import write_text
+    from obygaze_features.extraction.plan import Wanted
+    from obygaze_features.extraction.survey import describe_survey, survey, survey_table
+    from obygaze_features.manifests import Manifest
+
+    rows = list(
+        survey(
+            Manifest.load(manifest), videos, wanted=Wanted(films, limit), workers=workers,
+            patience=timeout, cache=cache_folder("index"),
+        )
+    )  # fmt: skip
+    if output:
+        write_text(output, survey_table(rows))
+    if as_json:
+        echo_json(rows)
+    else:
+        click.echo(describe_survey(rows))
+        if output:
+            click.echo(f"\na row a clip in {output}")
+    if any(row["error"] for row in rows):
+        ctx.exit(PARTLY_DONE)
+
+
+def _report(summary: Summary, n: int) -> None:
+    for kind, reasons in summary.failed.items():
+        click.echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
+        for one, reason in list(reasons.items())[:MOST_NAMED]:
+            click.echo(f"  {one}: {reason}", err=True)
+        if len(reasons) > MOST_NAMED:
+            more = len(reasons) - MOST_NAMED
+            click.echo(f"  and {more} more: obygaze stores info {summary.stores[0]}", err=True)
+    if summary.clips:
+        shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
+        click.echo(
+            f"{counted(summary.clips, 'clip')} in {duration(summary.seconds)} "
+            f"({summary.clips_a_second:.1f} clips and {summary.frames_a_second:.0f} frames a second; "
+            f"waited for {shares}: bound by {summary.bound_by})"
+        )
+    else:
+        hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""
+        click.echo(f"Nothing was left to do{hint}.")
+    if summary.out_of_time:
+        click.echo(
+            f"The time is up: {counted(summary.left, 'clip')} left; the same command goes on."
+        )
+    rest = n - summary.done - len(set().union(*summary.failed.values()))
+    others = f", {rest} left to other runs or parts" if rest else ""
+    where = ", ".join(
+        f"{path} ({size(taken)})"
+        for path, taken in zip(summary.stores, summary.bytes.values(), strict=True)
+    )
+    click.echo(f"{summary.done} of {n} clips done in {where}{others}")

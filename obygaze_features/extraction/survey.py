@@ -1,0 +1,110 @@
+"""Looking into every file before the slot, so that it is not lost to bad ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.progress import progress
+from obygaze_features.common.tables import align, format_table
+from obygaze_features.common.words import counted, duration
+from obygaze_features.errors import VideoError
+from obygaze_features.extraction.clips import question, reason
+from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
+from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items
+from obygaze_features.manifests import Item, Manifest
+from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.video.sampling import Sampling
+
+__all__ = ["COLUMNS", "describe_survey", "survey", "survey_table"]
+
+SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
+"""What the paper's three backbones take of a clip."""
+COLUMNS = (
+    "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
+    "frames", "fps", "seconds", "decode_seconds",
+)  # fmt: skip
+
+Row = Mapping[str, Any]
+
+
+def survey(
+    manifest: Manifest,
+    videos: Path,
+    *,
+    wanted: Wanted = EVERYTHING,
+    workers: int | None = None,
+    patience: float = PATIENCE,
+    cache: Path | None = None,
+) -> Iterator[dict[str, Any]]:
+    """What is found out about each clip's file, a row of `COLUMNS` at a time.
+
+    What extraction would decode is decoded. ``error`` says why a clip cannot be used, ``problems``
+    what is odd about one that can.
+    """
+    check_items(manifest)
+    media = MediaFolder(videos.resolve())
+    rows = wanted.rows(manifest)
+    items = [manifest.items[row] for row in rows.tolist()]
+    count = workers or default_workers()
+
+    def look(decoder: Decoder, item: Item) -> dict[str, Any]:
+        try:
+            path = media.find(item)
+        except VideoError as problem:
+            return {"error": reason(str(problem), item, media.root)}
+        answer = decoder.ask(question("examine", path, item, SAMPLINGS, cache))
+        file = {"file": str(path.relative_to(media.root))}
+        if "error" in answer:
+            return file | {"error": reason(answer["error"], item, media.root)}
+        return file | answer["examination"]
+
+    decoders = Decoders(count, patience=patience).map(look, items, ahead=2 * count)
+    with contextlib.closing(decoders) as looked:
+        for item, found in progress(looked, "Probing", unit="clip", total=len(items)):
+            told = {"id": item.id} | found
+            yield {column: told.get(column, "") for column in COLUMNS}
+
+
+def survey_table(rows: Sequence[Row]) -> str:
+    """As CSV."""
+    return format_table({column: [_cell(row[column]) for row in rows] for column in COLUMNS})
+
+
+def describe_survey(rows: Sequence[Row], *, most: int = 20) -> str:
+    """How many clips can be used, what is odd about some, and which cannot be used and why."""
+    good = [row for row in rows if not row["error"]]
+    lines = [f"{len(good):,} of {counted(len(rows), 'clip')} can be extracted"]
+    if good:
+        frames = sum(row["frames"] for row in good)
+        decode = sum(row["decode_seconds"] for row in good)
+        lines.append(
+            f"{duration(sum(row['seconds'] for row in good))} of video, {frames:,} frames; "
+            f"decoding what the backbones need takes {duration(decode)} on one core"
+        )
+    problems: dict[str, list[str]] = {}
+    for row in good:
+        for problem in row["problems"]:
+            problems.setdefault(problem, []).append(row["id"])
+    if problems:
+        table = [[problem, _some(ids), len(ids)] for problem, ids in problems.items()]
+        lines += ["", align(["what is odd", "such as", "clips"], table, left=2)]
+    bad = [row for row in rows if row["error"]]
+    if bad:
+        table = [[row["id"], row["error"]] for row in bad[:most]]
+        lines += ["", align(["cannot be extracted", "why"], table, left=2)]
+        if len(bad) > most:
+            lines.append(f"and {len(bad) - most:,} more (-o TABLE.csv names all)")
+    return "\n".join(lines)
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return "|".join(value) if isinstance(value, list | tuple) else str(value)

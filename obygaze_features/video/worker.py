@@ -1,0 +1,127 @@
+"""A process that decodes, for the pool in `extraction.decoders`.
+
+FFmpeg may hang or crash on a broken file; in a process of its own it takes nobody with it. It is
+asked over a socket, a line of JSON a question, and puts pictures into memory that it shares with
+who asks. It says when it makes headway, and ends when the other end of the socket does.
+
+    python -m obygaze_features.video.worker SOCKET MEMORY     (both are file descriptors)
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.errors import VideoError
+from obygaze_features.video.decode import decode_frames
+from obygaze_features.video.examine import examine
+from obygaze_features.video.index import fingerprint, index_file
+from obygaze_features.video.sampling import Sampling
+
+__all__ = ["HEADWAY", "Memory", "main"]
+
+HEADWAY = b".\n"
+"""What is sent while a question is worked on, once a second at most."""
+
+
+class Memory:
+    """Memory that two processes share through a file descriptor; it grows as is needed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._map: mmap.mmap | None = None
+
+    def array(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        """The memory from its beginning, as an array of bytes."""
+        size = int(np.prod(shape))
+        if self._map is None or len(self._map) < size:
+            if os.fstat(self._descriptor).st_size < size:
+                os.ftruncate(self._descriptor, size)
+            self._map = mmap.mmap(self._descriptor, size)
+        return np.frombuffer(self._map, np.uint8, size).reshape(shape)
+
+
+def main() -> None:
+    """Answer questions until nobody asks any more."""
+    # Ctrl-C goes to every process of a terminal; who asks decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel, memory = socket.socket(fileno=int(sys.argv[1])), Memory(int(sys.argv[2]))
+    questions: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(channel, questions), daemon=True).start()
+    headway = _Headway(channel)
+    while True:
+        answer = _answer(questions.get(), memory, headway)
+        channel.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _listen(channel: socket.socket, questions: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Take questions in while others are worked on, so that the end is noticed at once."""
+    with channel.makefile("rb") as lines:
+        for line in lines:
+            questions.put(json.loads(line))
+    os._exit(0)
+
+
+class _Headway:
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel, self._last = channel, time.monotonic()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._last > 1:
+            self._last = now
+            self._channel.sendall(HEADWAY)
+
+
+def _answer(
+    question: Mapping[str, Any], memory: Memory, headway: Callable[[], None]
+) -> dict[str, Any]:
+    path, start, end = Path(question["path"]), question["start"], question["end"]
+    cache = Path(question["cache"]) if question["cache"] else None
+    samplings = [Sampling(**one) for one in question["samplings"]]
+    source = None
+    try:
+        if question["what"] == "examine":
+            found = examine(
+                path, start=start, end=end, samplings=samplings, tick=headway, cache=cache
+            )
+            return {"examination": asdict(found)}
+        source = fingerprint(path)
+        index = index_file(path, cache=cache, tick=headway)
+        source = fingerprint(path, index)
+        span = index.span(start, end)
+        # Positions within the clip, then numbers within the file.
+        numbers = [one.pick(index.times[span.start : span.stop]) + span.start for one in samplings]
+        frames = decode_frames(
+            path, np.concatenate(numbers), index=index, tick=headway, room=memory.array
+        )
+    except (VideoError, OSError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else None
+        return {"error": f"{path} cannot be read: {why}" if why else str(problem), "source": source}
+    where = [np.searchsorted(frames.indices, one) for one in numbers]
+    return {
+        "shape": frames.rgb.shape,
+        "source": source,
+        "frames": len(frames.indices),
+        "where": [one.tolist() for one in where],
+        "numbers": [frames.indices[one].tolist() for one in where],
+        "times": [frames.times[one].tolist() for one in where],
+    }
+
+
+if __name__ == "__main__":
+    main()
