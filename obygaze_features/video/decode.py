@@ -1,29 +1,41 @@
-"""Frames of a clip by number, with PyAV.
+"""Frames of a film by number, with PyAV.
 
-Frames are numbered in the order in which the decoder gives them. That is the one numbering
-that is right in every container: AVI stores no presentation times, and seeking by them there
-gives wrong frames without a word. So nothing here seeks.
+Frames are numbered in the order in which the decoder gives them, the one numbering that is right
+in every container. Where the index proves that order (see `FrameIndex.why_slow`), only what the
+wanted frames need is decoded, and each is known by its time; elsewhere everything is decoded in
+order and counted. If anything comes otherwise than the index says, all is decoded in order.
+
+A frame is given as itself or not at all: where the decoder complains, whatever may have suffered
+is refused, that is, what follows in the file up to the next packet that needs nothing before it.
+Damage that the decoder does not notice cannot be noticed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
 from av.container import InputContainer
-from av.stream import Disposition
+from av.packet import Packet
+from av.video.frame import PictureType, VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
+from obygaze_features.video.container import open_video
+from obygaze_features.video.index import NO_TIME, FrameIndex, index_file
+from obygaze_features.video.pictures import Pictures
+from obygaze_features.video.starts import SKIPPABLE
 
-__all__ = ["Frames", "count_frames", "decode_frames"]
+__all__ = ["Frames", "count_frames", "decode_frames", "decode_into"]
+
+_FAR = 200
+"""From so many packets on, a seek is quicker than reading on."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +45,11 @@ class Frames:
     Parameters
     ----------
     rgb
-        ``[T, height, width, 3]``, uint8.
+        ``[T, height, width, 3]``, uint8, upright.
     indices
-        The number of each frame in its clip, from 0.
+        The number of each frame in its film, from 0.
     times
-        When each is shown, in seconds.
+        When each is shown, in seconds from the start of the file.
     """
 
     rgb: NDArray[np.uint8]
@@ -52,87 +64,246 @@ class Frames:
 
 def count_frames(path: Path) -> int:
     """The number of frames, counted from the packets; what a header claims is not trusted."""
-    with _open(path) as (container, stream):
-        n = sum(packet.size > 0 and not packet.is_discard for packet in container.demux(stream))
-    if n == 0:
-        raise VideoError(f"{path} has no video frames")
-    return n
+    return len(index_file(path))
 
 
-def decode_frames(path: Path, indices: Sequence[int] | NDArray[np.int32]) -> Frames:
+def decode_frames(
+    path: Path,
+    numbers: Sequence[int] | NDArray[np.int32],
+    *,
+    index: FrameIndex | None = None,
+    tick: Callable[[], None] | None = None,
+    room: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
+) -> Frames:
     """Decode the frames with these numbers.
 
     Parameters
     ----------
     path
-        A video file in any format that FFmpeg reads.
-    indices
-        Numbers in decode order. Only these are converted to RGB.
+        A film in any format that FFmpeg reads.
+    numbers
+        Of frames, from 0. Only these are converted to RGB.
+    index
+        From `index_file`; by default it is made.
+    tick
+        Called at every packet.
+    room
+        Gives the array of a shape to decode into, as soon as the size of the pictures is known.
 
     Returns
     -------
     Frames
         Each wanted frame once, in ascending order; see `Frames.take`.
     """
-    wanted = sorted({int(index) for index in indices})
-    pictures: list[NDArray[Any]] = []
-    clock: list[float | None] = []
-    with _open(path) as (container, stream):
-        for number, frame in enumerate(container.decode(stream)):
-            clock.append(frame.time)
-            if number == wanted[len(pictures)]:
-                pictures.append(frame.to_ndarray(format="rgb24"))
-                if len(pictures) == len(wanted):
-                    break
-        rate = stream.average_rate or stream.guessed_rate
-    if len(pictures) < len(wanted):
+    tick = tick or (lambda: None)
+    index = index_file(path, tick=tick) if index is None else index
+    wanted = np.unique(np.asarray(numbers, np.int32))
+    if wanted[-1] >= len(index):
         raise VideoError(
-            f"{path} cannot be decoded up to frame {wanted[-1]}; it is damaged or cut short"
+            f"{path} cannot be decoded up to frame {wanted[-1]}; it has {len(index)} frames"
         )
-    if len({picture.shape for picture in pictures}) > 1:
-        raise VideoError(f"{path} changes its picture size midway")
-    times = _times(path, clock, rate)[wanted]
-    return Frames(np.stack(pictures), np.array(wanted, np.int32), times)
+    pictures = Pictures(path, wanted, room)
+    decode_into(pictures, index, wanted, tick)
+    return Frames(pictures.rgb, wanted, index.times[wanted])
 
 
-def _times(path: Path, clock: Sequence[float | None], rate: Fraction | None) -> NDArray[np.float64]:
-    """When frames are shown: as the container says if it can be right, else by the frame rate.
-
-    AVI keeps the order of packets only, so that frames seem to go back and forth in time.
-    """
-    said = np.array(clock, np.float64)
-    if (np.diff(said) > 0).all() and np.isfinite(said).all():
-        return said
-    if not rate:
-        raise VideoError(f"{path} has neither times nor a frame rate")
-    return np.arange(len(clock)) / float(rate)
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a file's video; whatever FFmpeg says about it inside the block is a `VideoError`."""
-    if not path.is_file():
-        raise VideoError(f"{path} is not a file")
-    if path.stat().st_size == 0:
-        raise VideoError(f"{path} is empty")
+def decode_into(
+    pictures: Pictures, index: FrameIndex, wanted: NDArray[np.int32], tick: Callable[[], None]
+) -> None:
+    """Decode the frames with these numbers, ascending, into their places."""
+    if index.why_slow is not None:
+        _count(pictures, index, wanted, tick)
+        return
     try:
-        # Old AVI files carry titles in any encoding; they are of no interest.
-        with av.open(path, metadata_errors="ignore") as container:
-            # A picture of the album cover, as music files carry, is a video stream too.
-            streams = [
-                stream
-                for stream in container.streams.video
-                if not stream.disposition & Disposition.attached_pic
-            ]
-            if not streams:
-                raise VideoError(f"{path} has no video, only {_kinds(container)}")
-            # Slices: one clip on one core, without the delay and the copies of frame threads.
-            streams[0].thread_type = "SLICE"
-            streams[0].codec_context.thread_count = 1
-            yield container, streams[0]
-    except av.FFmpegError as problem:
-        raise VideoError(f"{path} cannot be decoded: {problem.strerror}") from None
+        _decode(pictures, index, wanted, _runs(index, wanted), tick, fast=True)
+    except _Surprise:
+        everything = [(0, int(index.positions[wanted].max()))]
+        try:
+            _decode(pictures, index, wanted, everything, tick, fast=False)
+        except _Surprise as problem:
+            raise VideoError(f"{pictures.path} {problem}") from None
 
 
-def _kinds(container: InputContainer) -> str:
-    return " and ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+class _Surprise(Exception):
+    """The film is not as its index says."""
+
+
+def _runs(index: FrameIndex, wanted: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """The first and last packets of the pieces of the file that have to be decoded."""
+    runs: list[tuple[int, int]] = []
+    lasts = index.positions[wanted]
+    for first, last in zip(_begins(index, wanted).tolist(), lasts.tolist(), strict=True):
+        if runs and first <= runs[-1][1]:
+            runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
+        else:
+            runs.append((first, last))
+    return runs
+
+
+def _begins(index: FrameIndex, wanted: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The packet from which each frame can be decoded: the last start shown no later."""
+    before = np.searchsorted(index.seeks[:, 0], index.pts[wanted], side="right") - 1
+    return index.starts[before]
+
+
+def _decode(
+    pictures: Pictures,
+    index: FrameIndex,
+    wanted: NDArray[np.int32],
+    runs: Sequence[tuple[int, int]],
+    tick: Callable[[], None],
+    *,
+    fast: bool,
+) -> None:
+    """Decode pieces of a film whose frames are known by their times.
+
+    Where it is `fast`, any complaint is a surprise. Otherwise the frames that may have suffered
+    are refused in the end.
+    """
+    stored = np.empty_like(index.pts)
+    stored[index.positions] = index.pts
+    missing = dict(zip(index.pts[wanted].tolist(), wanted.tolist(), strict=True))
+    needed = set(index.positions[wanted].tolist())
+    complaints: list[int] = []
+
+    def take(frames: Iterable[VideoFrame], since: int) -> None:
+        for frame in frames:
+            if frame.pts is None:
+                raise _Surprise("gives frames without a time")
+            if frame.pts < since:
+                continue  # it refers to what was left out
+            if fast and frame.interlaced_frame:
+                # Half of it may be needed by others, and the other half left out.
+                raise _Surprise("is interlaced")
+            if frame.is_corrupt:
+                complaints.append(_position(index, frame.pts))
+            if (number := missing.pop(frame.pts, None)) is not None:
+                pictures.put(number, frame)
+
+    with open_video(pictures.path) as (container, stream):
+        context = stream.codec_context
+        packets, position = _packets(container, stream), 0
+        for first, last in runs:
+            if first - position > _FAR:
+                packets, position = _seek(container, stream, index, first)
+            since = int(stored[first])
+            for packet in packets:
+                tick()
+                if packet.pts != stored[position]:
+                    raise _Surprise("is not what its index says; it may have changed meanwhile")
+                if position >= first:
+                    if fast and index.codec in SKIPPABLE:
+                        context.skip_frame = "DEFAULT" if position in needed else "NONREF"
+                    try:
+                        take(context.decode(packet), since)
+                    except av.FFmpegError:
+                        complaints.append(position)
+                position += 1
+                if position > last:
+                    break
+            # What the decoder still holds back; then it is made ready for the next piece.
+            with contextlib.suppress(av.FFmpegError):
+                take(context.decode(None), since)
+            context.flush_buffers()
+            if fast and complaints:
+                raise _Surprise("is damaged")
+    _refuse(pictures, index, wanted, sorted(missing.values()), complaints)
+
+
+def _refuse(
+    pictures: Pictures,
+    index: FrameIndex,
+    wanted: NDArray[np.int32],
+    missing: Sequence[int],
+    complaints: Sequence[int],
+) -> None:
+    """Raise where a wanted frame did not come, or may have suffered from damage before it."""
+    ends = index.positions[wanted]
+    begins = _begins(index, wanted)
+    spoiled = np.zeros(len(wanted), bool)
+    for position in complaints:
+        spoiled |= (begins <= position) & (position <= ends)
+    lost = sorted({*missing, *wanted[spoiled].tolist()})
+    if lost:
+        raise _Surprise(_damaged(lost[0], index.times[lost[0]]))
+
+
+def _damaged(number: int, time: float) -> str:
+    return f"cannot be decoded at frame {number} ({time:.3f} s); it is damaged there or before"
+
+
+def _position(index: FrameIndex, pts: int) -> int:
+    """Which packet holds the frame that is shown at this time."""
+    number = int(np.searchsorted(index.pts, pts))
+    if number == len(index.pts) or index.pts[number] != pts:
+        raise _Surprise("gives frames at times that its packets do not name")
+    return int(index.positions[number])
+
+
+def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    return (packet for packet in container.demux(stream) if packet.size > 0)
+
+
+def _seek(
+    container: InputContainer, stream: VideoStream, index: FrameIndex, first: int
+) -> tuple[Iterator[Packet[VideoStream]], int]:
+    """Go to a packet, or to one before it; say which it is."""
+    # Matroska finds by presentation time; mp4 by decoding time, by which the other is too late.
+    for time in index.seeks[np.searchsorted(index.starts, first)].tolist():
+        if time == NO_TIME:
+            continue
+        container.seek(time, stream=stream)
+        packets = _packets(container, stream)
+        packet = next(packets, None)
+        if packet is not None and packet.pts is not None:
+            position = _position(index, packet.pts)
+            if position <= first:
+                return itertools.chain([packet], packets), position
+    raise _Surprise("cannot be sought in")
+
+
+def _count(
+    pictures: Pictures, index: FrameIndex, wanted: NDArray[np.int32], tick: Callable[[], None]
+) -> None:
+    """Decode in order, and know frames by their number.
+
+    A complaint spoils the frames up to the next keyframe, and those right before that may refer
+    to what came after them.
+    """
+    last = int(wanted[-1])
+    anchor, number, suffering = -1, -1, False
+    spoiled: set[int] = set()
+    with open_video(pictures.path) as (container, stream):
+        for frame in _in_order(container, stream, tick):
+            number += 1
+            if frame.is_corrupt:
+                suffering = True
+                spoiled.update(range(anchor + 1, number))
+            elif frame.key_frame:
+                suffering = False
+            if suffering:
+                spoiled.add(number)
+            if number in pictures:
+                pictures.put(number, frame)
+            if frame.pict_type != PictureType.B:
+                anchor = number
+                if number >= last:
+                    break
+    if number < last:
+        raise VideoError(
+            f"{pictures.path} cannot be decoded up to frame {last}; it is damaged or cut short"
+        )
+    if lost := sorted(spoiled.intersection(wanted.tolist())):
+        raise VideoError(f"{pictures.path} {_damaged(lost[0], index.times[lost[0]])}")
+
+
+def _in_order(
+    container: InputContainer, stream: VideoStream, tick: Callable[[], None]
+) -> Iterator[VideoFrame]:
+    """All frames that come before the decoder gives a packet up: after it, none has a number."""
+    for packet in container.demux(stream):
+        tick()
+        try:
+            yield from stream.codec_context.decode(packet)
+        except av.FFmpegError:
+            return

@@ -8,7 +8,9 @@ small one, Hard Negative in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 
 import av
@@ -20,7 +22,13 @@ from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.moviegraphs import clip_id
 
-__all__ = ["read_frame_number", "write_clip", "write_synthetic_dataset"]
+__all__ = [
+    "draw_frame_number",
+    "read_frame_number",
+    "write_clip",
+    "write_pictures",
+    "write_synthetic_dataset",
+]
 
 _BITS = 16
 _SQUARE = 8
@@ -81,6 +89,12 @@ def write_clip(
     width: int = 160,
     height: int = 120,
     rate: int = 24,
+    variable_rate: bool = False,
+    rotation: int = 0,
+    codec: str | None = None,
+    gop: int = 12,
+    b_frames: int = 2,
+    options: Mapping[str, str] | None = None,
 ) -> None:
     """Write one clip; the suffix of `path` says in which container.
 
@@ -94,17 +108,88 @@ def write_clip(
         Clips of different seeds differ in hue and movement; the same seed gives the same clip.
     seconds, width, height, rate
         Its length, its picture size (at least 128 wide) and its frames a second.
+    variable_rate, rotation, codec, gop, b_frames, options
+        See `write_pictures`.
     """
-    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    pictures = _frames(level, seed, round(seconds * rate), width, height)
+    write_pictures(
+        path,
+        pictures,
+        rate=rate,
+        variable_rate=variable_rate,
+        rotation=rotation,
+        codec=codec,
+        gop=gop,
+        b_frames=b_frames,
+        options=options,
+    )
+
+
+def write_pictures(
+    path: Path,
+    pictures: Iterable[NDArray[np.uint8]],
+    *,
+    rate: int = 24,
+    variable_rate: bool = False,
+    rotation: int = 0,
+    codec: str | None = None,
+    gop: int = 12,
+    b_frames: int = 2,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Write RGB pictures as a film.
+
+    Parameters
+    ----------
+    path
+        The suffix says in which container.
+    pictures
+        All of one size.
+    rate
+        Frames a second.
+    variable_rate
+        Show frames for one to three times as long, in turn.
+    rotation
+        By how many degrees a player has to turn the pictures counter-clockwise.
+    codec
+        An FFmpeg encoder; by default x264 where FFmpeg has it, or else mpeg4.
+    gop, b_frames
+        Frames from one keyframe to the next, and B-frames in a row.
+    options
+        Of the encoder.
+    """
+    codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:
-        stream = container.add_stream(codec, rate=rate)
+        stream = container.add_stream(codec, rate=rate, options=dict(options or {}))
         assert isinstance(stream, VideoStream)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.max_b_frames = 2
+        pictures = iter(pictures)
+        first = next(pictures)
+        stream.height, stream.width = first.shape[:2]
+        odd = stream.height % 2 or stream.width % 2
+        # x264 halves the colours of even sizes only, and MJPEG has a format of its own.
+        stream.pix_fmt = "yuv444p" if odd and codec == "libx264" else "yuv420p"
+        if codec == "mjpeg":
+            stream.pix_fmt = "yuvj420p"
+        stream.gop_size, stream.max_b_frames = gop, b_frames
         stream.codec_context.thread_count = 1
-        for rgb in _frames(level, seed, round(seconds * rate), width, height):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(rgb, format="rgb24")))
+        if variable_rate:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        if rotation:
+            stream.set_display_rotation(rotation)
+        shown = 0
+        for number, rgb in enumerate(chain([first], pictures)):
+            frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+            if variable_rate:
+                frame.pts, frame.time_base = shown * 1000 // rate, Fraction(1, 1000)
+                shown += 1 + number % 3
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())
+
+
+def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
+    """Put the strip that `read_frame_number` reads into a picture."""
+    bits = (number >> np.arange(_BITS)) & 1
+    rgb[:_SQUARE, : _BITS * _SQUARE] = np.repeat(bits, _SQUARE)[:, None] * 255
 
 
 def read_frame_number(rgb: NDArray[np.uint8]) -> int:
@@ -126,12 +211,12 @@ def _frames(
     phase, turns = random.uniform(0, 2 * np.pi), random.uniform(0.5, 1.5)
     y, x = np.mgrid[:height, :width]
     shade = (0.8 + 0.4 * y / height)[..., None]
+    empty = (background * shade).clip(0, 255).astype(np.uint8)
     for number in range(count):
         angle = phase + 2 * np.pi * turns * number / count
         centre_x = width / 2 + np.cos(angle) * (width / 2 - radius)
         centre_y = height / 2 + np.sin(angle) * (height / 2 - radius)
-        inside = (x - centre_x) ** 2 + (y - centre_y) ** 2 < radius**2
-        picture = np.where(inside[..., None], disc, background * shade)
-        bits = (number >> np.arange(_BITS)) & 1
-        picture[:_SQUARE, : _BITS * _SQUARE] = np.repeat(bits, _SQUARE)[:, None] * 255
-        yield picture.clip(0, 255).astype(np.uint8)
+        picture = empty.copy()
+        picture[(x - centre_x) ** 2 + (y - centre_y) ** 2 < radius**2] = disc.clip(0, 255)
+        draw_frame_number(picture, number)
+        yield picture

@@ -1,0 +1,282 @@
+"""The frames of a film, from one pass over its packets.
+
+Where each packet says when its frame is shown, and nothing else speaks against it, the order in
+which frames are shown is the order of these times, and any frame can be decoded from the last
+keyframe before it. AVI has no such times: there only the decoder knows which frame comes when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import write_bytes
+from obygaze_features.errors import ObygazeError, VideoError
+from obygaze_features.video.container import codec_of, open_video
+from obygaze_features.video.starts import STARTS_AT_FLAGS, is_hidden, is_start, nal_length
+
+__all__ = ["NO_TIME", "FrameIndex", "index_file"]
+
+_TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
+"""Containers that say of every frame when it is shown, and lead to any time at once."""
+_PROVEN = STARTS_AT_FLAGS | {"h264", "hevc", "av1"}
+_PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
+"""How DivX says that it puts two frames into one packet, and none into the next."""
+NO_TIME: int = np.iinfo(np.int64).min
+_MICROSECONDS = 1_000_000
+_FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class FrameIndex:
+    """The frames of a film.
+
+    Parameters
+    ----------
+    codec, container
+        By FFmpeg's names.
+    width, height
+        The pictures' size as they are stored, before they are turned upright.
+    seconds
+        When the last frame ends.
+    why_slow
+        Why only decoding from the start is right; None where frames can be decoded each by itself.
+    times
+        ``[n]``: when each frame is shown, in seconds from the start of the file. Frames are
+        numbered in the order in which the decoder gives them.
+    pts, positions
+        ``[n]``: the same in the file's own unit, and which of the packets holds each frame.
+    starts, seeks
+        ``[m]`` and ``[m, 2]``: packets from which on decoding can begin, and the presentation
+        and decoding time by which each is found; `NO_TIME` where there is none.
+    """
+
+    codec: str
+    container: str
+    width: int
+    height: int
+    seconds: float
+    why_slow: str | None
+    times: NDArray[np.float64]
+    pts: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    seeks: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def span(self, start: float | None = None, end: float | None = None) -> range:
+        """The numbers of the frames with ``start <= time < end``."""
+        # Times are written with few digits and frames are shown at odd fractions of a second.
+        inner = np.array([-np.inf if start is None else start, np.inf if end is None else end])
+        first, last = np.searchsorted(self.times, inner - 1e-6).tolist()
+        if first >= last:
+            raise VideoError(
+                f"there is no frame from {0 if start is None else start:g} s to "
+                f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
+            )
+        return range(first, last)
+
+
+def index_file(
+    path: Path, *, cache: Path | None = None, tick: Callable[[], None] | None = None
+) -> FrameIndex:
+    """Index a film.
+
+    Parameters
+    ----------
+    path
+        In any format that FFmpeg reads.
+    cache
+        A folder in which the index is kept, for as long as the file does not change. One that
+        cannot be written or read is gone without.
+    tick
+        Called at every packet.
+    """
+    tick = tick or (lambda: None)
+    if cache is None:
+        return _index(path, tick)
+    kept, key = _place(path, cache)
+    index = _load(kept, key)
+    if index is None:
+        index = _index(path, tick)
+        with contextlib.suppress(OSError, ObygazeError):
+            write_bytes(kept, _packed(index, key))
+    return index
+
+
+@dataclass(frozen=True)
+class _Packets:
+    """What is kept of each packet that holds something, in the order of the file."""
+
+    pts: NDArray[np.int64]
+    dts: NDArray[np.int64]
+    starts: list[int]
+    last_duration: int
+    doubts: str | None
+
+
+def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
+    with open_video(path) as (container, stream):
+        packets = _read(path, container, stream, tick)
+        rate = stream.average_rate or stream.guessed_rate
+        unit, begin = _clock(container, stream)
+        codec, kind = codec_of(stream), container.format.name
+        size = stream.codec_context.width, stream.codec_context.height
+    why_slow = packets.doubts or _doubts(codec, kind, packets)
+    order = np.argsort(packets.pts, kind="stable").astype(np.int32)
+    pts, starts = packets.pts[order], _clean(packets)
+    if why_slow is not None:
+        order, starts = order[:0], starts[:0]
+        # In AVI a packet is a frame; elsewhere some may hold half of one, or none to be shown.
+        pts = packets.dts if kind == "avi" else _counted(path, tick)
+    if len(pts) == 0:
+        raise VideoError(f"{path} has no video frames")
+    if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
+        if not rate:
+            raise VideoError(f"{path} has neither times nor a frame rate")
+        times, step = np.arange(len(pts)) / float(rate), 1 / float(rate)
+    else:
+        times = (pts - begin) * unit.numerator / unit.denominator
+        step = float(packets.last_duration * unit) or (float(1 / rate) if rate else 0.0)
+    return FrameIndex(
+        codec=codec,
+        container=kind,
+        width=size[0],
+        height=size[1],
+        seconds=float(times[-1] + step),
+        why_slow=why_slow,
+        times=times,
+        pts=pts if why_slow is None else pts[:0],
+        positions=order,
+        starts=starts,
+        seeks=np.stack([packets.pts[starts], packets.dts[starts]], axis=1),
+    )
+
+
+def _read(
+    path: Path, container: InputContainer, stream: VideoStream, tick: Callable[[], None]
+) -> _Packets:
+    pts: list[int] = []
+    dts: list[int] = []
+    starts: list[int] = []
+    codec, doubts, duration = codec_of(stream), None, 0
+    extradata = stream.codec_context.extradata
+    length = nal_length(codec, extradata)
+    for packet in container.demux(stream):
+        tick()
+        if packet.size == 0:
+            continue
+        if packet.is_discard:
+            doubts = "an edit list hides a part of it"
+        elif packet.is_corrupt:
+            doubts = doubts or "some of it is damaged"
+        elif codec in ("vp8", "vp9") and is_hidden(codec, packet):
+            doubts = doubts or "it has frames that are not shown"
+        if packet.is_keyframe and is_start(codec, packet, length):
+            starts.append(len(pts))
+        if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + bytes(packet)):
+            doubts = doubts or "it has two frames in one packet"
+        pts.append(NO_TIME if packet.pts is None else packet.pts)
+        dts.append(NO_TIME if packet.dts is None else packet.dts)
+        duration = packet.duration or 0
+    held = len(stream.index_entries) if container.format.name == _TIMED[0] else 0
+    if len(pts) < held:
+        raise VideoError(f"{path} is cut short: {len(pts)} of its {held} frames are there")
+    return _Packets(np.array(pts, np.int64), np.array(dts, np.int64), starts, duration, doubts)
+
+
+def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
+    """Why the packets' times do not tell which frame comes when."""
+    if kind == "avi":
+        return "AVI does not say when frames are shown"
+    if kind not in _TIMED:
+        return f"{kind} does not lead to every frame"
+    if codec not in _PROVEN:
+        return f"{codec} is not known well enough"
+    if (packets.pts == NO_TIME).any():
+        return "some of its frames have no time"
+    if len(np.unique(packets.pts)) < len(packets.pts):
+        return "some of its frames have the same time"
+    if len(packets.pts) and (packets.starts[:1] != [0] or packets.pts.min() < packets.pts[0]):
+        return "it does not begin with a keyframe"
+    return None
+
+
+def _clean(packets: _Packets) -> NDArray[np.int32]:
+    """Those of the starts before which nothing is stored that is shown after them."""
+    starts = np.array(packets.starts, np.int32)
+    latest = np.maximum.accumulate(packets.pts)
+    clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
+    return clean
+
+
+def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, int]:
+    """The unit of the stream's times in seconds, and what they say at the start of the file."""
+    unit = stream.time_base
+    assert unit is not None
+    if container.format.name == "avi" or container.start_time is None:
+        return unit, 0 if container.format.name == "avi" else stream.start_time or 0
+    return unit, round(Fraction(container.start_time, _MICROSECONDS) / unit)
+
+
+def _counted(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
+    """The times of all frames that the decoder gives."""
+    pts: list[int] = []
+    with open_video(path) as (container, stream):
+        for packet in container.demux(stream):
+            tick()
+            pts += [NO_TIME if frame.pts is None else frame.pts for frame in packet.decode()]
+    return np.array(pts, np.int64)
+
+
+def _place(path: Path, cache: Path) -> tuple[Path, dict[str, Any]]:
+    whole = str(path.absolute())
+    try:
+        stat = path.stat()
+    except OSError:
+        raise VideoError(f"{path} is not a file") from None
+    key = {"format": _FORMAT, "path": whole, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    return cache / f"{hashlib.sha256(whole.encode(errors='surrogateescape')).hexdigest()}.npz", key
+
+
+_ARRAYS = ("times", "pts", "positions", "starts", "seeks")
+_WORDS = ("codec", "container", "width", "height", "seconds", "why_slow")
+
+
+def _packed(index: FrameIndex, key: dict[str, Any]) -> bytes:
+    words = {"key": key, "index": {name: getattr(index, name) for name in _WORDS}}
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        words=np.frombuffer(json.dumps(words).encode(), np.uint8),
+        **{name: getattr(index, name) for name in _ARRAYS},
+    )
+    return buffer.getvalue()
+
+
+def _load(kept: Path, key: dict[str, Any]) -> FrameIndex | None:
+    """The kept index, if there is one, whole and of the file as it is now."""
+    try:
+        with np.load(kept, allow_pickle=False) as found:
+            words = json.loads(bytes(found["words"]))
+            if words["key"] != key:
+                return None
+            return FrameIndex(**words["index"], **{name: found[name] for name in _ARRAYS})
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
