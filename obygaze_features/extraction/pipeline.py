@@ -212,7 +212,7 @@ def _read(item: Item, media: MediaFolder, backbones: Sequence[Backbone]) -> _Cli
         return Failed(Status.UNREADABLE, f"{path.name} cannot be read: {problem.strerror}")
     try:
         n = count_frames(path)
-        indices = {one.name: uniform_indices(n, one.frames) for one in backbones}
+        indices = {one.name: uniform_indices(n, one.sampling.frames) for one in backbones}
         frames = decode_frames(path, list(itertools.chain(*indices.values())))
     except VideoError as problem:
         return Failed(Status.UNREADABLE, _reason(problem, item, media.root), source)
@@ -232,7 +232,9 @@ def _outcomes(backbone: Backbone, clips: Sequence[_Clip | Failed]) -> list[Done 
     for start in range(0, len(readable), BATCH):
         batch = [clip.pixels[backbone.name] for clip in readable[start : start + BATCH]]
         pixels = normalise(torch.stack(batch).to(backbone.device), backbone.preprocessing)
-        values = {name: out.cpu().numpy() for name, out in backbone.forward(pixels).items()}
+        present = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
+        outputs = backbone.forward(pixels, present)
+        values = {name: out.cpu().numpy() for name, out in outputs.items()}
         features += [{name: value[i] for name, value in values.items()} for i in range(len(batch))]
     computed = iter(features)
     return [

@@ -45,12 +45,12 @@ def check_items(manifest: Manifest) -> None:
 
 def recipe_of(backbone: Backbone) -> Recipe:
     """What a backbone's store is made with, the sampling of frames included."""
-    count = (backbone.frames,)
+    count = (backbone.sampling.frames,)
     return Recipe(
         name=backbone.name,
         backbone=backbone.about,
         preprocessing={
-            "sampling": f"uniform, frame int(i * n / {backbone.frames})",
+            "sampling": backbone.sampling.words,
             **backbone.preprocessing.attributes(),
         },
         precision=backbone.precision,
