@@ -7,7 +7,8 @@ the published checkpoints were made with, are the oracle in the tests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,23 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from obygaze_features.common.files import read_json
-from obygaze_features.errors import BackboneError
+from obygaze_features.errors import BackboneError, UsageError
 
-__all__ = ["Preprocessing", "normalise", "read_preprocessing", "resize_and_crop"]
+__all__ = [
+    "CLIP_TORCHVISION",
+    "MODES",
+    "Preprocessing",
+    "normalise",
+    "read_preprocessing",
+    "resize_and_crop",
+]
 
 CONFIG = "preprocessor_config.json"
+MODES = ("standard", "author")
+SQUASHED = (224, 224)
+"""The size to which the authors of ObyGaze12 brought every frame, whatever its proportions."""
+AT_ONCE = 8
+"""Frames that are resized together where it takes four bytes a number."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 """The numbers of PIL's filters, as processor configurations give them."""
 
@@ -37,10 +50,18 @@ class Preprocessing:
         ``bilinear`` or ``bicubic``, always with antialiasing.
     crop
         Height and width of the part that is kept, from the middle.
-    scale
-        Factor on the pixel values, which are 0 to 255.
+    scale, offset
+        Factor on the pixel values, which are 0 to 255, and what is then taken away.
     mean, std
         Per channel, after scaling.
+    squash
+        Height and width to which frames are brought first, out of proportion and without
+        antialiasing.
+    middle
+        Where the middle lies if an odd number of pixels is cut away: half of it is rounded
+        ``down``, or to the ``even`` number.
+    mode
+        Whose way it is: one of `MODES`.
     """
 
     shortest_edge: int
@@ -49,25 +70,68 @@ class Preprocessing:
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    offset: float = 0.0
+    squash: tuple[int, int] | None = None
+    middle: str = "down"
     mode: str = "standard"
 
     def attributes(self) -> dict[str, Any]:
         """As kept in a store's attributes."""
         return asdict(self)
 
+    def at(self, size: int) -> Preprocessing:
+        """The same for pictures of another size."""
+        return replace(self, shortest_edge=size, crop=(size, size))
 
-def read_preprocessing(checkpoint: Path) -> Preprocessing:
+    def check_size(self, size: int | tuple[int, ...] | list[int], checkpoint: Path) -> None:
+        """Refuse a checkpoint whose network takes pictures of another size."""
+        wanted = (size, size) if isinstance(size, int) else tuple(size)
+        if self.crop != wanted:
+            raise BackboneError(
+                f"{checkpoint / CONFIG} crops to {self.crop[0]}x{self.crop[1]}, "
+                f"and config.json says that the network takes {wanted[0]}x{wanted[1]}"
+            )
+
+
+CLIP_TORCHVISION = Preprocessing(
+    shortest_edge=224,
+    filter="bicubic",
+    crop=(224, 224),
+    scale=1 / 255,
+    mean=(0.48145466, 0.4578275, 0.40821073),
+    std=(0.26862954, 0.26130258, 0.27577711),
+    middle="even",
+)
+"""What OpenAI published with CLIP, in torchvision's terms, and works that build on it copied."""
+
+
+def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
     """What a checkpoint's ``preprocessor_config.json`` asks for.
 
     Mean and standard deviation must be in it: what a class assumes by default is not what the
     published weights were trained with.
+
+    Parameters
+    ----------
+    checkpoint
+        The folder.
+    mode
+        ``standard`` is what the checkpoint's own processor does to a frame. ``author`` is what the
+        authors of ObyGaze12 did: frames squashed to 224 x 224 first, then that processor.
     """
+    if mode not in MODES:
+        raise UsageError(f"{mode!r} is no mode of preprocessing; take {' or '.join(MODES)}")
     path = checkpoint / CONFIG
     config = read_json(path, BackboneError)
-    steps = ("do_resize", "do_center_crop", "do_rescale", "do_normalize")
+    if not isinstance(config, dict):
+        raise BackboneError(f"{path} is not the configuration of a processor")
+    steps = ("do_resize", "do_center_crop", "do_rescale")
     off = [step for step in steps if not config.get(step, True)]
     if off:
         raise BackboneError(f"{path} switches {' and '.join(off)} off, which is not supported")
+    normalised = config.get("do_normalize", True)
+    # Only this processor knows an offset, and it is on unless it is switched off.
+    vivit = str(config.get("image_processor_type", "")).startswith("Vivit")
     try:
         edge = _shortest_edge(config["size"])
         crop = config.get("crop_size", edge)
@@ -80,34 +144,74 @@ def read_preprocessing(checkpoint: Path) -> Preprocessing:
             shortest_edge=edge,
             filter=_FILTERS[config.get("resample", 2)],
             crop=(height, width),
-            scale=config.get("rescale_factor", 1 / 255),
-            mean=tuple(config["image_mean"]),
-            std=tuple(config["image_std"]),
+            scale=config.get("rescale_factor", 1 / 127.5 if vivit else 1 / 255),
+            mean=tuple(config["image_mean"]) if normalised else (0.0, 0.0, 0.0),
+            std=tuple(config["image_std"]) if normalised else (1.0, 1.0, 1.0),
+            offset=float(vivit and config.get("offset", True)),
+            squash=SQUASHED if mode == "author" else None,
+            mode=mode,
         )
     except (KeyError, TypeError) as problem:
         raise BackboneError(f"{path} has no usable value for {problem}") from None
 
 
 def resize_and_crop(frames: Tensor, how: Preprocessing) -> Tensor:
-    """Scale and crop frames: uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``."""
-    _, height, width, _ = frames.shape
+    """Scale and crop frames: uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``, on their device."""
+    pixels = frames.permute(0, 3, 1, 2)
+    if how.squash:
+        pixels = torch.cat([_squash(some, how.squash) for some in pixels.split(AT_ONCE)])
+    height, width = pixels.shape[-2:]
     short = how.shortest_edge
     long = int(short * max(height, width) / min(height, width))
     size = (short, long) if height <= width else (long, short)
-    pixels = frames.permute(0, 3, 1, 2)
-    if pixels.device.type != "cpu":
-        pixels = pixels.float()  # only the CPU resizes bytes
-    resized = interpolate(pixels, size=size, mode=how.filter, antialias=True)
-    top, left = (size[0] - how.crop[0]) // 2, (size[1] - how.crop[1]) // 2
-    cropped = resized[..., top : top + how.crop[0], left : left + how.crop[1]]
-    return cropped.round().clamp(0, 255).to(torch.uint8).contiguous()
+    rows, columns = (
+        slice(start := _margin(whole - kept, how.middle), start + kept)
+        for whole, kept in zip(size, how.crop, strict=True)
+    )
+    if size == (height, width):
+        return pixels[..., rows, columns].contiguous()
+    if pixels.device.type == "cpu":  # which alone resizes bytes, and fast
+        resized = interpolate(pixels, size=size, mode=how.filter, antialias=True)
+        return resized[..., rows, columns].contiguous()
+    down = _weights(height, size[0], how.filter)[rows].to(pixels.device)
+    across = _weights(width, size[1], how.filter)[columns].to(pixels.device)
+    return torch.cat([_resize(some, down, across) for some in pixels.split(AT_ONCE)])
 
 
 def normalise(pixels: Tensor, how: Preprocessing) -> Tensor:
     """Bytes of shape ``[..., 3, h, w]`` to the numbers that the backbone was trained on."""
     mean = torch.tensor(how.mean, device=pixels.device).view(-1, 1, 1)
     std = torch.tensor(how.std, device=pixels.device).view(-1, 1, 1)
-    return (pixels.float() * how.scale - mean) / std
+    return (pixels.float() * how.scale - how.offset - mean) / std
+
+
+def _squash(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    return _bytes(interpolate(pixels.float(), size=size, mode="bilinear", align_corners=False))
+
+
+def _resize(pixels: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    """As PIL does it: first each row, rounded to bytes, and then each column."""
+    rows = (pixels.float() @ across.T).round().clamp(0, 255)
+    return _bytes(down @ rows)
+
+
+@lru_cache(maxsize=64)
+def _weights(there: int, wanted: int, kind: str) -> Tensor:
+    """The weight of each of `there` pixels in each of `wanted`.
+
+    Not every device can resize with antialiasing, but all can multiply: the weights are what the
+    filter makes of single lit pixels.
+    """
+    lit = torch.eye(there)[None, None]
+    return interpolate(lit, size=(wanted, there), mode=kind, antialias=True)[0, 0]
+
+
+def _bytes(values: Tensor) -> Tensor:
+    return values.round().clamp(0, 255).to(torch.uint8)
+
+
+def _margin(excess: int, middle: str) -> int:
+    return round(excess / 2) if middle == "even" else excess // 2
 
 
 def _shortest_edge(size: int | Mapping[str, int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from obygaze_features.backbones.backbone import Backbone
-from obygaze_features.backbones.registry import CARDS, load_backbone
+from obygaze_features.backbones.loading import PRECISIONS, load_backbone, prefetch
+from obygaze_features.backbones.registry import CARDS
 
-__all__ = ["CARDS", "Backbone", "load_backbone"]
+__all__ = ["CARDS", "PRECISIONS", "Backbone", "load_backbone", "prefetch"]

@@ -1,4 +1,4 @@
-"""What every backbone is to the rest of the software."""
+"""What every backbone is to the rest of the software, and what a family of them brings."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.store import ArraySpec
+from obygaze_features.video.sampling import Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Module
 
     from obygaze_features.preprocess import Preprocessing
 
-__all__ = ["Backbone", "Card"]
+__all__ = ["ON_REQUEST", "SYNTHETIC_WORDS", "Backbone", "Card", "Family", "Network"]
+
+ON_REQUEST = frozenset({"tokens"})
+"""Arrays that are only kept when they are asked for by name: they are large."""
+
+SYNTHETIC_WORDS = "random weights, trained on nothing"
+"""What the configuration of a made-up checkpoint says under ``synthetic``."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +33,16 @@ class Backbone:
     ----------
     name
         The name of its store.
-    frames
-        How many frames of a clip it takes.
+    sampling
+        Which frames of a clip it takes.
     preprocessing
         How these become its input.
     arrays
-        What `forward` gives.
+        What `forward` gives: those that were chosen.
     forward
-        From input ``[B,T,3,h,w]`` to a float32 tensor ``[B, ...]`` for each of `arrays`.
+        From input ``[B,T,3,h,w]``, and ``[B,T]`` true where there is a frame and not padding, to
+        a float32 tensor ``[B, ...]`` for each of `arrays`. Where a frame is missing, its tokens
+        are NaN, and nothing else is.
     device
         Where it runs.
     about
@@ -42,10 +52,10 @@ class Backbone:
     """
 
     name: str
-    frames: int
+    sampling: Sampling
     preprocessing: Preprocessing
     arrays: tuple[ArraySpec, ...]
-    forward: Callable[[Tensor], dict[str, Tensor]]
+    forward: Callable[[Tensor, Tensor], dict[str, Tensor]]
     device: str
     about: Mapping[str, Any]
     precision: str = "float32"
@@ -53,27 +63,84 @@ class Backbone:
 
 @dataclass(frozen=True)
 class Card:
-    """A family of backbones, as the registry lists it.
+    """A checkpoint that is known by name.
 
     Parameters
     ----------
     name
-        Short name; the published checkpoint is loaded by it.
+        By which it is asked for.
     title
         One line for people.
-    model_type
-        What ``config.json`` of a checkpoint says, by which a folder's family is known.
-    checkpoint
-        The published checkpoint on the Hugging Face hub.
+    sampling
+        Which frames of a clip it takes.
     arrays
-        What the published checkpoint gives.
-    load
-        From a checkpoint's folder, a name, a revision and a device to a `Backbone`.
+        Everything that can be kept of it.
+    repository
+        Where it is published on the Hugging Face hub.
+    write
+        Writes it into an empty folder, from a seed: the checkpoints of random weights.
+    obtain
+        How to come by it, where it is neither on the hub nor written here.
     """
 
     name: str
     title: str
-    model_type: str
-    checkpoint: str
+    sampling: Sampling
     arrays: tuple[ArraySpec, ...]
-    load: Callable[[Path, str, str | None, str], Backbone]
+    repository: str | None = None
+    write: Callable[[Path, int], None] | None = None
+    obtain: str = ""
+
+    @property
+    def bytes_a_clip(self) -> int:
+        """What a clip takes in a store, of the arrays that are kept unasked."""
+        return sum(one.bytes_a_row for one in self.arrays if one.name not in ON_REQUEST)
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a family makes of a checkpoint; `load_backbone` makes a `Backbone` of it.
+
+    Parameters
+    ----------
+    module
+        Holds the weights.
+    compute
+        From input, presence and the names of the wanted arrays to these (and perhaps others).
+    sampling, preprocessing, arrays
+        As in `Backbone`; `arrays` are all that there are.
+    weights
+        The files that were read.
+    config
+        The checkpoint's own settings.
+    """
+
+    module: Module
+    compute: Callable[[Tensor, Tensor, frozenset[str]], dict[str, Tensor]]
+    sampling: Sampling
+    preprocessing: Preprocessing
+    arrays: tuple[ArraySpec, ...]
+    weights: tuple[Path, ...]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Checkpoints of one layout.
+
+    Parameters
+    ----------
+    name
+        As recorded in stores.
+    model_type
+        What ``config.json`` of a checkpoint says; None where there is no such file.
+    cards
+        The checkpoints that are known by name.
+    load
+        From a checkpoint and a mode of preprocessing to its network.
+    """
+
+    name: str
+    model_type: str | None
+    cards: tuple[Card, ...]
+    load: Callable[[Path, str], Network]

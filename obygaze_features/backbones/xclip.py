@@ -2,135 +2,207 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import Backbone, Card
+from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
+from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.common.extras import need
-from obygaze_features.common.files import read_json
+from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
+from obygaze_features.video.sampling import Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import XCLIPModel
 
-__all__ = ["CARD", "load", "xclip_arrays"]
+__all__ = ["FAMILY"]
 
 
-def xclip_arrays(frames: int, dim: int) -> tuple[ArraySpec, ...]:
-    """What is kept of an X-CLIP that takes `frames` frames and projects them to `dim` numbers."""
+def _arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
+    """What can be kept, of `tokens` tokens a frame, `width` wide and projected to `dim`."""
     return (
         ArraySpec("native", (dim,), "float32", "clip embedding, after the temporal transformer"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`"),
         ArraySpec("mean", (dim,), "float32", "mean over `frames`"),
         ArraySpec("frames", (frames, dim), "float16", "projected class token of each frame"),
         ArraySpec("frames_temporal", (frames, dim), "float16", "`frames` after temporal mixing"),
+        ArraySpec(
+            "tokens",
+            (frames * tokens, width),
+            "float16",
+            f"all tokens, {tokens} a frame, class token first, neither normalised nor projected",
+        ),
     )
 
 
-def load(path: Path, name: str, revision: str | None, device: str) -> Backbone:
-    """Load an X-CLIP checkpoint.
-
-    Parameters
-    ----------
-    path
-        Folder with ``config.json``, ``preprocessor_config.json`` and weights.
-    name
-        The name of its store.
-    revision
-        The hub's revision, where it comes from there.
-    device
-        Where it is to run.
-    """
+def load(path: Path, mode: str) -> Network:
+    """Load an X-CLIP from a folder with ``config.json`` and its kin."""
     need("transformers", extra="extract")
-    import torch
+    from torch.nn import ModuleList
     from transformers import XCLIPModel
-    from transformers.utils.logging import disable_progress_bar
 
     from obygaze_features.preprocess import read_preprocessing
 
-    disable_progress_bar()
-    weights = _weight_files(path)
-    preprocessing = read_preprocessing(path)
-    try:
-        model, report = XCLIPModel.from_pretrained(
-            path,
-            dtype=torch.float32,
-            use_safetensors=weights[0].suffix == ".safetensors",
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    except Exception as problem:  # each kind of file has its own reader, with its own errors
-        raise BackboneError(f"{path} cannot be loaded: {str(problem).splitlines()[0]}") from None
-    # transformers fills what a file lacks with random numbers and a warning.
-    if lacking := sorted(report["missing_keys"]):
-        raise BackboneError(f"{path} lacks {len(lacking)} weights of X-CLIP, such as {lacking[0]}")
-    model = model.eval().requires_grad_(False).to(device)
-    frames = model.config.vision_config.num_frames
-    return Backbone(
-        name=name,
-        frames=frames,
+    files = weight_files(path)
+    preprocessing = read_preprocessing(path, mode)
+    model = load_model(XCLIPModel, path, files)
+    settings = model.config.vision_config
+    preprocessing.check_size(settings.image_size, path)
+    frames = settings.num_frames
+    tokens = model.vision_model.embeddings.num_positions
+    # Without the text tower, which nobody asks here.
+    vision, project, mix = model.vision_model, model.visual_projection, model.mit
+
+    def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """The parts one by one: `get_video_features` does not give the tokens."""
+        seen = vision(pixels.flatten(0, 1))
+        embedded = project(seen.pooler_output).unflatten(0, (-1, frames))
+        found = {"frames": embedded}
+        found["max"], found["mean"] = embedded.float().amax(1), embedded.float().mean(1)
+        if wanted & {"native", "frames_temporal"}:
+            mixed = mix(embedded)
+            found["native"] = mixed.pooler_output
+            found["frames_temporal"] = mixed.last_hidden_state
+        if "tokens" in wanted:
+            found["tokens"] = seen.last_hidden_state.unflatten(0, (-1, frames)).flatten(1, 2)
+        return found
+
+    return Network(
+        module=ModuleList([vision, project, mix]),
+        compute=compute,
+        sampling=Sampling(frames),
         preprocessing=preprocessing,
-        arrays=xclip_arrays(frames, model.config.projection_dim),
-        forward=lambda pixels: _forward(model, pixels),
-        device=device,
-        about={
-            "name": CARD.name,
-            "revision": revision,
-            "weights_sha256": _sha256(weights),
-            "config": read_json(path / "config.json", BackboneError),
-        },
+        arrays=_arrays(frames, model.config.projection_dim, tokens, settings.hidden_size),
+        weights=files,
+        config=read_json(path / "config.json", BackboneError),
     )
 
 
-def _forward(model: XCLIPModel, pixels: Tensor) -> dict[str, Tensor]:
-    """Every array of a batch.
+_TINY = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+    "num_frames": 8,
+    "mit_hidden_size": 32,
+    "mit_intermediate_size": 64,
+    "mit_num_attention_heads": 2,
+}
+_FULL = {"patch_size": 16, "num_frames": 32}
+"""What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames."""
 
-    The parts are called one by one: what `get_video_features` returns changed between versions
-    of transformers, and it does not give the tokens.
-    """
+
+def write_xclip(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> None:
+    """Write an X-CLIP of random weights; the text tower is there, and small."""
+    need("transformers", extra="extract")
     import torch
+    from transformers import XCLIPConfig, XCLIPModel
+    from transformers.utils.logging import disable_progress_bar
 
-    batch, frames = pixels.shape[:2]
-    # The image tower alone takes any multiple of its frames, and mixes clips.
-    assert frames == model.config.vision_config.num_frames, f"{frames} frames a clip"
-    with torch.inference_mode():
-        pooled = model.vision_model(pixels.flatten(0, 1)).pooler_output
-        tokens = model.visual_projection(pooled).view(batch, frames, -1)
-        temporal = model.mit(tokens)
-    return {
-        "native": temporal.pooler_output,
-        "max": tokens.amax(1),
-        "mean": tokens.mean(1),
-        "frames": tokens,
-        "frames_temporal": temporal.last_hidden_state,
+    disable_progress_bar()
+    config = XCLIPConfig(
+        text_config={
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "vocab_size": 64,
+            "num_attention_heads": 2,
+        },
+        vision_config=vision,
+        projection_dim=dim,
+        prompt_num_attention_heads=2,
+        synthetic=SYNTHETIC_WORDS,
+    )
+    size = config.vision_config.image_size
+    processor = {
+        "image_processor_type": "VideoMAEImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": size},
+        "resample": 2,
+        "do_center_crop": True,
+        "crop_size": {"height": size, "width": size},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
     }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        XCLIPModel(config).save_pretrained(folder)
+    write_text(folder / "preprocessor_config.json", to_json(processor))
 
 
-def _weight_files(path: Path) -> list[Path]:
-    for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if files := sorted(path.glob(pattern)):
-            return files
-    raise BackboneError(f"{path} has no weights (*.safetensors or pytorch_model*.bin)")
+def _published(
+    tail: str, title: str, *, name: str = "", frames: int, large: bool = False, grid: int
+) -> Card:
+    """A published checkpoint, whose pictures are cut into `grid` x `grid` patches."""
+    dim, width = (768, 1024) if large else (512, 768)
+    arrays = _arrays(frames, dim, 1 + grid * grid, width)
+    return Card(name or tail, title, Sampling(frames), arrays, repository=f"microsoft/{tail}")
 
 
-def _sha256(files: list[Path]) -> str:
-    """The SHA-256 of one file, or of several one after another (``cat * | sha256sum``)."""
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-    return digest.hexdigest()
-
-
-CARD = Card(
-    name="xclip",
-    title="X-CLIP B/16 at 32 frames, zero-shot: the paper's backbone",
-    model_type="xclip",
-    checkpoint="microsoft/xclip-base-patch16-zero-shot",
-    arrays=xclip_arrays(frames=32, dim=512),
-    load=load,
+CARDS = (
+    _published(
+        "xclip-base-patch16-zero-shot",
+        "X-CLIP B/16, Kinetics-400, for zero-shot use: the paper's X-CLIP",
+        name="xclip-kinetics",
+        frames=32,
+        grid=14,
+    ),
+    _published("xclip-base-patch32", "X-CLIP B/32, Kinetics-400", frames=8, grid=7),
+    _published("xclip-base-patch32-16-frames", "X-CLIP B/32, Kinetics-400", frames=16, grid=7),
+    _published("xclip-base-patch16", "X-CLIP B/16, Kinetics-400", frames=8, grid=14),
+    _published("xclip-base-patch16-16-frames", "X-CLIP B/16, Kinetics-400", frames=16, grid=14),
+    _published("xclip-large-patch14", "X-CLIP L/14, Kinetics-400", frames=8, large=True, grid=16),
+    _published(
+        "xclip-large-patch14-16-frames",
+        "X-CLIP L/14 at 336 pixels, Kinetics-400",
+        frames=16,
+        large=True,
+        grid=24,
+    ),
+    _published("xclip-base-patch16-kinetics-600", "X-CLIP B/16, Kinetics-600", frames=8, grid=14),
+    _published(
+        "xclip-base-patch16-kinetics-600-16-frames",
+        "X-CLIP B/16, Kinetics-600",
+        frames=16,
+        grid=14,
+    ),
+    _published(
+        "xclip-large-patch14-kinetics-600",
+        "X-CLIP L/14, Kinetics-600",
+        frames=8,
+        large=True,
+        grid=16,
+    ),
+    *(
+        _published(
+            f"xclip-base-patch16-{short}-{shots}-shot",
+            f"X-CLIP B/16, {shots} clips a class of {long}",
+            frames=32,
+            grid=14,
+        )
+        for short, long in (("hmdb", "HMDB-51"), ("ucf", "UCF-101"))
+        for shots in (2, 4, 8, 16)
+    ),
+    Card(
+        "tiny-xclip",
+        "a small X-CLIP of random weights",
+        Sampling(8),
+        _arrays(8, 32, 17, 32),
+        write=lambda folder, seed: write_xclip(folder, seed, _TINY, 32),
+    ),
+    Card(
+        "random-xclip",
+        "X-CLIP B/16 of random weights, of the size of xclip-kinetics",
+        Sampling(32),
+        _arrays(32, 512, 197, 768),
+        write=lambda folder, seed: write_xclip(folder, seed, _FULL, 512),
+    ),
 )
+
+FAMILY = Family("xclip", "xclip", CARDS, load)

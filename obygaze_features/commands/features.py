@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from obygaze_features.commands.backbones import backbones, make_weights, prefetch
 from obygaze_features.common.commands import (
     echo_json,
     folder_argument,
@@ -33,7 +34,7 @@ def features() -> None:
 
     \b
     Example:
-      obygaze features extract manifests/mine --videos films --backbone xclip -o stores
+      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics -o stores
     """
 
 
@@ -84,9 +85,9 @@ def extract(
 
     \b
     Examples:
-      obygaze features extract manifests/mine --videos films --backbone xclip -o stores
+      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics -o stores
       obygaze features extract manifests/mine --videos films \\
-          --backbone tiny=weights/tiny --backbone xclip=weights/xclip -o stores --device cuda
+          --backbone tiny=weights/tiny --backbone lsmdc=weights/lsmdc -o stores --device cuda
     """
     from obygaze_features.manifests import Manifest
 
@@ -94,10 +95,10 @@ def extract(
     from obygaze_features.backbones import load_backbone
     from obygaze_features.extraction import extract as run
 
-    backbones = [load_backbone(spec, device) for spec in specs]
-    names = ", ".join(f"{backbone.name} ({backbone.device})" for backbone in backbones)
+    loaded = [load_backbone(spec, device) for spec in specs]
+    names = ", ".join(f"{backbone.name} ({backbone.device})" for backbone in loaded)
     click.echo(f"Extracting {len(items)} clips of {items.name} with {names}", err=True)
-    summary = run(items, videos, backbones, output, part=part, retry_failed=retry_failed)
+    summary = run(items, videos, loaded, output, part=part, retry_failed=retry_failed)
     if as_json:
         echo_json(_as_json(summary))
     else:
@@ -106,41 +107,6 @@ def extract(
         raise VideoError(f"not one of the {len(items)} clips could be extracted")
     if summary.failed:
         ctx.exit(PARTLY_DONE)
-
-
-@features.command()
-@json_option
-def backbones(as_json: bool) -> None:
-    """List the backbones, with what each keeps of a clip.
-
-    \b
-    Examples:
-      obygaze features backbones
-      obygaze features backbones --json
-    """
-    from obygaze_features.backbones import CARDS
-
-    if as_json:
-        echo_json(
-            {
-                card.name: {
-                    "title": card.title,
-                    "checkpoint": card.checkpoint,
-                    "arrays": {
-                        one.name: {"shape": one.shape, "dtype": one.dtype, "bytes": one.bytes_a_row}
-                        for one in card.arrays
-                    },
-                }
-                for card in CARDS.values()
-            }
-        )
-        return
-    for card in CARDS.values():
-        click.echo(f"{card.name}: {card.title}\n  {card.checkpoint}")
-        for one in card.arrays:
-            shape = " x ".join(map(str, one.shape))
-            click.echo(f"  {one.name:<16}{shape:>9}  {one.dtype:<8}{one.bytes_a_row:>7,} B a clip")
-        click.echo(f"  {'all':<16}{sum(one.bytes_a_row for one in card.arrays):>26,} B a clip")
 
 
 @features.command("make-clips")
@@ -172,23 +138,9 @@ def make_clips(folder: Path, films: int, scenes: int, seconds: float, overwrite:
     click.echo(f"their made-up annotations in {annotations}")
 
 
-@features.command("make-weights")
-@click.argument("name", type=click.Choice(["tiny-xclip"]))
-@folder_argument("folder")
-@overwrite_option
-def make_weights(name: str, folder: Path, overwrite: bool) -> None:
-    """Write a small checkpoint of random weights, trained on nothing.
-
-    It serves to try the software without a download. Features made with it mean nothing.
-
-    \b
-    Examples:
-      obygaze features make-weights tiny-xclip demo/weights
-    """
-    from obygaze_features.backbones.tiny import write_tiny_xclip
-
-    write_tiny_xclip(folder, overwrite=overwrite)
-    click.echo(f"SYNTHETIC {name} with random weights in {folder}")
+features.add_command(backbones)
+features.add_command(make_weights)
+features.add_command(prefetch)
 
 
 def _as_json(summary: Summary) -> dict[str, object]:

@@ -32,7 +32,8 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 
 def probe_of(backbone: Backbone) -> dict[str, NDArray[Any]]:
     """The probe's row in each array of a backbone."""
-    frames = torch.from_numpy(probe_frames(backbone.frames))
-    pixels = resize_and_crop(frames, backbone.preprocessing)[None].to(backbone.device)
-    outputs = backbone.forward(normalise(pixels, backbone.preprocessing))
+    frames = torch.from_numpy(probe_frames(backbone.sampling.frames)).to(backbone.device)
+    pixels = resize_and_crop(frames, backbone.preprocessing)[None]
+    present = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
+    outputs = backbone.forward(normalise(pixels, backbone.preprocessing), present)
     return {name: values[0].cpu().numpy() for name, values in outputs.items()}

@@ -82,7 +82,7 @@ def test_what_is_recorded_is_what_was_read(tmp_path):
     ("changes", "named"),
     [
         ({"image_mean": None}, "image_mean"),
-        ({"do_normalize": False}, "do_normalize off"),
+        ({"do_center_crop": False}, "do_center_crop off"),
         ({"crop_size": 64}, "crops to 64x64"),
         ({"resample": 5}, "no usable value for 5"),
     ],

@@ -13,14 +13,14 @@ from safetensors.torch import load_file, save_file
 from transformers import XCLIPModel
 
 from obygaze_features.backbones import CARDS, load_backbone
-from obygaze_features.backbones.tiny import write_tiny_xclip
+from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import BackboneError, UsageError
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("weights") / "tiny"
-    write_tiny_xclip(folder)
+    write_weights("tiny-xclip", folder)
     return folder
 
 
@@ -79,8 +79,8 @@ def test_weights_and_config_are_recorded(weights):
 
 
 def test_random_weights_are_fixed_by_their_seed(weights, tmp_path):
-    write_tiny_xclip(tmp_path / "same")
-    write_tiny_xclip(tmp_path / "other", seed=1)
+    write_weights("tiny-xclip", tmp_path / "same")
+    write_weights("tiny-xclip", tmp_path / "other", seed=1)
     first, same, other = (
         (folder / "model.safetensors").read_bytes()
         for folder in (weights, tmp_path / "same", tmp_path / "other")

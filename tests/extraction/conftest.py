@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.backbones.tiny import write_tiny_xclip
+from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import write_clip
 
@@ -25,7 +25,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights") / "tiny"
-    write_tiny_xclip(folder)
+    write_weights("tiny-xclip", folder)
     return folder
 
 

@@ -18,7 +18,7 @@ import torch
 from transformers import AutoImageProcessor, XCLIPModel
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.backbones.tiny import write_tiny_xclip
+from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
@@ -167,7 +167,7 @@ def test_two_backbones_of_one_name_are_refused(films, tiny, tmp_path):
 
 
 def test_other_weights_cannot_go_on_with_a_store(films, tiny, tmp_path):
-    write_tiny_xclip(tmp_path / "weights", seed=1)
+    write_weights("tiny-xclip", tmp_path / "weights", seed=1)
     other = load_backbone(f"tiny={tmp_path / 'weights'}", "cpu")
     extract(clips("clip1.mp4"), films, [tiny], tmp_path)
     with pytest.raises(StoreError, match="made with other backbone weights"):
@@ -177,11 +177,11 @@ def test_other_weights_cannot_go_on_with_a_store(films, tiny, tmp_path):
 def test_a_run_that_is_interrupted_goes_on_where_it_was(manifest, films, tiny, whole, tmp_path):
     calls = []
 
-    def interrupted(pixels):
+    def interrupted(pixels, present):
         calls.append(len(pixels))
         if len(calls) == 6:  # in the second block: each has four batches
             raise KeyboardInterrupt
-        return tiny.forward(pixels)
+        return tiny.forward(pixels, present)
 
     with pytest.raises(KeyboardInterrupt):
         extract(manifest, films, [replace(tiny, forward=interrupted)], tmp_path)
@@ -199,9 +199,9 @@ from obygaze_features.extraction import extract
 from obygaze_features.manifests import Manifest
 manifest, films, weights, output = map(Path, sys.argv[1:])
 tiny = load_backbone(f"tiny={weights}", "cpu")
-def slowly(pixels):
+def slowly(pixels, present):
     time.sleep(0.3)
-    return tiny.forward(pixels)
+    return tiny.forward(pixels, present)
 extract(Manifest.load(manifest), films, [replace(tiny, forward=slowly)], output)
 """
 

@@ -1,0 +1,85 @@
+"""Checkpoint folders in Hugging Face's layout: which files hold the weights, and loading them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.extras import need
+from obygaze_features.common.files import read_json
+from obygaze_features.errors import BackboneError
+
+__all__ = ["WEIGHTS", "load_model", "shards_of", "weight_files"]
+
+WEIGHTS = (
+    ("model.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+"""The file of weights, or the index of several, in the order in which they are looked for."""
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The files of weights in a checkpoint folder: those that `load_model` reads."""
+    for single, index in WEIGHTS:
+        if (folder / single).is_file():
+            return (folder / single,)
+        if (folder / index).is_file():
+            files = tuple(folder / name for name in shards_of(folder / index))
+            if lost := [file.name for file in files if not file.is_file()]:
+                raise BackboneError(f"{folder} lacks {lost[0]}, which {index} names")
+            return files
+    names = " or ".join(single for single, _ in WEIGHTS)
+    raise BackboneError(f"{folder} has no weights ({names}); look whether all was copied")
+
+
+def shards_of(index: Path) -> list[str]:
+    """The files that an index of weights names, without any that lie elsewhere."""
+    content = read_json(index, BackboneError)
+    try:
+        names = sorted(set(content["weight_map"].values()))
+        if names and all(Path(name).name == name for name in names):
+            return names
+    except (AttributeError, KeyError, TypeError):
+        pass
+    raise BackboneError(f"{index} is not an index of weights: it needs a weight_map of file names")
+
+
+def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
+    """Load a transformers model in float32, and refuse what does not fit it exactly."""
+    torch = need("torch", extra="extract")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # what does not fit is said below, in one line
+    try:
+        model, report = model_class.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            use_safetensors=files[0].suffix == ".safetensors",
+            weights_only=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
+        )
+    except Exception as problem:  # each kind of file has its own reader, with its own errors
+        reason = str(problem).strip().splitlines() or [type(problem).__name__]
+        raise BackboneError(
+            f"{folder} cannot be loaded: {reason[0]}; fetch the checkpoint once more"
+        ) from None
+    finally:
+        logging.set_verbosity(verbosity)
+    # transformers fills what a file lacks with random numbers.
+    what = model_class.__name__
+    for name, found, wanted in sorted(report["mismatched_keys"], key=str):
+        raise BackboneError(
+            f"{folder} does not fit its config.json: {name} has the shape {tuple(found)}, "
+            f"and {what} needs {tuple(wanted)}"
+        )
+    if lacking := sorted(report["missing_keys"]):
+        raise BackboneError(
+            f"{folder} lacks {len(lacking)} weights of {what}, such as {lacking[0]}"
+        )
+    return model

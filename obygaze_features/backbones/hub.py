@@ -1,0 +1,104 @@
+"""Published checkpoints in the Hugging Face hub's cache, fetched into it where they are not."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.backbones.checkpoint import WEIGHTS, shards_of
+from obygaze_features.common.extras import need
+from obygaze_features.errors import BackboneError
+
+__all__ = ["cached_checkpoint", "fetch_checkpoint", "is_repository"]
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+
+
+def is_repository(text: str) -> bool:
+    """Whether it has the form of a repository on the hub, ``owner/name``."""
+    return _REPOSITORY.fullmatch(text) is not None and not text.startswith(".")
+
+
+def cached_checkpoint(repository: str) -> Path | None:
+    """The folder of a checkpoint in the hub's cache, if it is there whole; nobody is asked."""
+    hub = need("huggingface_hub", extra="extract")
+    try:
+        return _get(hub, repository, local_files_only=True)
+    except (OSError, ValueError, hub.errors.EntryNotFoundError):
+        return None
+
+
+def fetch_checkpoint(repository: str, name: str) -> Path:
+    """Fetch what is needed of a checkpoint, and nothing else, into the hub's cache.
+
+    Parameters
+    ----------
+    repository
+        ``owner/name`` on the hub.
+    name
+        What the user calls it, for the error.
+    """
+    hub = need("huggingface_hub", extra="extract")
+    try:
+        return _get(hub, repository, local_files_only=False)
+    except BackboneError:
+        raise
+    except Exception as problem:  # the hub's own, those of two HTTP libraries, and the system's
+        raise BackboneError(_in_words(hub, problem, repository, name)) from None
+
+
+def _get(hub: Any, repository: str, **options: bool) -> Path:
+    first = Path(hub.hf_hub_download(repository, "config.json", **options))
+    folder = first.parent
+    # All further files of the same revision, whatever is published meanwhile.
+    options_then = {"revision": folder.name, **options}
+    hub.hf_hub_download(repository, "preprocessor_config.json", **options_then)
+    for single, index in WEIGHTS:
+        if _try(hub, repository, single, **options_then):
+            return folder
+        if found := _try(hub, repository, index, **options_then):
+            for shard in shards_of(found):
+                hub.hf_hub_download(repository, shard, **options_then)
+            return folder
+    raise BackboneError(f"{repository} has no weights ({' or '.join(one for one, _ in WEIGHTS)})")
+
+
+def _try(hub: Any, repository: str, name: str, **options: Any) -> Path | None:
+    """A file, or None where the repository has none of that name."""
+    try:
+        return Path(hub.hf_hub_download(repository, name, **options))
+    except hub.errors.EntryNotFoundError as problem:
+        # This one says that nobody could be asked.
+        unknown = isinstance(problem, hub.errors.LocalEntryNotFoundError)
+        if unknown and not options["local_files_only"]:
+            raise
+        return None
+
+
+def _in_words(hub: Any, problem: Exception, repository: str, name: str) -> str:
+    page = f"https://huggingface.co/{repository}"
+    instead = f"or give {name}=FOLDER"
+    errors = hub.errors
+    if isinstance(problem, errors.GatedRepoError):
+        return (
+            f"{repository} is only given to those who agree to its terms: do so at {page}, "
+            f"log in with: hf auth login, {instead}"
+        )
+    if isinstance(problem, errors.RepositoryNotFoundError):
+        return f"the hub has no {repository}, or keeps it private; look at {page}, {instead}"
+    if isinstance(problem, errors.EntryNotFoundError) and not isinstance(
+        problem, errors.LocalEntryNotFoundError
+    ):
+        return f"{repository} lacks a file that is needed, and is no checkpoint for us; see {page}"
+    if hub.constants.HF_HUB_OFFLINE:
+        reason = "HF_HUB_OFFLINE is set"
+    else:
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")
+    cache = os.fspath(hub.constants.HF_HUB_CACHE)
+    return (
+        f"{repository} is not in the hub's cache ({cache}) and cannot be fetched ({reason}); "
+        f"on a machine with network run: obygaze features prefetch {name}, and copy its cache, "
+        f"{instead}"
+    )

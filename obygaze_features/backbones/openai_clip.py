@@ -1,0 +1,105 @@
+"""CLIP's transformers with OpenAI's names for their weights: a state dict loads as it is."""
+
+# mypy: allow-subclassing-any
+# (torch's own types are not followed)
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, scaled_dot_product_attention
+
+__all__ = ["HEAD", "Transformer", "VisionTransformer"]
+
+HEAD = 64
+"""The width of an attention head, in every CLIP of this layout."""
+
+
+class _Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
+        self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
+        self.out_proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        parts = linear(x, self.in_proj_weight, self.in_proj_bias).unflatten(-1, (3, -1, HEAD))
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=visible)
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width, eps)
+        self.attn = _Attention(width)
+        self.ln_2 = nn.LayerNorm(width, eps)
+        self.mlp = nn.ModuleDict(
+            {"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)}
+        )
+
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        x = x + self.attn(self.ln_1(x), visible)
+        hidden = self.mlp["c_fc"](self.ln_2(x))
+        out: Tensor = x + self.mlp["c_proj"](hidden * torch.sigmoid(1.702 * hidden))
+        return out
+
+
+class Transformer(nn.Module):
+    """Blocks of attention, each after its layer norm.
+
+    Parameters
+    ----------
+    width, layers
+        Of the token vectors; how many blocks.
+    eps
+        Of the layer norms.
+    """
+
+    def __init__(self, width: int, layers: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.resblocks = nn.ModuleList(_Block(width, eps) for _ in range(layers))
+
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        """Tokens ``[B,L,D]``, of which all see those that ``visible [B,L]`` says."""
+        mask = None if visible is None else visible[:, None, None, :]
+        for block in self.resblocks:
+            x = block(x, mask)
+        return x
+
+
+class VisionTransformer(nn.Module):
+    """CLIP's image tower: pictures to one token a patch, with the class token before them.
+
+    Parameters
+    ----------
+    size, patch
+        Pixels along a picture's side, and along a patch's.
+    width, layers, dim
+        Of the token vectors; how many blocks; of the embedding.
+    """
+
+    def __init__(self, size: int, patch: int, width: int, layers: int, dim: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, patch, patch, bias=False)
+        self.class_embedding = nn.Parameter(torch.empty(width))
+        self.positional_embedding = nn.Parameter(torch.empty((size // patch) ** 2 + 1, width))
+        self.ln_pre = nn.LayerNorm(width)
+        self.transformer = Transformer(width, layers)
+        self.ln_post = nn.LayerNorm(width)
+        self.proj = nn.Parameter(torch.empty(width, dim))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """All tokens of ``[N,3,h,w]``, before `embed`."""
+        patches = self.conv1(pictures).flatten(2).transpose(1, 2)
+        first = self.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
+        x = torch.cat([first, patches], 1) + self.positional_embedding
+        tokens: Tensor = self.transformer(self.ln_pre(x))
+        return tokens
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens in the space that pictures share with words."""
+        embedded: Tensor = self.ln_post(tokens) @ self.proj
+        return embedded
