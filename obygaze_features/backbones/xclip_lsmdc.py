@@ -44,13 +44,16 @@ def _arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
         ArraySpec("native", (dim,), "float32", "clip embedding: mean of `frames_temporal`, unit"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`, padding apart"),
         ArraySpec("mean", (dim,), "float32", "mean over `frames`, padding apart"),
-        ArraySpec("frames", (frames, dim), "float16", "projected class token of each frame"),
-        ArraySpec("frames_temporal", (frames, dim), "float16", "`frames` after temporal mixing"),
+        ArraySpec("frames", (frames, dim), "float16", "projected class token of each frame", True),
+        ArraySpec(
+            "frames_temporal", (frames, dim), "float16", "`frames` after temporal mixing", True
+        ),
         ArraySpec(
             "tokens",
             (frames * tokens, dim),
             "float16",
             f"all projected tokens, {tokens} a frame, class token first",
+            padded=True,
         ),
     )
 

@@ -248,8 +248,8 @@ def _report(summary: Summary, n: int) -> None:
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
         click.echo(
             f"{counted(summary.clips, 'clip')} in {duration(summary.seconds)} "
-            f"({summary.clips_a_second:.1f} clips and {summary.frames_a_second:.0f} frames a second; "
-            f"waited for {shares}: bound by {summary.bound_by})"
+            f"({summary.clips_a_second:.1f} a second, {summary.frames_a_second:.0f} frames a "
+            f"second; time: {shares}; bound by {summary.bound_by})"
         )
     else:
         hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""

@@ -108,7 +108,8 @@ def question(
         "start": item.start,
         "end": item.end,
         "samplings": [asdict(one) for one in samplings],
-        "cache": str(cache) if cache else None,
+        # To index a clip is quick; only what is known of a whole film is worth keeping.
+        "cache": str(cache) if cache and item.end is not None else None,
     }
 
 

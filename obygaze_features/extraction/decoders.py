@@ -120,6 +120,7 @@ class Decoder:
                     *map(str, descriptors),
                 ],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 pass_fds=descriptors,
                 env={**os.environ, "PYTHONPATH": places},
             )

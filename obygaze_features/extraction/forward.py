@@ -127,7 +127,7 @@ def _allowed(device: torch.device) -> float:
     """What `limit_gpu_memory` leaves to this process, beyond what it has taken."""
     total = torch.cuda.get_device_properties(device).total_memory
     fraction = torch.cuda.get_per_process_memory_fraction(device)
-    return fraction * total - torch.cuda.memory_allocated(device)
+    return float(fraction * total - torch.cuda.memory_allocated(device))
 
 
 def _is_out_of_memory(problem: BaseException) -> bool:

@@ -81,7 +81,8 @@ class Wanted:
                 f"with: obygaze stores repair {store.path} --reopen"
             )
         status = store.status[rows]
-        return rows[(status == Status.TODO) | ((status > Status.DONE) & self.failed)]
+        lacking: Rows = rows[(status == Status.TODO) | ((status > Status.DONE) & self.failed)]
+        return lacking
 
 
 EVERYTHING = Wanted()

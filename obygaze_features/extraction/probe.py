@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.preprocess import normalise, resize_and_crop
+from obygaze_features.extraction.forward import Forward
+from obygaze_features.preprocess import resize_and_crop
 
 __all__ = ["probe_frames", "probe_of"]
 
@@ -33,7 +34,5 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 def probe_of(backbone: Backbone) -> dict[str, NDArray[Any]]:
     """The probe's row in each array of a backbone."""
     frames = torch.from_numpy(probe_frames(backbone.sampling.frames)).to(backbone.device)
-    pixels = resize_and_crop(frames, backbone.preprocessing)[None]
-    present = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
-    outputs = backbone.forward(normalise(pixels, backbone.preprocessing), present)
-    return {name: values[0].cpu().numpy() for name, values in outputs.items()}
+    (row,) = Forward(backbone, 1)([resize_and_crop(frames, backbone.preprocessing)])
+    return row

@@ -59,7 +59,8 @@ def survey(
         file = {"file": str(path.relative_to(media.root))}
         if "error" in answer:
             return file | {"error": reason(answer["error"], item, media.root)}
-        return file | answer["examination"]
+        found: dict[str, Any] = answer["examination"]
+        return file | found
 
     decoders = Decoders(count, patience=patience).map(look, items, ahead=2 * count)
     with contextlib.closing(decoders) as looked:

@@ -85,4 +85,5 @@ def _write_probe(
     for one in arrays:
         if one.name in probe:
             array = inner.create_array(**spec.array_layout(one, 1, 1))
-            array[:] = np.asarray(probe[one.name])[None].astype(one.dtype)
+            with np.errstate(over="ignore"):
+                array[:] = np.asarray(probe[one.name])[None].astype(one.dtype)

@@ -14,13 +14,18 @@ __all__ = ["fingerprint"]
 _HEAD = 1 << 20
 
 
-def fingerprint(path: Path, index: FrameIndex) -> dict[str, Any]:
-    """Size, duration, number of frames, and the SHA-256 of the first MiB."""
+def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
+    """Size, duration and frames where there is an index, and the SHA-256 of the first MiB.
+
+    As words of the form ``key=value`` with a space between, in this order.
+    """
     try:
         with path.open("rb") as file:
             head = hashlib.sha256(file.read(_HEAD)).hexdigest()
         size = path.stat().st_size
     except OSError as problem:
         raise VideoError(f"{path} cannot be read: {problem.strerror}") from None
-    seconds = round(index.seconds, 6)
-    return {"bytes": size, "seconds": seconds, "frames": len(index), "head_sha256": head}
+    words: dict[str, Any] = {"bytes": size}
+    if index is not None:
+        words |= {"seconds": f"{index.seconds:.3f}", "frames": len(index)}
+    return " ".join(f"{key}={value}" for key, value in {**words, "head": head}.items())

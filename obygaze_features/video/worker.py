@@ -9,6 +9,7 @@ who asks. It says when it makes headway, and ends when the other end of the sock
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -18,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from numpy.typing import NDArray
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.examine import examine
-from obygaze_features.video.index import fingerprint, index_file
+from obygaze_features.video.fingerprint import fingerprint
+from obygaze_features.video.index import FrameIndex, index_file
 from obygaze_features.video.sampling import Sampling
 
 __all__ = ["HEADWAY", "Memory", "main"]
@@ -70,10 +72,12 @@ def main() -> None:
 
 def _listen(channel: socket.socket, questions: queue.SimpleQueue[dict[str, Any]]) -> None:
     """Take questions in while others are worked on, so that the end is noticed at once."""
-    with channel.makefile("rb") as lines:
-        for line in lines:
-            questions.put(json.loads(line))
-    os._exit(0)
+    try:
+        with channel.makefile("rb") as lines:
+            for line in lines:
+                questions.put(json.loads(line))
+    finally:  # also where who asked was killed over an answer
+        os._exit(0)
 
 
 class _Headway:
@@ -90,28 +94,21 @@ class _Headway:
 def _answer(
     question: Mapping[str, Any], memory: Memory, headway: Callable[[], None]
 ) -> dict[str, Any]:
-    path, start, end = Path(question["path"]), question["start"], question["end"]
+    path, span = Path(question["path"]), {"start": question["start"], "end": question["end"]}
     cache = Path(question["cache"]) if question["cache"] else None
     samplings = [Sampling(**one) for one in question["samplings"]]
-    source = None
     try:
         if question["what"] == "examine":
-            found = examine(
-                path, start=start, end=end, samplings=samplings, tick=headway, cache=cache
-            )
+            found = examine(path, **span, samplings=samplings, tick=headway, cache=cache)
             return {"examination": asdict(found)}
-        source = fingerprint(path)
         index = index_file(path, cache=cache, tick=headway)
-        source = fingerprint(path, index)
-        span = index.span(start, end)
-        # Positions within the clip, then numbers within the file.
-        numbers = [one.pick(index.times[span.start : span.stop]) + span.start for one in samplings]
+        numbers = _numbers(path, index, samplings, **span)
         frames = decode_frames(
             path, np.concatenate(numbers), index=index, tick=headway, room=memory.array
         )
-    except (VideoError, OSError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else None
-        return {"error": f"{path} cannot be read: {why}" if why else str(problem), "source": source}
+        source = fingerprint(path, index)
+    except VideoError as problem:
+        return {"error": str(problem), "source": _source_of_failed(path)}
     where = [np.searchsorted(frames.indices, one) for one in numbers]
     return {
         "shape": frames.rgb.shape,
@@ -121,6 +118,28 @@ def _answer(
         "numbers": [frames.indices[one].tolist() for one in where],
         "times": [frames.times[one].tolist() for one in where],
     }
+
+
+def _numbers(
+    path: Path,
+    index: FrameIndex,
+    samplings: Sequence[Sampling],
+    start: float | None,
+    end: float | None,
+) -> list[NDArray[np.int32]]:
+    """The frames of a span that each backbone wants, by their numbers in the file."""
+    try:
+        span = index.span(start, end)
+    except VideoError as problem:
+        raise VideoError(f"{path}: {problem}") from None
+    times = index.times[span.start : span.stop]
+    return [one.pick(times) + np.int32(span.start) for one in samplings]
+
+
+def _source_of_failed(path: Path) -> str | None:
+    with contextlib.suppress(VideoError):
+        return fingerprint(path) if path.is_file() else None
+    return None
 
 
 if __name__ == "__main__":

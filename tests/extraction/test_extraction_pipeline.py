@@ -22,8 +22,10 @@ from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import open_store
+from obygaze_features.store import finalise, open_store, verify
 from obygaze_features.video.decode import count_frames, decode_frames
+from obygaze_features.video.sampling import Sampling
+from obygaze_features.video.synthetic import write_clip
 
 
 def clips(*names: str, **kwargs) -> Manifest:
@@ -84,26 +86,22 @@ def test_the_summary_says_what_was_done_and_what_took_the_time(films, tiny, tmp_
     assert extract(clips("clip1.mp4", "clip2.mp4"), films, [tiny], tmp_path).clips == 0
 
 
-def test_several_backbones_decode_each_clip_once(films, tiny, tmp_path, monkeypatch):
-    from obygaze_features.extraction import pipeline
-
-    decoded = []
-
-    def watched(path, indices):
-        decoded.append(path.name)
-        return decode_frames(path, indices)
-
-    monkeypatch.setattr(pipeline, "decode_frames", watched)
+def test_several_backbones_share_one_decoding(films, tiny, tmp_path):
+    """Two that look at the same frames cost no more decoding than one."""
     other = replace(tiny, name="other")
+    half = replace(tiny, name="half", sampling=Sampling(4), forward=lambda *_: {}, arrays=())
     items = clips("clip1.mp4", "clip2.mp4")
-    extract(items, films, [tiny], tmp_path)
-    extract(items, films, [tiny, other], tmp_path / "both")
-    assert decoded == ["clip1.mp4", "clip2.mp4"] * 2
-    alone = contents(tmp_path / "tiny.zarr")
-    assert contents(tmp_path / "both/tiny.zarr") == alone
-    shards = {name for name in alone if "/c/" in name}
-    both = contents(tmp_path / "both/other.zarr")
-    assert {name: both[name] for name in shards} == {name: alone[name] for name in shards}
+    alone = extract(items, films, [tiny], tmp_path)
+    assert alone.frames == 8 + 8
+    both = extract(items, films, [tiny, other, half], tmp_path / "both")
+    assert both.frames == alone.frames
+    first = contents(tmp_path / "tiny.zarr")
+    assert contents(tmp_path / "both/tiny.zarr") == first
+    shards = {name for name in first if "/c/" in name}
+    second = contents(tmp_path / "both/other.zarr")
+    assert {name: second[name] for name in shards} == {name: first[name] for name in shards}
+    halves = open_store(tmp_path / "both/half.zarr")["clip2"]["frame_index"]
+    assert halves.tolist() == [int(i * 19 / 4) for i in range(4)]
 
 
 def test_broken_clips_are_named_with_the_reason_and_the_others_extracted(films, tiny, tmp_path):
@@ -152,13 +150,52 @@ def test_a_folder_with_none_of_the_clips_is_refused_rather_than_recorded(films, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "reason"), [({"kind": "text"}, "'text'"), ({"start": 1.0, "end": 2.0}, "a span")]
-)
-def test_what_is_not_a_whole_clip_is_refused_beforehand(films, tiny, tmp_path, kwargs, reason):
-    with pytest.raises(UsageError, match=reason):
-        extract(clips("clip1.mp4", **kwargs), films, [tiny], tmp_path)
+def test_what_is_no_clip_is_refused_beforehand(films, tiny, tmp_path):
+    with pytest.raises(UsageError, match="'text'"):
+        extract(clips("clip1.mp4", kind="text"), films, [tiny], tmp_path)
     assert not (tmp_path / "tiny.zarr").exists()
+
+
+def test_spans_of_a_longer_film(tiny, tmp_path):
+    """The frames of a span are those that the same span cut out would give, by their numbers."""
+    write_clip(tmp_path / "film.mkv", "S", seconds=10)
+    spans = [(0.0, 2.0), (3.5, 4.0), (9.0, 30.0), (12.0, 13.0)]
+    items = [
+        Item(f"span-{row}", media="film.mkv", start=start, end=end)
+        for row, (start, end) in enumerate(spans)
+    ]
+    cache = tmp_path / "cache"
+    spans_of = Manifest("spans", Items.of(items))
+    extract(spans_of, tmp_path, [tiny], tmp_path / "stores", cache=cache)
+    store = open_store(tmp_path / "stores/tiny.zarr")
+    assert store.status.tolist() == [1, 1, 1, 3]
+    assert "12 s to 13 s" in store.failures["span-3"]
+    for item in items[:3]:
+        first, last = round(item.start * 24), min(240, round(item.end * 24))
+        numbers = [first + int(i * (last - first) / 8) for i in range(8)]
+        assert store[item.id]["frame_index"].tolist() == numbers
+        np.testing.assert_allclose(store[item.id]["frame_time"], np.array(numbers) / 24, atol=2e-3)
+    assert len(list(cache.iterdir())) == 1  # one index a film
+
+
+def test_a_clip_that_ends_before_the_last_frame_is_padded(films, tmp_path):
+    """Looked at once a second, a clip of 1.7 s has two frames; the other ten are no numbers."""
+    lsmdc = load_backbone("tiny-xclip-lsmdc", "cpu")
+    extract(clips("clip5.mp4"), films, [lsmdc], tmp_path)
+    store = open_store(tmp_path / "tiny-xclip-lsmdc.zarr")
+    row = store["clip5"]
+    assert row["frame_index"].tolist() == [0, 24] + [-1] * 10
+    for name in ("frame_time", "frames", "frames_temporal"):
+        there = np.isfinite(row[name]).reshape(12, -1).all(axis=1)
+        assert there.tolist() == [True, True] + [False] * 10
+        assert np.isnan(row[name][2:]).all()
+    assert np.isfinite(row["native"]).all()
+    np.testing.assert_allclose(row["max"], row["frames"][:2].max(axis=0), atol=1e-3)
+    assert verify(store.path) == []
+    finalise(store.path, compress=True)
+    again = open_store(store.path)["clip5"]
+    np.testing.assert_array_equal(again["frames"], row["frames"])
+    assert verify(store.path) == []
 
 
 def test_two_backbones_of_one_name_are_refused(films, tiny, tmp_path):

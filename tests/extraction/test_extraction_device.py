@@ -1,0 +1,130 @@
+"""The device: batches that do not fit, numbers that are none, and time that runs out."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.extraction import Wanted, extract
+from obygaze_features.extraction.forward import limit_gpu_memory
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import open_store
+
+MANIFEST = Manifest(
+    "clips", Items.of([Item(f"clip-{row:02}", media=f"clip{row % 6}.mp4") for row in range(40)])
+)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["cuda", "mps", "cpu"],
+)
+def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, tmp_path, error):
+    sizes = []
+
+    def small(pixels, present):
+        sizes.append(len(pixels))
+        if len(pixels) > 3:
+            raise error
+        return tiny.forward(pixels, present)
+
+    summary = extract(MANIFEST, films, [replace(tiny, forward=small)], tmp_path)
+    assert summary.done == 40
+    assert summary.batches == {"tiny": 2}
+    assert sizes[:4] == [1, 8, 4, 2]  # the first is the store's probe
+    assert set(sizes[4:]) == {2}
+    extract(MANIFEST, films, [tiny], tmp_path / "large")
+    small_store, large = (
+        open_store(tmp_path / "tiny.zarr"),
+        open_store(tmp_path / "large/tiny.zarr"),
+    )
+    np.testing.assert_allclose(
+        small_store.array("native"), large.array("native"), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_one_clip_that_does_not_fit_ends_the_run_with_what_to_do(films, tiny, tmp_path):
+    def never(pixels, present):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(BackboneError, match="does not hold one clip of tiny; try --precision"):
+        extract(MANIFEST, films, [replace(tiny, forward=never)], tmp_path)
+
+
+def test_another_error_of_the_network_is_not_taken_for_want_of_memory(films, tiny, tmp_path):
+    def broken(pixels, present):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        extract(MANIFEST, films, [replace(tiny, forward=broken)], tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 70000.0])
+def test_a_feature_that_is_no_number_or_too_large_is_a_failure(films, tiny, tmp_path, value):
+    """70,000 is a float32, and more than a float16 can hold."""
+
+    def spoiled(pixels, present):
+        out = {name: values.clone() for name, values in tiny.forward(pixels, present).items()}
+        out["frames"][0, 2, 3] = value  # of the first clip of each batch
+        return out
+
+    summary = extract(MANIFEST, films, [replace(tiny, forward=spoiled)], tmp_path)
+    assert list(summary.failed) == ["not_finite"]
+    assert list(summary.failed["not_finite"]) == [f"clip-{row:02}" for row in range(0, 40, 8)]
+    assert "frames has a value that float16 cannot hold" in summary.failed["not_finite"]["clip-00"]
+    assert np.isnan(open_store(tmp_path / "tiny.zarr").array("native")[0]).all()
+
+
+def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path):
+    def slowly(pixels, present):
+        time.sleep(0.1)
+        return tiny.forward(pixels, present)
+
+    slow = replace(tiny, forward=slowly)
+    summary = extract(MANIFEST, films, [slow], tmp_path, batch=1, max_hours=4.5 / 3600)
+    assert summary.out_of_time
+    assert (summary.done, summary.left) == (32, 8)  # whole blocks
+    assert summary.seconds < 5.5
+    rest = extract(MANIFEST, films, [tiny], tmp_path)
+    assert (rest.clips, rest.done, rest.left, rest.out_of_time) == (8, 40, 0, False)
+
+
+def test_a_block_that_cannot_be_done_in_time_is_not_begun(films, tiny, tmp_path):
+    summary = extract(MANIFEST, films, [tiny], tmp_path, max_hours=1e-9)
+    assert (summary.done, summary.left, summary.out_of_time) == (0, 40, True)
+    assert extract(MANIFEST, films, [tiny], tmp_path).done == 40
+
+
+def test_a_run_is_logged_beside_the_stores(films, tiny, tmp_path):
+    other = replace(tiny, name="other")
+    summary = extract(MANIFEST, films, [tiny, other], tmp_path, wanted=Wanted(limit=10))
+    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
+    told = json.loads(line)
+    assert told["event"] == "extracted"
+    assert told["devices"] == {"tiny": "cpu", "other": "cpu"}
+    assert (told["clips"], told["frames"]) == (10, summary.frames)
+    assert told["bytes"]["tiny"] == 10 * sum(
+        s.bytes_a_row for s in open_store(summary.stores[0]).specs
+    )
+
+
+@pytest.mark.parametrize("size", ["20", "x GB", "GB"])
+def test_a_limit_that_is_no_size_is_refused(size):
+    with pytest.raises(UsageError, match="for example 20GB"):
+        limit_gpu_memory("cuda", size)
+
+
+def test_a_limit_is_for_gpus():
+    with pytest.raises(UsageError, match="for a CUDA device"):
+        limit_gpu_memory("cpu", "20GB")

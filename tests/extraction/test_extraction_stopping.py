@@ -1,0 +1,153 @@
+"""Ctrl-C, SIGTERM and SIGKILL, sent to the command itself."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import open_store
+from obygaze_features.store.claims import Claims
+from tests.extraction.test_extraction_broken import decoders_of
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="looks for processes as Linux has them"
+)
+BACKBONES = ("tiny-xclip", "tiny-vivit")
+
+
+def start(manifest: Path, films: Path, output: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cli", "features", "extract", str(manifest)]
+    command += ["--videos", str(films), "-o", str(output), "--device", "cpu", "--workers", "1"]
+    for name in BACKBONES:
+        command += ["--backbone", name]
+    return subprocess.Popen(
+        [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(sign: Path, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    while not sign.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGTERM, 143, "Terminated."), (signal.SIGINT, 130, "Interrupted.")],
+)
+def test_a_signal_stops_cleanly_and_soon(large_manifest, films, tmp_path, number, code, word):
+    with start(large_manifest, films, tmp_path) as process:
+        wait_for(tmp_path / "tiny-vivit.zarr/blocks/000000.json", process)
+        decoders = decoders_of(process.pid)
+        assert decoders
+        begin = time.monotonic()
+        process.send_signal(number)
+        _, told = process.communicate(timeout=20)
+    assert time.monotonic() - begin < 5
+    assert process.returncode == code
+    assert told.splitlines()[-1] == word
+    assert "Traceback" not in told
+    for one in decoders:
+        assert not Path(f"/proc/{one}").exists()
+    for name in BACKBONES:
+        store = open_store(tmp_path / f"{name}.zarr")
+        assert 32 <= (store.status == 1).sum() < len(store)
+        assert Claims(store.path / "claims").at_work() == []
+        assert list(store.path.rglob("*.partial")) == []
+
+
+def test_decoders_end_with_who_started_them(large_manifest, films, tmp_path):
+    with start(large_manifest, films, tmp_path) as process:
+        wait_for(tmp_path / "tiny-vivit.zarr/blocks/000000.json", process)
+        decoders = decoders_of(process.pid)
+        assert decoders
+        process.kill()
+        process.communicate()
+    end = time.monotonic() + 5
+    while any(Path(f"/proc/{one}").exists() for one in decoders):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.faults
+def test_killed_at_random_moments_it_goes_on_to_the_same_stores(sixty_clips, films, tmp_path):
+    """Twenty kills over sixty clips and two backbones."""
+    with start(sixty_clips, films, tmp_path / "whole") as process:
+        assert process.wait(120) == 0
+        process.communicate()
+    chance = np.random.default_rng(4)
+    begin = time.monotonic()
+    with start(sixty_clips, films, tmp_path / "measured") as process:
+        process.communicate()
+    usual = time.monotonic() - begin
+    output, kills, rounds = tmp_path / "killed", 0, 0
+    where = {"before the first block": 0, "between blocks": 0, "all written": 0}
+    while kills < 20:
+        rounds += 1
+        if rounds % 4 == 0:  # it was done, or nearly so: begin again
+            output = tmp_path / f"killed{rounds}"
+        with start(sixty_clips, films, output) as process:
+            time.sleep(chance.uniform(0.5, 1.05) * usual)
+            if process.poll() is None:
+                process.kill()
+                kills += 1
+                written = len(list(output.glob("*/blocks/*.json")))
+                where[
+                    "before the first block"
+                    if not written
+                    else "all written"
+                    if written == 2 * 2
+                    else "between blocks"
+                ] += 1
+            process.communicate()
+        if rounds % 4 == 3:
+            finish_and_compare(sixty_clips, films, output, tmp_path / "whole")
+    finish_and_compare(sixty_clips, films, output, tmp_path / "whole")
+    print(where)
+
+
+def finish_and_compare(manifest: Path, films: Path, output: Path, whole: Path) -> None:
+    with start(manifest, films, output) as process:
+        _, told = process.communicate()
+    assert process.returncode == 0, told
+    for name in BACKBONES:
+        one, other = open_store(output / f"{name}.zarr"), open_store(whole / f"{name}.zarr")
+        assert (one.status == 1).all()
+        for array in one.arrays:
+            np.testing.assert_array_equal(one.array(array), other.array(array))
+        for block in range(one.blocks):
+            assert one.record_of(block) == other.record_of(block)
+        assert Claims(one.path / "claims").at_work() == []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory):
+    """The weights of the tiny backbones are drawn here, and not in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def large_manifest(manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(manifest, 2000, tmp_path_factory.mktemp("large") / "manifest")
+
+
+@pytest.fixture(scope="module")
+def sixty_clips(manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(manifest, 60, tmp_path_factory.mktemp("sixty") / "manifest")
+
+
+def saved(manifest: Manifest, count: int, path: Path) -> Path:
+    from obygaze_features.manifests import Item, Items
+
+    items = [Item(f"clip-{row:04}", media=f"clip{row % 6}.mp4") for row in range(count)]
+    Manifest("made-up", Items.of(items)).save(path)
+    return path
