@@ -53,7 +53,8 @@ def _decode(folder: Path) -> Iterator[Result]:
             target=target,
         )  # fmt: skip
         in_order = side_by_side(
-            f"{what} (all in order)", partial(_ours, film, wanted), partial(_in_order, film, wanted),
+            f"{what} (all in order)",
+            partial(_ours, film, wanted), partial(_in_order, film, wanted),
             target=None, runs=3,
         )  # fmt: skip
         yield in_order

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import av
 from av.container import InputContainer
+from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from obygaze_features.errors import VideoError
 
-__all__ = ["codec_of", "open_video"]
+__all__ = ["codec_of", "open_video", "packets_of"]
 
 
 @contextmanager
@@ -50,6 +51,11 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
 def codec_of(stream: VideoStream) -> str:
     """The codec's own name, whichever decoder is used: ``av1``, not ``libdav1d``."""
     return stream.codec_context.codec.canonical_name
+
+
+def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """The packets that hold something, in the order of the file."""
+    return (packet for packet in container.demux(stream) if packet.size > 0)
 
 
 def _kinds(container: InputContainer) -> str:
