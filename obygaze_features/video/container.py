@@ -20,12 +20,12 @@ __all__ = ["codec_of", "open_video", "packets_of"]
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file's video; whatever FFmpeg says about it inside the block is a `VideoError`."""
-    if not path.is_file():
-        # Not even a look at a pipe, which may never answer.
-        raise VideoError(f"{path} is not a file")
-    if path.stat().st_size == 0:
-        raise VideoError(f"{path} is empty")
     try:
+        if not path.is_file():
+            # Not even a look at a pipe, which may never answer.
+            raise VideoError(f"{path} is not a file")
+        if path.stat().st_size == 0:
+            raise VideoError(f"{path} is empty")
         # Old AVI files carry titles in any encoding; they are of no interest.
         with av.open(path, metadata_errors="ignore") as container:
             # A picture of the album cover, as music files carry, is a video stream too.

@@ -67,7 +67,7 @@ def _frames(
     Those right after the last may follow, up to one that tells of the damage that it suffered.
     In AVI a packet is a frame. One that gave none, and was none, has moved all numbers after it.
     """
-    fed, given, enough, none = 0, 0, False, _leading(index)
+    fed, given, ended, none = 0, 0, False, _leading(index)
     with open_video(pictures.path) as (container, stream):
         context = stream.codec_context
         for packet in packets_of(container, stream):
@@ -75,19 +75,20 @@ def _frames(
             try:
                 frames = context.decode(packet)
             except av.FFmpegError:
-                return
+                ended = True
+                break
             yield from frames
             fed, given = fed + 1, given + len(frames)
             none += index.codec == "mpeg4" and packet.size < _TINY
             if given - len(frames) > last and any(
                 frame.pict_type != PictureType.B for frame in frames
             ):
-                enough = True
+                ended = True
                 break
         with contextlib.suppress(av.FFmpegError):
             rest = context.decode(None)
             given += len(rest)
-            if not enough:
+            if not ended:
                 yield from rest
     if index.container == "avi" and given + none < fed:
         raise VideoError(

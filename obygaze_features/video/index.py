@@ -113,7 +113,10 @@ def index_file(
     tick = tick or (lambda: None)
     if cache is None:
         return _index(path, tick)
-    kept, key = _place(path, cache)
+    try:
+        kept, key = _place(path, cache)
+    except OSError:  # there is no such file, or it may not be looked at: opening it tells
+        return _index(path, tick)
     index = _load(kept, key)
     if index is None:
         index = _index(path, tick)
@@ -254,10 +257,7 @@ def _counted(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
 
 def _place(path: Path, cache: Path) -> tuple[Path, dict[str, Any]]:
     whole = str(path.absolute())
-    try:
-        stat = path.stat()
-    except OSError:
-        raise VideoError(f"{path} is not a file") from None
+    stat = path.stat()
     key = {"format": _FORMAT, "path": whole, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
     return cache / f"{hashlib.sha256(whole.encode(errors='surrogateescape')).hexdigest()}.npz", key
 
@@ -280,7 +280,7 @@ def _packed(index: FrameIndex, key: dict[str, Any]) -> bytes:
 def _load(kept: Path, key: dict[str, Any]) -> FrameIndex | None:
     """The kept index, if there is one, whole and of the file as it is now."""
     try:
-        with np.load(kept, allow_pickle=False) as found:
+        with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
             words = json.loads(bytes(found["words"]))
             if words["key"] != key:
                 return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 import wave
+from collections.abc import Iterator
 from pathlib import Path
 
 import av
@@ -78,12 +80,29 @@ def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path, make, reason)
         index_file(path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path):
-    path = write(tmp_path / "x264.mp4", seconds=0.5)
-    path.chmod(0)
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Root may read everything, so that root has to be somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+@pytest.fixture
+def forbidden() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder, "x264.mp4"), seconds=0.5)
+        Path(folder).chmod(0o755)
+        path.chmod(0)
+        yield path
+
+
+def test_a_file_that_may_not_be_read(forbidden, nobody):
     with pytest.raises(VideoError, match=r"x264\.mp4 may not be read"):
-        index_file(path)
+        index_file(forbidden)
 
 
 @pytest.mark.parametrize("name", ["x264.mp4", "x264.avi"])
