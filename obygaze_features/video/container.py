@@ -8,23 +8,24 @@ from pathlib import Path
 
 import av
 from av.container import InputContainer
+from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from obygaze_features.errors import VideoError
 
-__all__ = ["codec_of", "open_video"]
+__all__ = ["codec_of", "open_video", "packets_of"]
 
 
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file's video; whatever FFmpeg says about it inside the block is a `VideoError`."""
-    if not path.is_file():
-        # Not even a look at a pipe, which may never answer.
-        raise VideoError(f"{path} is not a file")
-    if path.stat().st_size == 0:
-        raise VideoError(f"{path} is empty")
     try:
+        if not path.is_file():
+            # Not even a look at a pipe, which may never answer.
+            raise VideoError(f"{path} is not a file")
+        if path.stat().st_size == 0:
+            raise VideoError(f"{path} is empty")
         # Old AVI files carry titles in any encoding; they are of no interest.
         with av.open(path, metadata_errors="ignore") as container:
             # A picture of the album cover, as music files carry, is a video stream too.
@@ -50,6 +51,11 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
 def codec_of(stream: VideoStream) -> str:
     """The codec's own name, whichever decoder is used: ``av1``, not ``libdav1d``."""
     return stream.codec_context.codec.canonical_name
+
+
+def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """The packets that hold something, in the order of the file."""
+    return (packet for packet in container.demux(stream) if packet.size > 0)
 
 
 def _kinds(container: InputContainer) -> str:

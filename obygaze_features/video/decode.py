@@ -22,20 +22,21 @@ import av
 import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
-from av.video.frame import PictureType, VideoFrame
+from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
-from obygaze_features.video.container import open_video
+from obygaze_features.video.container import open_video, packets_of
+from obygaze_features.video.counting import damaged, decode_counting
 from obygaze_features.video.index import NO_TIME, FrameIndex, index_file
 from obygaze_features.video.pictures import Pictures
-from obygaze_features.video.starts import SKIPPABLE
 
 __all__ = ["Frames", "count_frames", "decode_frames", "decode_into"]
 
 _FAR = 200
 """From so many packets on, a seek is quicker than reading on."""
+_CHANGED = "is not what its index says; it may have changed meanwhile"
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def decode_into(
 ) -> None:
     """Decode the frames with these numbers, ascending, into their places."""
     if index.why_slow is not None:
-        _count(pictures, index, wanted, tick)
+        decode_counting(pictures, index, wanted, tick)
         return
     try:
         _decode(pictures, index, wanted, _runs(index, wanted), tick, fast=True)
@@ -157,13 +158,15 @@ def _decode(
 ) -> None:
     """Decode pieces of a film whose frames are known by their times.
 
-    Where it is `fast`, any complaint is a surprise. Otherwise the frames that may have suffered
-    are refused in the end.
+    Where it is `fast`, frames that nobody needs are left out, and any complaint is a surprise.
+    Otherwise the frames that may have suffered are refused in the end.
     """
     stored = np.empty_like(index.pts)
     stored[index.positions] = index.pts
-    missing = dict(zip(index.pts[wanted].tolist(), wanted.tolist(), strict=True))
-    needed = set(index.positions[wanted].tolist())
+    numbers = dict(zip(index.pts[wanted].tolist(), wanted.tolist(), strict=True))
+    needed = ~index.spare if fast else np.ones(len(index), bool)
+    needed[index.positions[wanted]] = True
+    expected: dict[int, int] = {}
     complaints: list[int] = []
 
     def take(frames: Iterable[VideoFrame], since: int) -> None:
@@ -171,18 +174,20 @@ def _decode(
             if frame.pts is None:
                 raise _Surprise("gives frames without a time")
             if frame.pts < since:
-                continue  # it refers to what was left out
+                continue  # it refers to what was not read
             if fast and frame.interlaced_frame:
                 # Half of it may be needed by others, and the other half left out.
                 raise _Surprise("is interlaced")
+            if (position := expected.pop(frame.pts, None)) is None:
+                raise _Surprise("gives frames at times that its packets do not name")
             if frame.is_corrupt:
-                complaints.append(_position(index, frame.pts))
-            if (number := missing.pop(frame.pts, None)) is not None:
-                pictures.put(number, frame)
+                complaints.append(position)
+            if frame.pts in numbers:
+                pictures.put(numbers[frame.pts], frame)
 
     with open_video(pictures.path) as (container, stream):
         context = stream.codec_context
-        packets, position = _packets(container, stream), 0
+        packets, position = packets_of(container, stream), 0
         for first, last in runs:
             if first - position > _FAR:
                 packets, position = _seek(container, stream, index, first)
@@ -190,10 +195,10 @@ def _decode(
             for packet in packets:
                 tick()
                 if packet.pts != stored[position]:
-                    raise _Surprise("is not what its index says; it may have changed meanwhile")
-                if position >= first:
-                    if fast and index.codec in SKIPPABLE:
-                        context.skip_frame = "DEFAULT" if position in needed else "NONREF"
+                    raise _Surprise(_CHANGED)
+                if position >= first and needed[position]:
+                    if packet.pts is not None and packet.pts >= since:
+                        expected[packet.pts] = position
                     try:
                         take(context.decode(packet), since)
                     except av.FFmpegError:
@@ -205,43 +210,29 @@ def _decode(
             with contextlib.suppress(av.FFmpegError):
                 take(context.decode(None), since)
             context.flush_buffers()
+            complaints += expected.values()
+            expected.clear()
             if fast and complaints:
                 raise _Surprise("is damaged")
-    _refuse(pictures, index, wanted, sorted(missing.values()), complaints)
+    _refuse(index, wanted, complaints)
 
 
-def _refuse(
-    pictures: Pictures,
-    index: FrameIndex,
-    wanted: NDArray[np.int32],
-    missing: Sequence[int],
-    complaints: Sequence[int],
-) -> None:
+def _refuse(index: FrameIndex, wanted: NDArray[np.int32], complaints: Sequence[int]) -> None:
     """Raise where a wanted frame did not come, or may have suffered from damage before it."""
-    ends = index.positions[wanted]
-    begins = _begins(index, wanted)
+    begins, ends = _begins(index, wanted), index.positions[wanted]
     spoiled = np.zeros(len(wanted), bool)
     for position in complaints:
         spoiled |= (begins <= position) & (position <= ends)
-    lost = sorted({*missing, *wanted[spoiled].tolist()})
-    if lost:
-        raise _Surprise(_damaged(lost[0], index.times[lost[0]]))
-
-
-def _damaged(number: int, time: float) -> str:
-    return f"cannot be decoded at frame {number} ({time:.3f} s); it is damaged there or before"
+    for number in wanted[spoiled].tolist():
+        raise _Surprise(damaged(number, index))
 
 
 def _position(index: FrameIndex, pts: int) -> int:
     """Which packet holds the frame that is shown at this time."""
     number = int(np.searchsorted(index.pts, pts))
-    if number == len(index.pts) or index.pts[number] != pts:
-        raise _Surprise("gives frames at times that its packets do not name")
+    if number == len(index) or index.pts[number] != pts:
+        raise _Surprise(_CHANGED)
     return int(index.positions[number])
-
-
-def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    return (packet for packet in container.demux(stream) if packet.size > 0)
 
 
 def _seek(
@@ -253,57 +244,10 @@ def _seek(
         if time == NO_TIME:
             continue
         container.seek(time, stream=stream)
-        packets = _packets(container, stream)
+        packets = packets_of(container, stream)
         packet = next(packets, None)
         if packet is not None and packet.pts is not None:
             position = _position(index, packet.pts)
             if position <= first:
                 return itertools.chain([packet], packets), position
     raise _Surprise("cannot be sought in")
-
-
-def _count(
-    pictures: Pictures, index: FrameIndex, wanted: NDArray[np.int32], tick: Callable[[], None]
-) -> None:
-    """Decode in order, and know frames by their number.
-
-    A complaint spoils the frames up to the next keyframe, and those right before that may refer
-    to what came after them.
-    """
-    last = int(wanted[-1])
-    anchor, number, suffering = -1, -1, False
-    spoiled: set[int] = set()
-    with open_video(pictures.path) as (container, stream):
-        for frame in _in_order(container, stream, tick):
-            number += 1
-            if frame.is_corrupt:
-                suffering = True
-                spoiled.update(range(anchor + 1, number))
-            elif frame.key_frame:
-                suffering = False
-            if suffering:
-                spoiled.add(number)
-            if number in pictures:
-                pictures.put(number, frame)
-            if frame.pict_type != PictureType.B:
-                anchor = number
-                if number >= last:
-                    break
-    if number < last:
-        raise VideoError(
-            f"{pictures.path} cannot be decoded up to frame {last}; it is damaged or cut short"
-        )
-    if lost := sorted(spoiled.intersection(wanted.tolist())):
-        raise VideoError(f"{pictures.path} {_damaged(lost[0], index.times[lost[0]])}")
-
-
-def _in_order(
-    container: InputContainer, stream: VideoStream, tick: Callable[[], None]
-) -> Iterator[VideoFrame]:
-    """All frames that come before the decoder gives a packet up: after it, none has a number."""
-    for packet in container.demux(stream):
-        tick()
-        try:
-            yield from stream.codec_context.decode(packet)
-        except av.FFmpegError:
-            return

@@ -26,14 +26,13 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import write_bytes
 from obygaze_features.errors import ObygazeError, VideoError
-from obygaze_features.video.container import codec_of, open_video
-from obygaze_features.video.starts import STARTS_AT_FLAGS, is_hidden, is_start, nal_length
+from obygaze_features.video.bitstream import KNOWN, is_hidden, is_spare, is_start, nal_length
+from obygaze_features.video.container import codec_of, open_video, packets_of
 
 __all__ = ["NO_TIME", "FrameIndex", "index_file"]
 
 _TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that say of every frame when it is shown, and lead to any time at once."""
-_PROVEN = STARTS_AT_FLAGS | {"h264", "hevc", "av1"}
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
 """How DivX says that it puts two frames into one packet, and none into the next."""
 NO_TIME: int = np.iinfo(np.int64).min
@@ -60,6 +59,8 @@ class FrameIndex:
         numbered in the order in which the decoder gives them.
     pts, positions
         ``[n]``: the same in the file's own unit, and which of the packets holds each frame.
+    spare
+        Of each packet, whether other frames can do without it.
     starts, seeks
         ``[m]`` and ``[m, 2]``: packets from which on decoding can begin, and the presentation
         and decoding time by which each is found; `NO_TIME` where there is none.
@@ -74,6 +75,7 @@ class FrameIndex:
     times: NDArray[np.float64]
     pts: NDArray[np.int64]
     positions: NDArray[np.int32]
+    spare: NDArray[np.bool_]
     starts: NDArray[np.int32]
     seeks: NDArray[np.int64]
 
@@ -111,7 +113,10 @@ def index_file(
     tick = tick or (lambda: None)
     if cache is None:
         return _index(path, tick)
-    kept, key = _place(path, cache)
+    try:
+        kept, key = _place(path, cache)
+    except OSError:  # there is no such file, or it may not be looked at: opening it tells
+        return _index(path, tick)
     index = _load(kept, key)
     if index is None:
         index = _index(path, tick)
@@ -126,6 +131,7 @@ class _Packets:
 
     pts: NDArray[np.int64]
     dts: NDArray[np.int64]
+    spare: NDArray[np.bool_]
     starts: list[int]
     last_duration: int
     doubts: str | None
@@ -164,6 +170,7 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
         times=times,
         pts=pts if why_slow is None else pts[:0],
         positions=order,
+        spare=packets.spare,
         starts=starts,
         seeks=np.stack([packets.pts[starts], packets.dts[starts]], axis=1),
     )
@@ -174,31 +181,34 @@ def _read(
 ) -> _Packets:
     pts: list[int] = []
     dts: list[int] = []
+    spare: list[bool] = []
     starts: list[int] = []
     codec, doubts, duration = codec_of(stream), None, 0
     extradata = stream.codec_context.extradata
     length = nal_length(codec, extradata)
-    for packet in container.demux(stream):
+    for packet in packets_of(container, stream):
         tick()
-        if packet.size == 0:
-            continue
+        data = bytes(packet)
         if packet.is_discard:
             doubts = "an edit list hides a part of it"
         elif packet.is_corrupt:
             doubts = doubts or "some of it is damaged"
-        elif codec in ("vp8", "vp9") and is_hidden(codec, packet):
+        elif codec in ("vp8", "vp9") and is_hidden(codec, data):
             doubts = doubts or "it has frames that are not shown"
-        if packet.is_keyframe and is_start(codec, packet, length):
+        if packet.is_keyframe and is_start(codec, data, length):
             starts.append(len(pts))
-        if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + bytes(packet)):
+        if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + data):
             doubts = doubts or "it has two frames in one packet"
         pts.append(NO_TIME if packet.pts is None else packet.pts)
         dts.append(NO_TIME if packet.dts is None else packet.dts)
+        spare.append(is_spare(codec, data, length))
         duration = packet.duration or 0
     held = len(stream.index_entries) if container.format.name == _TIMED[0] else 0
     if len(pts) < held:
         raise VideoError(f"{path} is cut short: {len(pts)} of its {held} frames are there")
-    return _Packets(np.array(pts, np.int64), np.array(dts, np.int64), starts, duration, doubts)
+    return _Packets(
+        np.array(pts, np.int64), np.array(dts, np.int64), np.array(spare), starts, duration, doubts
+    )
 
 
 def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
@@ -207,7 +217,7 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
         return "AVI does not say when frames are shown"
     if kind not in _TIMED:
         return f"{kind} does not lead to every frame"
-    if codec not in _PROVEN:
+    if codec not in KNOWN:
         return f"{codec} is not known well enough"
     if (packets.pts == NO_TIME).any():
         return "some of its frames have no time"
@@ -247,15 +257,12 @@ def _counted(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
 
 def _place(path: Path, cache: Path) -> tuple[Path, dict[str, Any]]:
     whole = str(path.absolute())
-    try:
-        stat = path.stat()
-    except OSError:
-        raise VideoError(f"{path} is not a file") from None
+    stat = path.stat()
     key = {"format": _FORMAT, "path": whole, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
     return cache / f"{hashlib.sha256(whole.encode(errors='surrogateescape')).hexdigest()}.npz", key
 
 
-_ARRAYS = ("times", "pts", "positions", "starts", "seeks")
+_ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
 _WORDS = ("codec", "container", "width", "height", "seconds", "why_slow")
 
 
@@ -273,7 +280,7 @@ def _packed(index: FrameIndex, key: dict[str, Any]) -> bytes:
 def _load(kept: Path, key: dict[str, Any]) -> FrameIndex | None:
     """The kept index, if there is one, whole and of the file as it is now."""
     try:
-        with np.load(kept, allow_pickle=False) as found:
+        with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
             words = json.loads(bytes(found["words"]))
             if words["key"] != key:
                 return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -71,7 +71,7 @@ class Pictures:
         """Apply the display matrix, which says where a point (x, y) is to be shown."""
         if "DISPLAYMATRIX" not in frame.side_data:
             return stored
-        matrix: Any = frame.side_data["DISPLAYMATRIX"]
+        matrix: Any = cast(Any, frame.side_data)["DISPLAYMATRIX"]
         a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
         self.turned = frame.rotation
         if b == c == 0:

@@ -166,10 +166,8 @@ def write_pictures(
         first = next(pictures)
         stream.height, stream.width = first.shape[:2]
         odd = stream.height % 2 or stream.width % 2
-        # x264 halves the colours of even sizes only, and MJPEG has a format of its own.
+        # x264 halves the colours of even sizes only.
         stream.pix_fmt = "yuv444p" if odd and codec == "libx264" else "yuv420p"
-        if codec == "mjpeg":
-            stream.pix_fmt = "yuvj420p"
         stream.gop_size, stream.max_b_frames = gop, b_frames
         stream.codec_context.thread_count = 1
         if variable_rate:

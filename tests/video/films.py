@@ -1,0 +1,67 @@
+"""Films that the tests write, and what they hold by the plainest of decoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+
+from obygaze_features.video.synthetic import read_frame_number, write_clip
+
+X264 = "libx264"
+VP9 = {"deadline": "realtime", "cpu-used": "8"}
+ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
+QUIET = "log-level=none"
+
+#: name -> how to write it.
+KINDS: dict[str, dict] = {
+    "x264.mp4": {},
+    "x264.mkv": {"b_frames": 3},
+    "x264.mov": {"gop": 5, "options": {"x264-params": "b-pyramid=none:ref=1"}},
+    "x264.avi": {},
+    "x264.ts": {},
+    "x264.flv": {},
+    "mpeg4.avi": {"codec": "mpeg4"},
+    "mpeg4.mp4": {"codec": "mpeg4", "b_frames": 1},
+    "mpeg2.mpg": {"codec": "mpeg2video"},
+    "mpeg2.mkv": {"codec": "mpeg2video"},
+    "mjpeg.avi": {"codec": "mjpeg", "b_frames": 0, "options": {"strict": "unofficial"}},
+    "vp8.webm": {"codec": "libvpx", "options": ALTREF | {"cpu-used": "8"}},
+    "vp9.webm": {"codec": "libvpx-vp9", "options": ALTREF},
+    "vp9-odd.mkv": {"codec": "libvpx-vp9", "options": VP9, "width": 161, "height": 121},
+    "x265-open.mp4": {"codec": "libx265", "options": {"x265-params": QUIET}},
+    "x265-closed.mkv": {"codec": "libx265", "options": {"x265-params": f"{QUIET}:open-gop=0"}},
+    "variable.mp4": {"variable_rate": True},
+    "variable.mkv": {"variable_rate": True, "codec": "mpeg4"},
+    "odd.mp4": {"width": 161, "height": 121},
+    "odd.avi": {"width": 161, "height": 121, "codec": "mpeg4"},
+    "open.mp4": {"b_frames": 3, "options": {"x264-params": "open-gop=1"}},
+    "open.mkv": {"b_frames": 4, "gop": 8, "options": {"x264-params": "open-gop=1"}},
+    "refresh.mkv": {"options": {"x264-params": "intra-refresh=1"}},
+    "interlaced.mkv": {"options": {"flags": "+ildct+ilme"}},
+    "upright.mp4": {"rotation": 90},
+    "upside-down.mkv": {"rotation": 180},
+    "sideways.mov": {"rotation": -90, "width": 176},
+}
+
+
+def write(path: Path, *, seconds: float = 3, **changes) -> Path:
+    """A film of the kind that its name says."""
+    write_clip(path, "S", seconds=seconds, **(KINDS[path.name] | changes))
+    return path
+
+
+def everything(path: Path) -> np.ndarray:
+    """All frames as they are stored, in the order in which PyAV gives them."""
+    with av.open(path) as container:
+        return np.stack([one.to_ndarray(format="rgb24") for one in container.decode(video=0)])
+
+
+def upright(rgb: np.ndarray, rotation: int) -> np.ndarray:
+    return np.rot90(rgb, rotation // 90, axes=(1, 2))
+
+
+def numbers(rgb: np.ndarray, rotation: int = 0) -> list[int]:
+    """What is drawn into upright pictures that were stored turned."""
+    return [read_frame_number(picture) for picture in upright(rgb, -rotation)]

@@ -1,0 +1,210 @@
+"""Broken films: each one clear line, and never a frame that is not itself."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from obygaze_features.errors import VideoError
+from obygaze_features.video.decode import decode_frames
+from obygaze_features.video.index import index_file
+from obygaze_features.video.synthetic import write_clip
+from tests.video.films import everything, numbers, write
+
+
+def a_sound(path: Path) -> None:
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(16000))
+
+
+def without_its_end(path: Path) -> None:
+    write_clip(path, "EN")
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+def of_an_unknown_codec(path: Path) -> None:
+    write_clip(path, "EN")
+    path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz"))
+
+
+def without_packets(path: Path) -> None:
+    with av.open(path, "w", options={"movflags": "empty_moov"}) as container:
+        stream = container.add_stream("mpeg4", rate=24)
+        stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
+        container.start_encoding()
+
+
+def half_there(path: Path) -> None:
+    """As a download that was broken off: what the file holds comes first, then the pictures."""
+    whole = path.with_suffix(".whole.mp4")
+    write_clip(whole, "EN")
+    with av.open(whole) as source, av.open(path, "w", options={"movflags": "faststart"}) as target:
+        copy = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = copy
+                target.mux(packet)
+    path.write_bytes(path.read_bytes()[: whole.stat().st_size * 2 // 3])
+    whole.unlink()
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "is not a file"),
+        (lambda path: path.mkdir(), "is not a file"),
+        (lambda path: os.mkfifo(path), "is not a file"),
+        (lambda path: path.touch(), "is empty"),
+        (lambda path: path.write_bytes(b"not a film " * 100), "cannot be decoded: Invalid data"),
+        (a_sound, "has no video, only audio"),
+        (without_its_end, "cannot be decoded"),
+        (half_there, "is cut short: .* of its 48 frames are there"),
+        (of_an_unknown_codec, "cannot be decoded: FFmpeg does not know its codec"),
+        (without_packets, "has no video frames"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path, make, reason):
+    path = tmp_path / "clip.mp4"
+    make(path)
+    with pytest.raises(VideoError, match=rf"clip\.mp4 {reason}"):
+        index_file(path)
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Root may read everything, so that root has to be somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+@pytest.fixture
+def forbidden() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder, "x264.mp4"), seconds=0.5)
+        Path(folder).chmod(0o755)
+        path.chmod(0)
+        yield path
+
+
+def test_a_file_that_may_not_be_read(forbidden, nobody):
+    with pytest.raises(VideoError, match=r"x264\.mp4 may not be read"):
+        index_file(forbidden)
+
+
+@pytest.mark.parametrize("name", ["x264.mp4", "x264.avi"])
+def test_frames_beyond_the_end_are_refused(tmp_path, name):
+    path = write(tmp_path / name, seconds=0.5)
+    with pytest.raises(VideoError, match="cannot be decoded up to frame 12; it has 12 frames"):
+        decode_frames(path, [0, 12])
+
+
+def test_frames_that_are_all_shown_at_once_are_told_by_the_frame_rate(tmp_path):
+    path = write(tmp_path / "x264.mp4", b_frames=0)
+    data = path.read_bytes()
+    place = data.index(b"stts") + 4
+    count, each = struct.unpack(">2I", data[place + 8 : place + 16])
+    assert (count, each) == (72, 512)
+    path.write_bytes(data[: place + 12] + bytes(4) + data[place + 16 :])
+    index = index_file(path)
+    assert len(index) == 72
+    assert (np.diff(index.times) > 0).all()
+    assert numbers(decode_frames(path, [5, 40], index=index).rgb) == [5, 40]
+
+
+def joined(path: Path, pieces: list[Path]) -> None:
+    """Packets of several films one after the other."""
+    with av.open(path, "w") as target:
+        copy, shift = None, 0
+        for piece in pieces:
+            with av.open(piece) as source:
+                stream = source.streams.video[0]
+                copy = copy or target.add_stream_from_template(stream)
+                end = shift
+                for packet in source.demux(stream):
+                    if packet.dts is not None:
+                        packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                        end = max(end, packet.pts + packet.duration)
+                        packet.stream = copy
+                        target.mux(packet)
+                shift = end
+
+
+@pytest.mark.parametrize("name", ["vp9.webm", "mpeg2.mkv", "x264.ts"])
+def test_a_picture_size_that_changes_midway(tmp_path, name):
+    (tmp_path / "small").mkdir()
+    pieces = [
+        write(tmp_path / name, seconds=1),
+        write(tmp_path / "small" / name, seconds=1, width=128, height=96),
+    ]
+    path = tmp_path / f"joined{pieces[0].suffix}"
+    joined(path, pieces)
+    with pytest.raises(VideoError, match=r"changes its picture size midway: frame 30 is 128x96"):
+        decode_frames(path, [3, 30])
+    assert numbers(decode_frames(path, [3, 20]).rgb) == [3, 20]
+
+
+def with_garbage(path: Path, first: int, last: int) -> None:
+    """Random bytes in place of some packets, all but their first few."""
+    with av.open(path) as container:
+        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    data = bytearray(path.read_bytes())
+    chance = np.random.default_rng(0)
+    for place, size in places[first : last + 1]:
+        data[place + 4 : place + size] = chance.bytes(size - 4)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "name", ["x264.mp4", "x264.mkv", "x264.avi", "mpeg4.mp4", "mpeg4.avi", "mpeg2.mkv"]
+)
+def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
+    """Keyframes are at 0, 12, 24 ...; the packets 26 to 32 are gone."""
+    path = write(tmp_path / name)
+    oracle = everything(path)
+    with_garbage(path, 26, 32)
+    index = index_file(path)
+    given = []
+    for number in range(72):
+        try:
+            assert (decode_frames(path, [number], index=index).rgb == oracle[number]).all()
+            given.append(number)
+        except VideoError:
+            continue
+    assert set(range(24)) <= set(given)
+    if name.endswith(".avi"):  # numbers are not known after what gave no frame
+        assert not set(range(28, 33)) & set(given)
+    else:
+        gone = (index.positions >= 26) & (index.positions <= 32)
+        assert not set(np.flatnonzero(gone)) & set(given)
+        assert set(range(36, 72)) <= set(given)
+
+
+def test_damage_is_named_by_frame_and_time(tmp_path):
+    path = write(tmp_path / "x264.mp4")
+    with_garbage(path, 26, 34)
+    with pytest.raises(
+        VideoError, match=r"x264.mp4 cannot be decoded at frame 30 \(1.250 s\); it is damaged"
+    ):
+        decode_frames(path, [1, 30, 60])
+
+
+def test_avi_cut_short_gives_what_is_there(tmp_path):
+    path = write(tmp_path / "mpeg4.avi")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    index = index_file(path)
+    assert 24 < len(index) < 72
+    assert numbers(decode_frames(path, [0, 20], index=index).rgb) == [0, 20]
