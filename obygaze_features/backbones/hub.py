@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -46,10 +47,10 @@ def fetch_checkpoint(repository: str, name: str, accept: Callable[[Path], object
         Called with the folder when only ``config.json`` is in it; may raise before more is fetched.
     """
     need("huggingface_hub", extra="extract")
-    from huggingface_hub.utils import logging
+    from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # each of its attempts is a warning
+    verbosity = get_verbosity()
+    set_verbosity(logging.ERROR)  # each of its attempts is a warning
     try:
         return _get(repository, accept, local_files_only=False)
     except BackboneError:
@@ -57,7 +58,7 @@ def fetch_checkpoint(repository: str, name: str, accept: Callable[[Path], object
     except Exception as problem:  # the hub's own, those of two HTTP libraries, and the system's
         raise BackboneError(_in_words(problem, repository, name)) from None
     finally:
-        logging.set_verbosity(verbosity)
+        set_verbosity(verbosity)
 
 
 def _get(repository: str, accept: Callable[[Path], object], *, local_files_only: bool) -> Path:

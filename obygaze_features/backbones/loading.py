@@ -146,7 +146,10 @@ def _find(spec: str) -> _Found:
         card, path = CARDS[given], _checkpoint_of(CARDS[given])
         return _Found(found.name, path, path.name if card.repository else None)
     if is_repository(given):
-        path = cached_checkpoint(given) or fetch_checkpoint(given, found.name, _family_of)
+        try:
+            path = cached_checkpoint(given) or fetch_checkpoint(given, found.name, _family_of)
+        except BackboneError as problem:
+            raise BackboneError(f"there is no folder {given} here, and {problem}") from None
         return _Found(found.name, path, path.name)
     raise BackboneError(f"{given} is neither a checkpoint nor a backbone by name; {_near(given)}")
 

@@ -236,7 +236,8 @@ def test_a_checkpoint_of_other_shapes_is_refused(copy, name):
     bent = {"tiny-xclip": "mit.position_embedding", "tiny-vivit": "vivit.layernorm.weight"}[name]
     tensors[bent] = torch.zeros(3)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(BackboneError, match=r"does not fit its config.json: .* shape \(3,\), and"):
+    match = rf"not fit its config.json: 1 weights .* such as {bent.removeprefix('vivit.')}$"
+    with pytest.raises(BackboneError, match=match):
         load_backbone(str(folder), "cpu")
 
 
@@ -345,6 +346,11 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         load_backbone("tiny-vivid", "cpu")
     with pytest.raises(BackboneError, match="obygaze features backbones"):
         load_backbone("resnet", "cpu")
+
+
+def test_a_mistyped_folder_is_said_to_be_missing():
+    with pytest.raises(BackboneError, match="there is no folder weights/tiny here, and weights/t"):
+        load_backbone("mine=weights/tiny", "cpu")
 
 
 def test_what_is_not_published_says_where_to_get_it():
