@@ -32,6 +32,8 @@ CONFIG = "preprocessor_config.json"
 MODES = ("standard", "author")
 SQUASHED = (224, 224)
 """The size to which the authors of ObyGaze12 brought every frame, whatever its proportions."""
+BYTES_ARE_RESIZED = frozenset({"cpu"})
+"""Kinds of device that resize bytes themselves, and fast."""
 AT_ONCE = 8
 """Frames that are resized together where it takes four bytes a number."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
@@ -170,7 +172,7 @@ def resize_and_crop(frames: Tensor, how: Preprocessing) -> Tensor:
     )
     if size == (height, width):
         return pixels[..., rows, columns].contiguous()
-    if pixels.device.type == "cpu":  # which alone resizes bytes, and fast
+    if pixels.device.type in BYTES_ARE_RESIZED:
         resized = interpolate(pixels, size=size, mode=how.filter, antialias=True)
         return resized[..., rows, columns].contiguous()
     down = _weights(height, size[0], how.filter)[rows].to(pixels.device)
@@ -191,8 +193,7 @@ def _squash(pixels: Tensor, size: tuple[int, int]) -> Tensor:
 
 def _resize(pixels: Tensor, down: Tensor, across: Tensor) -> Tensor:
     """As PIL does it: first each row, rounded to bytes, and then each column."""
-    rows = (pixels.float() @ across.T).round().clamp(0, 255)
-    return _bytes(down @ rows)
+    return _bytes(down @ _bytes(pixels.float() @ across.T).float())
 
 
 @lru_cache(maxsize=64)
@@ -207,7 +208,8 @@ def _weights(there: int, wanted: int, kind: str) -> Tensor:
 
 
 def _bytes(values: Tensor) -> Tensor:
-    return values.round().clamp(0, 255).to(torch.uint8)
+    # Halves go up, as in PIL and OpenCV, and not to the even number.
+    return (values + 0.5).floor().clamp(0, 255).to(torch.uint8)
 
 
 def _margin(excess: int, middle: str) -> int:

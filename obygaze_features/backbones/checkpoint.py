@@ -73,10 +73,12 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
         logging.set_verbosity(verbosity)
     # transformers fills what a file lacks with random numbers.
     what = model_class.__name__
-    for name, found, wanted in sorted(report["mismatched_keys"], key=str):
+    # Names, and from transformers 5 on the shapes with them.
+    bent = sorted(one if isinstance(one, str) else one[0] for one in report["mismatched_keys"])
+    if bent:
         raise BackboneError(
-            f"{folder} does not fit its config.json: {name} has the shape {tuple(found)}, "
-            f"and {what} needs {tuple(wanted)}"
+            f"{folder} does not fit its config.json: {len(bent)} weights of {what} have another "
+            f"shape, such as {bent[0]}"
         )
     if lacking := sorted(report["missing_keys"]):
         raise BackboneError(

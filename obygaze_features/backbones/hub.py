@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,16 @@ def is_repository(text: str) -> bool:
 
 def cached_checkpoint(repository: str) -> Path | None:
     """The folder of a checkpoint in the hub's cache, if it is there whole; nobody is asked."""
-    hub = need("huggingface_hub", extra="extract")
+    need("huggingface_hub", extra="extract")
+    from huggingface_hub.errors import EntryNotFoundError
+
     try:
-        return _get(hub, repository, local_files_only=True)
-    except (OSError, ValueError, hub.errors.EntryNotFoundError):
+        return _get(repository, lambda folder: None, local_files_only=True)
+    except (OSError, ValueError, EntryNotFoundError):
         return None
 
 
-def fetch_checkpoint(repository: str, name: str) -> Path:
+def fetch_checkpoint(repository: str, name: str, accept: Callable[[Path], object]) -> Path:
     """Fetch what is needed of a checkpoint, and nothing else, into the hub's cache.
 
     Parameters
@@ -39,48 +43,64 @@ def fetch_checkpoint(repository: str, name: str) -> Path:
         ``owner/name`` on the hub.
     name
         What the user calls it, for the error.
+    accept
+        Called with the folder when only ``config.json`` is in it; may raise before more is fetched.
     """
-    hub = need("huggingface_hub", extra="extract")
+    need("huggingface_hub", extra="extract")
+    from huggingface_hub.utils.logging import get_verbosity, set_verbosity
+
+    verbosity = get_verbosity()
+    set_verbosity(logging.ERROR)  # each of its attempts is a warning
     try:
-        return _get(hub, repository, local_files_only=False)
+        return _get(repository, accept, local_files_only=False)
     except BackboneError:
         raise
     except Exception as problem:  # the hub's own, those of two HTTP libraries, and the system's
-        raise BackboneError(_in_words(hub, problem, repository, name)) from None
+        raise BackboneError(_in_words(problem, repository, name)) from None
+    finally:
+        set_verbosity(verbosity)
 
 
-def _get(hub: Any, repository: str, **options: bool) -> Path:
-    first = Path(hub.hf_hub_download(repository, "config.json", **options))
+def _get(repository: str, accept: Callable[[Path], object], *, local_files_only: bool) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    options: dict[str, Any] = {"local_files_only": local_files_only}
+    first = Path(hf_hub_download(repository, "config.json", **options))
     folder = first.parent
+    accept(folder)
     # All further files of the same revision, whatever is published meanwhile.
-    options_then = {"revision": folder.name, **options}
-    hub.hf_hub_download(repository, "preprocessor_config.json", **options_then)
+    options["revision"] = folder.name
+    hf_hub_download(repository, "preprocessor_config.json", **options)
     for single, index in WEIGHTS:
-        if _try(hub, repository, single, **options_then):
+        if _try(repository, single, **options):
             return folder
-        if found := _try(hub, repository, index, **options_then):
+        if found := _try(repository, index, **options):
             for shard in shards_of(found):
-                hub.hf_hub_download(repository, shard, **options_then)
+                hf_hub_download(repository, shard, **options)
             return folder
     raise BackboneError(f"{repository} has no weights ({' or '.join(one for one, _ in WEIGHTS)})")
 
 
-def _try(hub: Any, repository: str, name: str, **options: Any) -> Path | None:
+def _try(repository: str, name: str, **options: Any) -> Path | None:
     """A file, or None where the repository has none of that name."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
     try:
-        return Path(hub.hf_hub_download(repository, name, **options))
-    except hub.errors.EntryNotFoundError as problem:
+        return Path(hf_hub_download(repository, name, **options))
+    except EntryNotFoundError as problem:
         # This one says that nobody could be asked.
-        unknown = isinstance(problem, hub.errors.LocalEntryNotFoundError)
+        unknown = isinstance(problem, LocalEntryNotFoundError)
         if unknown and not options["local_files_only"]:
             raise
         return None
 
 
-def _in_words(hub: Any, problem: Exception, repository: str, name: str) -> str:
+def _in_words(problem: Exception, repository: str, name: str) -> str:
+    from huggingface_hub import constants, errors
+
     page = f"https://huggingface.co/{repository}"
     instead = f"or give {name}=FOLDER"
-    errors = hub.errors
     if isinstance(problem, errors.GatedRepoError):
         return (
             f"{repository} is only given to those who agree to its terms: do so at {page}, "
@@ -92,11 +112,11 @@ def _in_words(hub: Any, problem: Exception, repository: str, name: str) -> str:
         problem, errors.LocalEntryNotFoundError
     ):
         return f"{repository} lacks a file that is needed, and is no checkpoint for us; see {page}"
-    if hub.constants.HF_HUB_OFFLINE:
+    if constants.HF_HUB_OFFLINE:
         reason = "HF_HUB_OFFLINE is set"
     else:
         reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")
-    cache = os.fspath(hub.constants.HF_HUB_CACHE)
+    cache = os.fspath(constants.HF_HUB_CACHE)
     return (
         f"{repository} is not in the hub's cache ({cache}) and cannot be fetched ({reason}); "
         f"on a machine with network run: obygaze features prefetch {name}, and copy its cache, "

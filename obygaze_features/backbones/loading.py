@@ -88,7 +88,7 @@ def prefetch(name: str) -> Path:
     if name in CARDS:
         return _checkpoint_of(CARDS[name], fetch=True)
     if is_repository(name) and not Path(name).exists():
-        return fetch_checkpoint(name, name.rpartition("/")[2])
+        return fetch_checkpoint(name, name.rpartition("/")[2], _family_of)
     raise UsageError(f"{name} is nothing that can be fetched; {_near(name)}, or OWNER/NAME")
 
 
@@ -146,7 +146,10 @@ def _find(spec: str) -> _Found:
         card, path = CARDS[given], _checkpoint_of(CARDS[given])
         return _Found(found.name, path, path.name if card.repository else None)
     if is_repository(given):
-        path = cached_checkpoint(given) or fetch_checkpoint(given, found.name)
+        try:
+            path = cached_checkpoint(given) or fetch_checkpoint(given, found.name, _family_of)
+        except BackboneError as problem:
+            raise BackboneError(f"there is no folder {given} here, and {problem}") from None
         return _Found(found.name, path, path.name)
     raise BackboneError(f"{given} is neither a checkpoint nor a backbone by name; {_near(given)}")
 
@@ -164,7 +167,7 @@ def _checkpoint_of(card: Card, *, fetch: bool = False) -> Path:
     if not card.repository:
         raise BackboneError(f"{card.name} cannot be fetched: {card.obtain}")
     cached = None if fetch else cached_checkpoint(card.repository)
-    return cached or fetch_checkpoint(card.repository, card.name)
+    return cached or fetch_checkpoint(card.repository, card.name, _family_of)
 
 
 def _family_of(path: Path) -> Family:

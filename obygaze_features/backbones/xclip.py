@@ -61,9 +61,8 @@ def load(path: Path, mode: str) -> Network:
         found = {"frames": embedded}
         found["max"], found["mean"] = embedded.float().amax(1), embedded.float().mean(1)
         if wanted & {"native", "frames_temporal"}:
-            mixed = mix(embedded)
-            found["native"] = mixed.pooler_output
-            found["frames_temporal"] = mixed.last_hidden_state
+            # By position: up to transformers 4 this is a bare tuple.
+            found["frames_temporal"], found["native"] = mix(embedded)[:2]
         if "tokens" in wanted:
             found["tokens"] = seen.last_hidden_state.unflatten(0, (-1, frames)).flatten(1, 2)
         return found

@@ -244,7 +244,7 @@ CARDS = (
         Sampling(12, RATE),
         _arrays(12, 512, 50),
         obtain=(
-            "there is no public download: train it with https://github.com/xuguohai/X-CLIP or ask "
+            "no public download is known: train it with https://github.com/xuguohai/X-CLIP or ask "
             "the authors of ObyGaze12, and give xclip-lsmdc=FILE (pytorch_model.bin.N)"
         ),
     ),

@@ -16,6 +16,7 @@ from obygaze_features.common.commands import (
 
 if TYPE_CHECKING:
     from obygaze_features.backbones.backbone import Card
+    from obygaze_features.store import ArraySpec
 
 __all__ = ["backbones", "make_weights", "prefetch"]
 
@@ -32,35 +33,32 @@ def backbones(as_json: bool) -> None:
       obygaze features backbones
       obygaze features backbones --json
     """
-    from obygaze_features.backbones import CARDS
+    from obygaze_features.backbones.backbone import ON_REQUEST
+    from obygaze_features.backbones.registry import CARDS, FAMILIES
 
-    cards = CARDS.values()
     if as_json:
-        echo_json({card.name: _as_json(card) for card in cards})
+        echo_json({card.name: _as_json(card) for card in CARDS.values()})
         return
     width = max(map(len, CARDS))
-    click.echo(f"{'name':<{width}} frames    a clip  what")
-    for card in cards:
-        size = f"{card.bytes_a_clip:,} B"
-        click.echo(f"{card.name:<{width}} {card.sampling.frames:>6}{size:>10}  {card.title}")
-    click.echo("\nWhat can be kept of a clip, with the bytes it takes (tokens only on request)")
-    for group in _alike(list(cards)):
-        click.echo(f"\n{', '.join(card.name for card in group)}")
-        click.echo(f"  frames: {group[0].sampling.words}")
-        for one in group[0].arrays:
-            shape = " x ".join(map(str, one.shape))
+    click.echo(f"{'name':<{width}}  sees  keeps frames    a clip  from")
+    for card in CARDS.values():
+        shape = next(_times(one) for one in card.arrays if one.name == "frames")
+        click.echo(
+            f"{card.name:<{width}}  {card.sampling.frames:>4}  {shape:>12}"
+            f"  {card.bytes_a_clip:>6,} B  {_source(card)}"
+        )
+    click.echo("\nThe arrays of each family, by its first; the others differ in frames and width.")
+    for family in FAMILIES:
+        card = family.cards[0]
+        click.echo(f"\n{card.name}: {card.title}\n  frames seen: {card.sampling.words}")
+        for one in card.arrays:
+            size = f"{one.bytes_a_row:,} B"
+            asked = " (only on request)" if one.name in ON_REQUEST else ""
             click.echo(
-                f"  {one.name:<16}{shape:>10} {one.dtype:<8}{one.bytes_a_row:>10,} B  {one.meaning}"
+                f"  {one.name:<16}{_times(one):>10} {one.dtype:<8}{size:>12}  {one.meaning}{asked}"
             )
-    click.echo("\nWhere they come from")
-    for card in cards:
-        if card.repository:
-            click.echo(f"  {card.name:<{width}} https://huggingface.co/{card.repository}")
-    made = ", ".join(card.name for card in cards if card.write)
-    click.echo(f"  {made}:\n    made here at first use, without a download")
-    for card in cards:
         if card.obtain:
-            click.echo(f"  {card.name}:\n    {card.obtain}")
+            click.echo(f"  {card.obtain}")
 
 
 @click.command()
@@ -79,6 +77,7 @@ def prefetch(names: tuple[str, ...]) -> None:
     from obygaze_features.backbones import prefetch as fetch
 
     for name in names:
+        click.echo(f"Fetching {name}", err=True)
         click.echo(f"{name}: {fetch(name)}")
 
 
@@ -103,12 +102,14 @@ def make_weights(name: str, folder: Path, overwrite: bool) -> None:
     click.echo(f"SYNTHETIC {name} with random weights in {folder}")
 
 
-def _alike(cards: list[Card]) -> list[list[Card]]:
-    """Cards that sample alike and have the same arrays, together."""
-    groups: dict[object, list[Card]] = {}
-    for card in cards:
-        groups.setdefault((card.sampling, card.arrays), []).append(card)
-    return list(groups.values())
+def _times(array: ArraySpec) -> str:
+    return " x ".join(map(str, array.shape))
+
+
+def _source(card: Card) -> str:
+    if card.write:
+        return "made here, no download"
+    return card.repository or f"a file of yours, see below: {card.name}=FILE"
 
 
 def _as_json(card: Card) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Preprocessing against transformers' own PIL processors."""
+"""Preprocessing against transformers' own PIL processors, and against arithmetic written out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoImageProcessor
+from PIL import Image
+from transformers import AutoImageProcessor, VivitImageProcessor
 
-from obygaze_features.errors import BackboneError
-from obygaze_features.preprocess import normalise, read_preprocessing, resize_and_crop
+from obygaze_features import preprocess
+from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.preprocess import (
+    CLIP_TORCHVISION,
+    normalise,
+    read_preprocessing,
+    resize_and_crop,
+)
 
 CONFIG = {
     "image_processor_type": "VideoMAEImageProcessor",
@@ -27,6 +34,16 @@ CONFIG = {
     "image_mean": [0.485, 0.456, 0.406],
     "image_std": [0.229, 0.224, 0.225],
 }
+VIVIT = {
+    "image_processor_type": "VivitImageProcessor",
+    "rescale_factor": 1 / 127.5,
+    "offset": True,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+SIZES = [(120, 160), (161, 91), (48, 48), (30, 41), (360, 641), (20, 300)]
+"""Landscape, portrait, as wanted, smaller than wanted, odd, and very wide."""
+each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
 
 
 def a_checkpoint(folder: Path, **changes) -> Path:
@@ -35,31 +52,149 @@ def a_checkpoint(folder: Path, **changes) -> Path:
     return folder
 
 
+def noise(count: int, height: int, width: int) -> np.ndarray:
+    random = np.random.default_rng(height * width)
+    return random.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+
+
 def theirs(checkpoint: Path, frames: np.ndarray, **kwargs) -> torch.Tensor:
     processor = AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
     return processor(list(frames), return_tensors="pt", **kwargs)["pixel_values"][0]
 
 
+def levels_apart(one: torch.Tensor, other: torch.Tensor) -> int:
+    assert one.shape == other.shape
+    return int((one.int() - other.int()).abs().max())
+
+
 @pytest.mark.parametrize("resample", [2, 3], ids=["bilinear", "bicubic"])
-@pytest.mark.parametrize(
-    "size", [(120, 160), (161, 91), (48, 48), (30, 41), (360, 641)], ids=lambda s: f"{s[0]}x{s[1]}"
-)
+@each_size
 def test_pixels_are_those_of_the_processor(tmp_path, size, resample):
     checkpoint = a_checkpoint(tmp_path, resample=resample)
-    frames = np.random.default_rng(0).integers(0, 256, (3, *size, 3), dtype=np.uint8)
+    frames = noise(3, *size)
     how = read_preprocessing(checkpoint)
 
     pixels = resize_and_crop(torch.from_numpy(frames), how)
     expected = theirs(checkpoint, frames, do_rescale=False, do_normalize=False)
     assert pixels.shape == (3, 3, 32, 40)
-    assert (pixels.int() - expected.int()).abs().max() <= 1
+    assert levels_apart(pixels, expected) <= 1
     numbers = theirs(checkpoint, frames)
     torch.testing.assert_close(normalise(pixels, how), numbers.float(), atol=0.02, rtol=0)
 
 
+@pytest.mark.parametrize("changes", [{}, {"do_normalize": False}, {"offset": False}], ids=str)
+@each_size
+def test_vivits_processor_is_followed_switch_by_switch(tmp_path, size, changes):
+    checkpoint = a_checkpoint(tmp_path, **VIVIT | changes)
+    frames = noise(2, *size)
+    black_and_white = np.stack([frames[0] * 0, frames[0] * 0 + 255])
+    frames = np.concatenate([frames, black_and_white])
+    how = read_preprocessing(checkpoint)
+    ours = normalise(resize_and_crop(torch.from_numpy(frames), how), how)
+    processor = VivitImageProcessor.from_pretrained(checkpoint)
+    expected = processor(list(frames), return_tensors="pt")["pixel_values"][0].float()
+    torch.testing.assert_close(ours, expected, atol=0.02, rtol=0)
+    lowest, highest = {"do_normalize": (-1, 1), "offset": (-1, 3)}.get("".join(changes), (-3, 1))
+    assert (ours.min(), ours.max()) == (lowest, highest)
+
+
+def test_an_offset_that_is_not_stated_is_on_for_vivit_alone(tmp_path):
+    assert read_preprocessing(a_checkpoint(tmp_path, **VIVIT | {"offset": None})).offset == 1
+    assert read_preprocessing(a_checkpoint(tmp_path)).offset == 0
+
+
+@each_size
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["standard", "author"])
+def test_devices_that_resize_no_bytes_get_the_same(tmp_path, monkeypatch, size, kind, mode):
+    how = replace(read_preprocessing(a_checkpoint(tmp_path), mode), filter=kind)
+    frames = torch.from_numpy(noise(11, *size))
+    here = resize_and_crop(frames, how)
+    # The way of a GPU, taken on the CPU.
+    monkeypatch.setattr(preprocess, "BYTES_ARE_RESIZED", frozenset())
+    there = resize_and_crop(frames, how)
+    assert there.dtype == torch.uint8
+    assert levels_apart(there, here) <= 1
+
+
+def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """As OpenCV's INTER_LINEAR: the four nearest pixels' centres, whatever the reduction."""
+    rows = (np.arange(height) + 0.5) * picture.shape[0] / height - 0.5
+    columns = (np.arange(width) + 0.5) * picture.shape[1] / width - 0.5
+    out = np.empty((height, width, 3))
+    for y, row in enumerate(rows):
+        for x, column in enumerate(columns):
+            value = 0.0
+            for i in (int(np.floor(row)), int(np.floor(row)) + 1):
+                for j in (int(np.floor(column)), int(np.floor(column)) + 1):
+                    weight = (1 - abs(row - i)) * (1 - abs(column - j))
+                    inside = (
+                        min(max(i, 0), picture.shape[0] - 1),
+                        min(max(j, 0), picture.shape[1] - 1),
+                    )
+                    value = value + weight * picture[inside].astype(float)
+            out[y, x] = value
+    return np.rint(out).astype(np.uint8)
+
+
+@pytest.mark.parametrize("changes", [{}, VIVIT], ids=["videomae", "vivit"])
+@each_size
+def test_the_authors_squash_first_and_then_follow_the_processor(
+    tmp_path, monkeypatch, size, changes
+):
+    monkeypatch.setattr(preprocess, "SQUASHED", (24, 24))  # the oracle is slow
+    checkpoint = a_checkpoint(tmp_path, **changes)
+    frames = noise(1, *size)
+    how = read_preprocessing(checkpoint, "author")
+    ours = resize_and_crop(torch.from_numpy(frames), how)
+    squashed = bilinear(frames[0], 24, 24)
+    processor = (VivitImageProcessor if changes else AutoImageProcessor).from_pretrained(
+        checkpoint, **({} if changes else {"backend": "pil"})
+    )
+    raw = {"do_rescale": False, "do_normalize": False} | ({"offset": False} if changes else {})
+    expected = processor([squashed], return_tensors="pt", **raw)["pixel_values"][0]
+    assert levels_apart(ours, expected) <= 1
+    if size[0] != size[1]:
+        plain = resize_and_crop(torch.from_numpy(frames), read_preprocessing(checkpoint))
+        assert levels_apart(ours, plain) > 20
+
+
+def test_the_authors_size_is_recorded(tmp_path):
+    how = read_preprocessing(a_checkpoint(tmp_path), "author")
+    assert (how.attributes()["mode"], how.attributes()["squash"]) == ("author", (224, 224))
+    assert read_preprocessing(a_checkpoint(tmp_path)).squash is None
+    with pytest.raises(UsageError, match=r"'authors' is no mode .* standard or author"):
+        read_preprocessing(tmp_path, "authors")
+
+
+@each_size
+def test_clips_own_rule_is_torchvisions(size):
+    """Resize(32, bicubic), CenterCrop(32), ToTensor, Normalize, as torchvision defines them."""
+    how = CLIP_TORCHVISION.at(32)
+    frames = noise(1, *size)
+    picture = Image.fromarray(frames[0])
+    height, width = size
+    if height <= width:
+        resized = picture.resize((int(32 * width / height), 32), Image.Resampling.BICUBIC)
+    else:
+        resized = picture.resize((32, int(32 * height / width)), Image.Resampling.BICUBIC)
+    left, top = (round((side - 32) / 2.0) for side in resized.size)
+    cropped = np.asarray(resized.crop((left, top, left + 32, top + 32)))
+    pixels = resize_and_crop(torch.from_numpy(frames), how)
+    assert levels_apart(pixels[0], torch.from_numpy(cropped.copy()).permute(2, 0, 1)) <= 1
+    mean, std = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+    expected = (cropped / 255 - mean) / std
+    torch.testing.assert_close(
+        normalise(pixels, how)[0].permute(1, 2, 0).double(),
+        torch.from_numpy(expected),
+        atol=0.02,
+        rtol=0,
+    )
+
+
 def test_normalising_alone_is_exact(tmp_path):
     checkpoint = a_checkpoint(tmp_path, size={"shortest_edge": 32}, crop_size=32)
-    frames = np.random.default_rng(1).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    frames = noise(2, 32, 32)
     how = read_preprocessing(checkpoint)
     ours = normalise(resize_and_crop(torch.from_numpy(frames), how), how)
     expected = theirs(checkpoint, frames).float()

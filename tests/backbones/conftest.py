@@ -1,0 +1,36 @@
+"""Small checkpoints of random weights, and a cache of their own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from obygaze_features.backbones.random_weights import write_weights
+
+TINY = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The three tiny checkpoints, by name. Nobody writes into them."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    for name in TINY:
+        write_weights(name, folder / name)
+    return {name: folder / name for name in TINY}
+
+
+@pytest.fixture
+def copy(checkpoints: dict[str, Path], tmp_path: Path):
+    """A copy of one, to be damaged."""
+    return lambda name: Path(shutil.copytree(checkpoints[name], tmp_path / name))
+
+
+def pictures(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def all_present(pixels: torch.Tensor) -> torch.Tensor:
+    return torch.ones(pixels.shape[:2], dtype=torch.bool)

@@ -1,0 +1,79 @@
+"""The commands about backbones, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from obygaze_features.backbones import CARDS, load_backbone
+
+
+def test_backbones_are_listed_with_their_sources_and_sizes(obygaze):
+    lines = obygaze("features", "backbones").stdout.splitlines()
+    rows = {line.split()[0]: line for line in lines if line and not line.startswith(" ")}
+    for name, card in CARDS.items():
+        assert f"{card.bytes_a_clip:,} B" in rows[name]
+        source = "no download" if card.write else card.repository or f"{name}=FILE"
+        assert source in rows[name]
+    assert sum(line.endswith("(only on request)") for line in lines) == 3
+
+
+def test_the_list_can_be_read_by_a_script(obygaze):
+    cards = json.loads(obygaze("features", "backbones", "--json").stdout)
+    assert list(cards) == list(CARDS)
+    paper = cards["xclip-kinetics"]
+    assert paper["repository"] == "microsoft/xclip-base-patch16-zero-shot"
+    assert paper["frames"] == 32
+    assert paper["bytes_a_clip"] == 3 * 512 * 4 + 2 * 32 * 512 * 2
+    assert paper["arrays"]["tokens"]["shape"] == [32 * 197, 768]
+    without = {name for name, card in cards.items() if not card["needs_download"]}
+    assert without == {
+        f"{size}-{kind}"
+        for size in ("tiny", "random")
+        for kind in ("xclip", "vivit", "xclip-lsmdc")
+    }
+
+
+def test_listing_loads_nothing_heavy():
+    code = (
+        "import sys; from cli import main\n"
+        "try: main(['features', 'backbones'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(' '.join({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stderr.strip() == ""
+
+
+def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
+    for name in ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc"):
+        made = obygaze("features", "make-weights", name, tmp_path / name)
+        assert made.exit_code == 0
+        assert made.stdout == f"SYNTHETIC {name} with random weights in {tmp_path / name}\n"
+        assert load_backbone(str(tmp_path / name), "cpu").arrays
+    again = obygaze("features", "make-weights", "tiny-xclip", tmp_path / "tiny-xclip")
+    assert (again.exit_code, "exists already" in again.stderr) == (1, True)
+    wrong = obygaze("features", "make-weights", "vivit", tmp_path / "new")
+    assert (wrong.exit_code, "the names are: tiny-xclip" in wrong.stderr) == (2, True)
+
+
+def test_what_needs_no_download_can_be_prefetched_too(obygaze, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip")
+    assert result.exit_code == 0
+    places = dict(line.split(": ") for line in result.stdout.splitlines())
+    assert list(places) == ["tiny-vivit", "tiny-xclip"]
+    assert all((Path(place) / "model.safetensors").is_file() for place in places.values())
+
+
+def test_what_cannot_be_prefetched_is_one_line(obygaze):
+    for name, code, reason in (
+        ("resnet", 2, "resnet is nothing that can be fetched"),
+        ("xclip-lsmdc", 1, "xclip-lsmdc cannot be fetched: no public download is known"),
+        ("vivit", 1, "google/vivit-b-16x2-kinetics400 is not in the hub's cache"),
+    ):
+        result = obygaze("features", "prefetch", name)
+        assert result.exit_code == code
+        assert reason in result.stderr

@@ -1,0 +1,156 @@
+"""Fetching published checkpoints, from a stand-in of the hub on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.backbones.test_backbones_loading import in_shards
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """What the hub answers to one who wants a file of a repository."""
+
+    folder: Path
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        _, owner, name, _, _, file = self.path.split("/", 5)
+        self.asked.append(f"{self.command} {file}")
+        if name == "gated":
+            return self.answer(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"})
+        if (owner, name) != ("someone", "small"):
+            return self.answer(404, {"X-Error-Code": "RepoNotFound"})
+        if not (self.folder / file).is_file():
+            return self.answer(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+        content = (self.folder / file).read_bytes()
+        tag = hashlib.sha256(content).hexdigest()
+        return self.answer(200, {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'}, content)
+
+    do_HEAD = do_GET
+
+    def answer(self, status: int, headers: dict[str, str], content: bytes = b"") -> None:
+        self.send_response(status)
+        for key, value in headers.items() | {("Content-Length", str(len(content)))}:
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(copy) -> Iterator[ThreadingHTTPServer]:
+    folder = in_shards(copy("tiny-vivit"))
+    (folder / "README.md").write_text("nobody needs this")
+    (folder / "tokenizer.json").write_text("{}")
+    handler = type("Here", (Hub,), {"folder": folder, "asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def run(code: str, home: Path, endpoint: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the hub's settings are read once, when it is imported."""
+    environment = os.environ | {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "NO_PROXY": "127.0.0.1",
+        **more,
+    }
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+PREFETCH = "import sys; from cli import main; main(['features', 'prefetch', {!r}])"
+LOAD = """
+from obygaze_features.backbones import load_backbone
+import json
+print(json.dumps(load_backbone("someone/small", "cpu").about))
+"""
+
+
+def test_what_was_fetched_ahead_is_loaded_without_network(hub, tmp_path):
+    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    fetched = run(PREFETCH.format("someone/small"), tmp_path / "home", endpoint)
+    assert fetched.returncode == 0, fetched.stderr
+    name, folder = fetched.stdout.strip().split(": ")
+    assert name == "someone/small"
+    asked = hub.RequestHandlerClass.asked
+    needed = {
+        "config.json",
+        "preprocessor_config.json",
+        "model.safetensors.index.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    }
+    assert {path.name for path in Path(folder).iterdir()} == needed
+    assert {one.removeprefix("GET ") for one in asked if one.startswith("GET")} == needed
+
+    nowhere = "http://127.0.0.1:9"
+    before = len(asked)
+    for offline in ("0", "1"):  # with what is in the cache, nobody is asked
+        loaded = run(LOAD, tmp_path / "home", nowhere, HF_HUB_OFFLINE=offline)
+        assert loaded.returncode == 0, loaded.stderr
+        about = json.loads(loaded.stdout)
+        assert (about["name"], about["revision"]) == ("vivit", COMMIT)
+    assert len(asked) == before
+
+
+def test_nothing_more_is_fetched_of_what_is_no_backbone(hub, tmp_path):
+    handler = hub.RequestHandlerClass
+    (handler.folder / "config.json").write_text('{"model_type": "bert"}')
+    result = run(PREFETCH.format("someone/small"), tmp_path, f"http://127.0.0.1:{hub.server_port}")
+    assert result.returncode == 1
+    assert "is of the type 'bert'; known types are: xclip, vivit" in result.stderr
+    assert {one.split()[1] for one in handler.asked} == {"config.json"}
+
+
+@pytest.mark.parametrize(
+    ("repository", "reason"),
+    [
+        ("someone/gated", "someone/gated is only given to those who agree to its terms"),
+        ("someone/else", "the hub has no someone/else, or keeps it private"),
+    ],
+)
+def test_what_the_hub_does_not_give_is_one_line(hub, tmp_path, repository, reason):
+    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    result = run(PREFETCH.format(repository), tmp_path, endpoint)
+    assert result.returncode == 1
+    assert f"Error: {reason}" in result.stderr
+    assert f"give {repository.split('/')[1]}=FOLDER" in result.stderr
+    assert len(result.stderr.splitlines()) == 2  # what is fetched, and why it is not
+
+
+# Where nobody forbids it, the hub's client tries for some 20 seconds.
+@pytest.mark.parametrize("offline", [pytest.param("0", marks=pytest.mark.faults), "1"])
+def test_without_network_it_is_said_what_to_do(tmp_path, offline):
+    result = run(
+        PREFETCH.format("xclip-kinetics"), tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE=offline
+    )
+    assert result.returncode == 1
+    assert "microsoft/xclip-base-patch16-zero-shot is not in the hub's cache" in result.stderr
+    assert "obygaze features prefetch xclip-kinetics" in result.stderr
+    assert "give xclip-kinetics=FOLDER" in result.stderr
+    assert len(result.stderr.splitlines()) == 2  # what is fetched, and why it is not
+    assert ("HF_HUB_OFFLINE is set" in result.stderr) == (offline == "1")
