@@ -93,7 +93,7 @@ class MediaFolder:
             files: dict[str, list[Path]] = {}
             for path in sorted(folder.iterdir()):
                 named = path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith(".")
-                if named and path.is_file():
+                if named and not path.is_dir():  # what is no file at all is said when it is opened
                     files.setdefault(path.stem.casefold(), []).append(path)
             self._listed[folder] = files
         return self._listed[folder]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import av
+import av.logging
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition
@@ -14,7 +15,7 @@ from av.video.stream import VideoStream
 
 from obygaze_features.errors import VideoError
 
-__all__ = ["codec_of", "open_video", "packets_of"]
+__all__ = ["codec_of", "complaints_of", "open_video", "packets_of"]
 
 
 @contextmanager
@@ -44,8 +45,27 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             yield container, streams[0]
     except PermissionError:
         raise VideoError(f"{path} may not be read; see to its permissions") from None
+    except av.EOFError:
+        raise VideoError(f"{path} ends before its first frame") from None
     except av.FFmpegError as problem:
         raise VideoError(f"{path} cannot be decoded: {problem.strerror}") from None
+
+
+@contextmanager
+def complaints_of(container: InputContainer) -> Iterator[list[str]]:
+    """What FFmpeg says is wrong with a file's structure while the block reads it.
+
+    Matroska is read on behind a damaged piece, as if that had never been there; it is only said.
+    """
+    before, told = av.logging.get_level(), list[str]()
+    av.logging.set_level(av.logging.ERROR)
+    try:
+        with av.logging.Capture() as said:
+            yield told
+        # The decoder's complaints are not of the structure, and found out when frames are decoded.
+        told += [words.strip() for _, who, words in said if who == container.format.name]
+    finally:
+        av.logging.set_level(before)
 
 
 def codec_of(stream: VideoStream) -> str:

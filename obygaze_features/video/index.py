@@ -27,7 +27,12 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import write_bytes
 from obygaze_features.errors import ObygazeError, VideoError
 from obygaze_features.video.bitstream import KNOWN, is_hidden, is_spare, is_start, nal_length
-from obygaze_features.video.container import codec_of, open_video, packets_of
+from obygaze_features.video.container import (
+    codec_of,
+    complaints_of,
+    open_video,
+    packets_of,
+)
 
 __all__ = ["NO_TIME", "FrameIndex", "index_file"]
 
@@ -139,7 +144,10 @@ class _Packets:
 
 def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
     with open_video(path) as (container, stream):
-        packets = _read(path, container, stream, tick)
+        with complaints_of(container) as complaints:
+            packets = _read(path, container, stream, tick)
+        if complaints and container.format.name == "matroska,webm":
+            raise VideoError(f"{path} is damaged: {complaints[0]}")
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
         codec, kind = codec_of(stream), container.format.name

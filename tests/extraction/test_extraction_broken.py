@@ -35,6 +35,11 @@ def garbage_in_the_middle(path: Path) -> None:
     path.write_bytes(data)
 
 
+def cut_in_half(path: Path) -> None:
+    write_clip(path, "S", seconds=4)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
 def audio_only(path: Path) -> None:
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
@@ -76,13 +81,16 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty.mp4": (Path.touch, "empty.mp4 is empty"),
     "missing.mp4": (lambda path: None, "no video missing.*"),
     "header.mp4": (truncated_header, "header.mp4 cannot be decoded"),
-    "garbage.mkv": (garbage_in_the_middle, "garbage.mkv cannot be decoded at frame"),
+    "garbage.mkv": (garbage_in_the_middle, "garbage.mkv is damaged: "),
+    "nonsense.mp4": (garbage_in_the_middle, "nonsense.mp4 cannot be decoded at frame"),
+    "noise.avi": (garbage_in_the_middle, "noise.avi cannot be decoded"),
+    "half.mkv": (cut_in_half, "half.mkv is damaged: File ended prematurely"),
     "audio.mp4": (audio_only, "audio.mp4 has no video, only audio"),
-    "zero.mkv": (zero_duration, "zero.mkv has no video frames"),
+    "zero.mkv": (zero_duration, "zero.mkv ends before its first frame"),
     "codec.mp4": (unknown_codec, "codec.mp4"),
     "size.ts": (changing_size, "size.ts changes its picture size"),
     "forbidden.mp4": (unreadable, "Permission denied"),
-    "fifo.mp4": (os.mkfifo, "no video fifo.*"),
+    "fifo.mp4": (os.mkfifo, "fifo.mp4 is not a file"),
     "folder.mp4": (Path.mkdir, "no video folder.*"),
 }
 

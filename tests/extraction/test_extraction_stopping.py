@@ -78,39 +78,33 @@ def test_decoders_end_with_who_started_them(large_manifest, films, tmp_path):
 
 @pytest.mark.faults
 def test_killed_at_random_moments_it_goes_on_to_the_same_stores(sixty_clips, films, tmp_path):
-    """Twenty kills over sixty clips and two backbones."""
+    """Twenty kills over sixty clips and two backbones, from the first decoding on."""
     with start(sixty_clips, films, tmp_path / "whole") as process:
-        assert process.wait(120) == 0
+        begin = wait_for_decoders(process)
         process.communicate()
+        span = time.monotonic() - begin
     chance = np.random.default_rng(4)
-    begin = time.monotonic()
-    with start(sixty_clips, films, tmp_path / "measured") as process:
-        process.communicate()
-    usual = time.monotonic() - begin
-    output, kills, rounds = tmp_path / "killed", 0, 0
-    where = {"before the first block": 0, "between blocks": 0, "all written": 0}
+    kills, cut_in_two, stores = 0, 0, 0
     while kills < 20:
-        rounds += 1
-        if rounds % 4 == 0:  # it was done, or nearly so: begin again
-            output = tmp_path / f"killed{rounds}"
-        with start(sixty_clips, films, output) as process:
-            time.sleep(chance.uniform(0.5, 1.05) * usual)
-            if process.poll() is None:
+        stores += 1
+        output = tmp_path / f"killed{stores}"
+        for _ in range(3):
+            with start(sixty_clips, films, output) as process:
+                wait_for_decoders(process)
+                time.sleep(chance.uniform(0, span))
+                kills += process.poll() is None
                 process.kill()
-                kills += 1
-                written = len(list(output.glob("*/blocks/*.json")))
-                where[
-                    "before the first block"
-                    if not written
-                    else "all written"
-                    if written == 2 * 2
-                    else "between blocks"
-                ] += 1
-            process.communicate()
-        if rounds % 4 == 3:
-            finish_and_compare(sixty_clips, films, output, tmp_path / "whole")
-    finish_and_compare(sixty_clips, films, output, tmp_path / "whole")
-    print(where)
+                process.communicate()
+        cut_in_two += 0 < len(list(output.glob("*/blocks/*.json"))) < 4
+        finish_and_compare(sixty_clips, films, output, tmp_path / "whole")
+    assert cut_in_two, "no kill fell between the first record and the last"
+
+
+def wait_for_decoders(process: subprocess.Popen[str]) -> float:
+    end = time.monotonic() + 60
+    while process.poll() is None and not decoders_of(process.pid) and time.monotonic() < end:
+        time.sleep(0.005)
+    return time.monotonic()
 
 
 def finish_and_compare(manifest: Path, films: Path, output: Path, whole: Path) -> None:
