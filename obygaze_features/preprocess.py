@@ -161,7 +161,7 @@ def resize_and_crop(frames: Tensor, how: Preprocessing) -> Tensor:
     """Scale and crop frames: uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``, on their device."""
     pixels = frames.permute(0, 3, 1, 2)
     if how.squash:
-        pixels = torch.cat([_squash(some, how.squash) for some in pixels.split(AT_ONCE)])
+        pixels = _squash(pixels, how.squash)
     height, width = pixels.shape[-2:]
     short = how.shortest_edge
     long = int(short * max(height, width) / min(height, width))
@@ -188,7 +188,11 @@ def normalise(pixels: Tensor, how: Preprocessing) -> Tensor:
 
 
 def _squash(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    return _bytes(interpolate(pixels.float(), size=size, mode="bilinear", align_corners=False))
+    how: dict[str, Any] = {"size": size, "mode": "bilinear", "align_corners": False}
+    if pixels.device.type in BYTES_ARE_RESIZED:
+        return interpolate(pixels, **how)
+    some = pixels.split(AT_ONCE)
+    return torch.cat([_bytes(interpolate(frames.float(), **how)) for frames in some])
 
 
 def _resize(pixels: Tensor, down: Tensor, across: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from obygaze_features.video.sampling import Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "load", "write_vivit"]
 
 
 def _arrays(steps: int, patches: int, width: int) -> tuple[ArraySpec, ...]:

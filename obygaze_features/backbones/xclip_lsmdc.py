@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "load", "write_xclip_lsmdc"]
 
 VISION, MIXER, PLACES, FRAMES = (
     "clip.visual.",
