@@ -40,16 +40,17 @@ say "3 of 7  Folds" \
     "One fold for every clip, levels spread evenly, so that train and test never meet."
 run manifests split "$folder/manifest" --folds 4
 
-say "4 of 7  Weights" \
-    "A tiny X-CLIP in Hugging Face's layout. Its weights are RANDOM: it was trained on nothing." \
-    "The paper's is: --backbone xclip"
-run features make-weights tiny-xclip "$folder/weights"
+say "4 of 7  Before the GPU" \
+    "Every file is looked into beforehand, on the CPU, so that no time is lost to bad ones." \
+    "(They are short, as it says: the backbones will see some frames twice, or fewer.)"
+run features probe "$folder/manifest" --videos "$folder/data/videos"
 
 say "5 of 7  Features" \
-    "Each clip is decoded once; its frames go through the network into a Zarr store." \
-    "This is the step for the GPU, and the only one that needs the films."
+    "Each clip is decoded once for three backbones, and each gets a Zarr store. This is the step for" \
+    "the GPU, and the only one that needs the films. These backbones are tiny and their weights are" \
+    "RANDOM, trained on nothing; the paper's are: xclip-kinetics, vivit, xclip-lsmdc=CHECKPOINT"
 run features extract "$folder/manifest" --videos "$folder/data/videos" \
-    --backbone "tiny-xclip=$folder/weights" -o "$folder/stores"
+    --backbone tiny-xclip --backbone tiny-vivit --backbone tiny-xclip-lsmdc -o "$folder/stores"
 run stores info "$folder/stores/tiny-xclip.zarr"
 
 say "6 of 7  Models" \

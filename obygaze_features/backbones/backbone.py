@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
-from obygaze_features.video.sampling import Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
-from obygaze_features.video.sampling import Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor

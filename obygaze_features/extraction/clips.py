@@ -20,8 +20,8 @@ from obygaze_features.extraction.decoders import Decoder
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.locate import MediaFolder
 from obygaze_features.preprocess import resize_and_crop
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import Failed, Status
-from obygaze_features.video.sampling import Sampling
 
 __all__ = ["Clip", "ClipReader", "question", "reason"]
 

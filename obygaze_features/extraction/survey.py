@@ -16,7 +16,7 @@ from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, de
 from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.locate import MediaFolder
-from obygaze_features.video.sampling import Sampling
+from obygaze_features.sampling import Sampling
 
 __all__ = ["COLUMNS", "describe_survey", "survey", "survey_table"]
 

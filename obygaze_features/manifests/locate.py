@@ -93,7 +93,8 @@ class MediaFolder:
             files: dict[str, list[Path]] = {}
             for path in sorted(folder.iterdir()):
                 named = path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith(".")
-                if named and not path.is_dir():  # what is no file at all is said when it is opened
+                # A pipe, say, is found: that it cannot be read is said when it is to be.
+                if named and path.exists() and not path.is_dir():
                     files.setdefault(path.stem.casefold(), []).append(path)
             self._listed[folder] = files
         return self._listed[folder]

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_into
 from obygaze_features.video.index import index_file
 from obygaze_features.video.pictures import Pictures
-from obygaze_features.video.sampling import Sampling
 
 __all__ = ["Examination", "examine"]
 

@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.examine import examine
 from obygaze_features.video.fingerprint import fingerprint
 from obygaze_features.video.index import FrameIndex, index_file
-from obygaze_features.video.sampling import Sampling
 
 __all__ = ["HEADWAY", "Memory", "main"]
 

@@ -11,7 +11,7 @@ import torch
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError
-from obygaze_features.video.sampling import Sampling
+from obygaze_features.sampling import Sampling
 from tests.backbones.conftest import all_present, pictures
 
 ALL = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -143,3 +144,83 @@ def test_running_again_on_a_final_store_has_nothing_to_do(world):
     assert again.exit_code == 0
     assert "Nothing was left to do" in again.stdout
     assert not (world / "stores/tiny.zarr/claims").exists()
+
+
+def test_probe_looks_into_every_file(world):
+    (world / "data/videos/tt0000001/tt0000001_scene_1.mp4").write_bytes(b"no film")
+    (world / "data/videos/tt0000002/tt0000002_scene_3.mp4").unlink()
+    table = world / "probe.csv"
+    result = obygaze(
+        "features", "probe", world / "manifest", "--videos", world / "data/videos", "-o", table
+    )
+    assert result.exit_code == 3
+    assert "10 of 12 clips can be extracted" in result.stdout
+    assert "tt0000001-001        tt0000001/tt0000001_scene_1.mp4 cannot be decoded" in result.stdout
+    assert "no video tt0000002/tt0000002_scene_3.*" in result.stdout
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == Manifest.load(world / "manifest").ids
+    sound = [row for row in rows if not row["error"]]
+    for row in sound:
+        assert (row["codec"], row["width"], row["height"]) == ("h264", "160", "120")
+        assert (row["frames"], row["fps"], row["seconds"]) == ("12", "24.000", "0.500")
+        assert row["problems"] == "short"
+        assert float(row["decode_seconds"]) > 0
+    told = json.loads(
+        obygaze(
+            "features", "probe", world / "manifest", "--videos", world / "data/videos",
+            "--films", "tt0000003", "--limit", 2, "--json",
+        ).stdout
+    )  # fmt: skip
+    assert [row["id"] for row in told] == ["tt0000003-001", "tt0000003-002"]
+
+
+def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
+    told = extract(world, "--dry-run", "--json")
+    assert told.exit_code == 0
+    assert not (world / "stores").exists()
+    found = json.loads(told.stdout)
+    assert (found["clips"], found["missing"]) == (12, [])
+    assert found["seconds"] > 0
+    assert list(found["tried"].values()) == [""] * 4
+    extract(world, "--limit", 5)
+    store = open_store(world / "stores/tiny.zarr")
+    a_row = sum(one.bytes_a_row for one in store.specs)
+    assert found["stores"]["tiny"]["bytes"] == 12 * a_row
+    again = json.loads(extract(world, "--dry-run", "--json").stdout)["stores"]["tiny"]
+    assert (again["to_do"], again["is_new"]) == (7, False)
+    (world / "data/videos/tt0000003/tt0000003_scene_4.mp4").unlink()
+    words = extract(world, "--dry-run").stdout
+    assert "tiny: 7 clips" in words
+    assert "no file, or more than one: 1 clip (tt0000003-004)" in words
+    assert "time: about" in words
+
+
+def test_which_arrays_and_how_they_are_made_is_recorded(world):
+    result = extract(
+        world, "--arrays", "native,tokens", "--preprocessing", "author", "--precision", "bfloat16"
+    )
+    assert result.exit_code == 0
+    store = open_store(world / "stores/tiny.zarr")
+    assert store.arrays == ["native", "tokens", "frame_index", "frame_time"]
+    assert store.attributes["preprocessing"]["mode"] == "author"
+    assert store.attributes["preprocessing"]["squash"] == [224, 224]
+    assert store.attributes["precision"] == "bfloat16"
+    for change, word in [
+        (("--preprocessing", "standard"), "preprocessing"),
+        (("--precision", "float32"), "precision"),
+        (("--arrays", "native"), "arrays"),
+    ]:
+        options = {
+            "--arrays": "native,tokens", "--preprocessing": "author", "--precision": "bfloat16",
+        } | dict([change])  # fmt: skip
+        other = extract(world, *[word for pair in options.items() for word in pair])
+        assert other.exit_code == 1
+        assert f"made with other {word}" in other.stderr
+
+
+def test_when_the_time_is_up_the_code_says_that_not_all_is_done(world):
+    result = extract(world, "--max-hours", "1e-9")
+    assert result.exit_code == 3
+    assert "The time is up, with 12 clips left; the same command goes on." in result.stdout
+    assert extract(world).exit_code == 0

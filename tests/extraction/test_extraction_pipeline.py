@@ -22,9 +22,9 @@ from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import finalise, open_store, verify
 from obygaze_features.video.decode import count_frames, decode_frames
-from obygaze_features.video.sampling import Sampling
 from obygaze_features.video.synthetic import write_clip
 
 

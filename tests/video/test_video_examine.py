@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling
 from obygaze_features.video.examine import examine
-from obygaze_features.video.sampling import Sampling
 from tests.video.films import write
 
 BOTH = (Sampling(32), Sampling(12, rate=1))

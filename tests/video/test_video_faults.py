@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.sampling import Sampling
 from obygaze_features.video.synthetic import read_frame_number, write_clip
 from tests.video.films import ALTREF, QUIET, VP9, everything, numbers, upright
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from obygaze_features.sampling import uniform_indices
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.sampling import uniform_indices
 from tests.video.films import KINDS, everything, numbers, upright, write
 
 ROTATION = {name: kind.get("rotation", 0) for name, kind in KINDS.items()}

@@ -1,0 +1,125 @@
+"""Passes over clips: what one for three backbones saves, what is not the network, and memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from benchmarks.result import Result
+from obygaze_features.backbones import load_backbone
+from obygaze_features.extraction import Wanted, extract
+from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.survey import survey
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.sampling import Sampling
+from obygaze_features.video.synthetic import write_clip
+
+THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
+FULL = "random-xclip"
+
+
+def measure() -> Iterator[Result]:
+    """What is promised of passes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield _three_in_one(folder)
+        yield _not_the_network(folder)
+        yield _memory(folder)
+
+
+def _three_in_one(folder: Path) -> Result:
+    """Three that see 32 frames each, with little to compute, so that decoding shows."""
+    videos = folder / "three"
+    manifest = _clips(videos, 24, seconds=20, width=1280, height=720)
+    tiny = load_backbone("tiny-xclip", "cpu")
+    backbones = [
+        replace(
+            tiny, name=name, sampling=Sampling(32),
+            forward=lambda pixels, present: tiny.forward(pixels[:, ::4], present[:, ::4]),
+        )
+        for name in ("first", "second", "third")
+    ]  # fmt: skip
+    extract(manifest, videos, backbones, folder / "before", wanted=Wanted(limit=3))
+    decoding = sum(row["decode_seconds"] for row in survey(manifest, videos, workers=1))
+    begin = time.perf_counter()
+    extract(manifest, videos, backbones, folder / "together", workers=1)
+    together = time.perf_counter() - begin
+    begin = time.perf_counter()
+    for one in backbones:
+        extract(manifest, videos, [one], folder / "apart", workers=1)
+    saved = time.perf_counter() - begin - together
+    return Result(
+        "saved by one pass for three backbones (decoding twice)",
+        saved, "s", 2 * decoding, 2 * decoding / saved, 1,
+    )  # fmt: skip
+
+
+def _not_the_network(folder: Path) -> Result:
+    """Wall time of clips that go through the whole pipeline, against their forward pass alone."""
+    count = 6
+    manifest = _clips(folder / "full", 1 + count, seconds=10, width=1280, height=720)
+    backbone = load_backbone(FULL, "cpu")
+    extract(manifest, folder / "full", [backbone], folder / "full", wanted=Wanted(limit=1))
+    forward = Forward(backbone)
+    clips = [torch.zeros(32, 3, 224, 224, dtype=torch.uint8) for _ in range(count)]
+    forward(clips)
+    alone = forward.seconds
+    summary = extract(manifest, folder / "full", [backbone], folder / "full")
+    assert summary.clips == count
+    share = (summary.seconds - alone) / summary.seconds
+    return Result(
+        f"{count} clips, full-size X-CLIP on CPU (forward alone); share of the rest",
+        summary.seconds, "s", alone, share, 0.10,
+    )  # fmt: skip
+
+
+def _memory(folder: Path) -> Result:
+    """Peak memory of the process that extracts and its decoders together."""
+    peaks = []
+    for count in (500, 50):
+        videos = folder / f"clips{count}"
+        _clips(videos, count, files=10, seconds=1, width=320, height=240).save(videos / "manifest")
+        command = ["features", "extract", videos / "manifest", "--videos", videos, "-o", videos]
+        for name in THREE:
+            command += ["--backbone", name]
+        peaks.append(_peak([sys.executable, "-m", "cli", *map(str, command)]))
+    return Result(
+        "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
+    )
+
+
+def _peak(command: list[str]) -> float:
+    """The most that a command and its children hold at any time, in MiB, as seen from outside."""
+    peak = 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            of = str(process.pid)
+            told = subprocess.run(
+                ["ps", "-o", "rss=", "-p", of, "--ppid", of], capture_output=True, text=True
+            )
+            peak = max(peak, sum(map(int, told.stdout.split())))
+            time.sleep(0.05)
+    assert process.returncode == 0
+    return peak / 1024
+
+
+def _clips(
+    folder: Path, count: int, *, seconds: float, width: int, height: int, files: int | None = None
+) -> Manifest:
+    """Clips, several of which may be the same file."""
+    folder.mkdir()
+    files = files or min(count, 3)
+    for number in range(files):
+        write_clip(
+            folder / f"clip{number}.mp4", "S",
+            seed=number, seconds=seconds, width=width, height=height,
+        )  # fmt: skip
+    items = [Item(f"clip-{row:03}", media=f"clip{row % files}.mp4") for row in range(count)]
+    return Manifest("clips", Items.of(items))
