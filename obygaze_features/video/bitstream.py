@@ -67,14 +67,8 @@ def is_spare(codec: str, data: bytes, length: int) -> bool:
 
 
 def is_hidden(codec: str, data: bytes) -> bool:
-    """Whether a packet of VP8 or VP9 holds nothing but a frame that is never shown."""
-    if codec == "vp8":
-        return not data[0] >> 4 & 1
-    if codec != "vp9" or data[-1] >> 5 == 0b110:  # several in one packet: the last is shown
-        return False
-    bits = data[0] << 1 if data[0] >> 4 & 3 == 3 else data[0]  # profile 3 has a bit more
-    shows_another, shown = bits >> 3 & 1, bits >> 1 & 1
-    return not shows_another and not shown
+    """Whether a frame is only there to be referred to; VP8 gives each of those a packet."""
+    return codec == "vp8" and not data[0] >> 4 & 1
 
 
 def nal_length(codec: str, extradata: bytes | None) -> int:
