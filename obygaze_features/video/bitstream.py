@@ -1,7 +1,7 @@
 """What a packet says of itself: whether decoding can begin there, and whether others need it.
 
-A container's keyframe flag is a hint: x264's open GOPs and intra refresh are flagged as well.
-So the packets themselves are looked at, and only where this is simple and sure.
+A container's keyframe flag is a hint: x264's intra refresh is flagged as well, and from there
+pictures build up only slowly. So the packets themselves are looked at, where that is simple.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ KNOWN = _STARTS_AT_FLAGS | {"h264", "hevc", "av1"}
 """Codecs of which it is known where decoding can begin."""
 
 _H264_SLICES, _H264_IDR, _H264_PARAMETERS = range(1, 6), 5, range(7, 9)
+_H264_SEI, _H264_RECOVERY, _H264_AT_ONCE = 6, 6, 0b110
+"""recovery_frame_cnt 0, exact_match_flag, no broken_link."""
 _HEVC_SLICES, _HEVC_RANDOM_ACCESS = range(32), range(16, 22)
 _AV1_FRAMES, _AV1_SHOWN_KEY = (3, 6), 0b0001
 """show_existing_frame 0, frame_type key, show_frame 1."""
@@ -36,10 +38,13 @@ def is_start(codec: str, data: bytes, length: int) -> bool:
         See `nal_length`.
     """
     if codec == "h264":
-        kinds = (head & 31 for head in _nal_heads(data, length))
-        return next((kind for kind in kinds if kind in _H264_SLICES), None) == _H264_IDR
+        for place in _nals(data, length):
+            kind = data[place] & 31
+            if kind in _H264_SLICES or (kind == _H264_SEI and _recovers(data[place + 1 :])):
+                return kind in (_H264_IDR, _H264_SEI)
+        return False
     if codec == "hevc":
-        kinds = (head >> 1 & 63 for head in _nal_heads(data, length))
+        kinds = (data[place] >> 1 & 63 for place in _nals(data, length))
         return next((kind for kind in kinds if kind in _HEVC_SLICES), None) in _HEVC_RANDOM_ACCESS
     if codec == "av1":
         return _first_av1_frame(data) == _AV1_SHOWN_KEY
@@ -49,10 +54,10 @@ def is_start(codec: str, data: bytes, length: int) -> bool:
 def is_spare(codec: str, data: bytes, length: int) -> bool:
     """Whether no other frame refers to this one; not told of newer codecs, with their layers."""
     if codec == "h264":
-        for head in _nal_heads(data, length):
-            if head & 31 in _H264_SLICES:
-                return head >> 5 & 3 == 0
-            if head & 31 in _H264_PARAMETERS:
+        for place in _nals(data, length):
+            if data[place] & 31 in _H264_SLICES:
+                return data[place] >> 5 & 3 == 0
+            if data[place] & 31 in _H264_PARAMETERS:
                 return False
     if codec == "mpeg4":
         return data[:4] == b"\0\0\1\xb6" and len(data) > 4 and data[4] >> 6 == _MPEG4_B
@@ -62,14 +67,8 @@ def is_spare(codec: str, data: bytes, length: int) -> bool:
 
 
 def is_hidden(codec: str, data: bytes) -> bool:
-    """Whether a packet of VP8 or VP9 holds nothing but a frame that is never shown."""
-    if codec == "vp8":
-        return not data[0] >> 4 & 1
-    if codec != "vp9" or data[-1] >> 5 == 0b110:  # several in one packet: the last is shown
-        return False
-    bits = data[0] << 1 if data[0] >> 4 & 3 == 3 else data[0]  # profile 3 has a bit more
-    shows_another, shown = bits >> 3 & 1, bits >> 1 & 1
-    return not shows_another and not shown
+    """Whether a frame is only there to be referred to; VP8 gives each of those a packet."""
+    return codec == "vp8" and not data[0] >> 4 & 1
 
 
 def nal_length(codec: str, extradata: bytes | None) -> int:
@@ -80,8 +79,8 @@ def nal_length(codec: str, extradata: bytes | None) -> int:
     return (extradata[place] & 3) + 1 if place and len(extradata) > place else 0
 
 
-def _nal_heads(data: bytes, length: int) -> Iterator[int]:
-    """The first byte of each NAL unit."""
+def _nals(data: bytes, length: int) -> Iterator[int]:
+    """Where each NAL unit begins."""
     place = 0
     while True:
         if length:
@@ -93,7 +92,17 @@ def _nal_heads(data: bytes, length: int) -> Iterator[int]:
                 return
         if head >= len(data):
             return
-        yield data[head]
+        yield head
+
+
+def _recovers(sei: bytes) -> bool:
+    """Whether H.264 promises that from here on, in the order of showing, all frames are exact."""
+    sei, place = sei[:256].replace(b"\0\0\3", b"\0\0"), 0
+    while place + 2 < len(sei) and (kind := sei[place]) != 255 and (size := sei[place + 1]) != 255:
+        if kind == _H264_RECOVERY:
+            return sei[place + 2] >> 5 == _H264_AT_ONCE
+        place += 2 + size
+    return False
 
 
 def _first_av1_frame(data: bytes) -> int | None:

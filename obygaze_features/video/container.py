@@ -75,7 +75,12 @@ def codec_of(stream: VideoStream) -> str:
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
     """The packets that hold something, in the order of the file."""
-    return (packet for packet in container.demux(stream) if packet.size > 0)
+    try:
+        yield from (packet for packet in container.demux(stream) if packet.size > 0)
+    except IndexError:  # PyAV looks up a stream that it did not know of when the file was opened
+        raise VideoError(
+            f"{container.name} cannot be decoded: a stream begins that its head does not name"
+        ) from None
 
 
 def _kinds(container: InputContainer) -> str:

@@ -67,7 +67,7 @@ def _frames(
     Those right after the last may follow, up to one that tells of the damage that it suffered.
     In AVI a packet is a frame. One that gave none, and was none, has moved all numbers after it.
     """
-    fed, given, ended, none = 0, 0, False, _leading(index)
+    fed, given, ended, none = 0, 0, False, len(index.spare) - len(index)
     with open_video(pictures.path) as (container, stream):
         context = stream.codec_context
         for packet in packets_of(container, stream):
@@ -95,9 +95,3 @@ def _frames(
             f"{pictures.path} is damaged: of its first {fed} packets only {given} gave a frame, "
             "so that there is no telling which is which"
         )
-
-
-def _leading(index: FrameIndex) -> int:
-    """How many frames at the start refer to what was cut off before it, and are never shown."""
-    needed = np.flatnonzero(~index.spare[1:])
-    return int(needed[0]) if len(needed) else len(index.spare) - 1

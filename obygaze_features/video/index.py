@@ -158,7 +158,7 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
     if why_slow is not None:
         order, starts = order[:0], starts[:0]
         # In AVI a packet is a frame; elsewhere some may hold half of one, or none to be shown.
-        pts = packets.dts if kind == "avi" else _counted(path, tick)
+        pts = _of_packets(packets) if kind == "avi" else _counted(path, tick)
     if len(pts) == 0:
         raise VideoError(f"{path} has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
@@ -201,7 +201,7 @@ def _read(
             doubts = "an edit list hides a part of it"
         elif packet.is_corrupt:
             doubts = doubts or "some of it is damaged"
-        elif codec in ("vp8", "vp9") and is_hidden(codec, data):
+        elif is_hidden(codec, data):
             doubts = doubts or "it has frames that are not shown"
         if packet.is_keyframe and is_start(codec, data, length):
             starts.append(len(pts))
@@ -215,7 +215,12 @@ def _read(
     if len(pts) < held:
         raise VideoError(f"{path} is cut short: {len(pts)} of its {held} frames are there")
     return _Packets(
-        np.array(pts, np.int64), np.array(dts, np.int64), np.array(spare), starts, duration, doubts
+        np.array(pts, np.int64),
+        np.array(dts, np.int64),
+        np.array(spare, bool),
+        starts,
+        duration,
+        doubts,
     )
 
 
@@ -251,6 +256,16 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
     if container.format.name == "avi" or container.start_time is None:
         return unit, 0 if container.format.name == "avi" else stream.start_time or 0
     return unit, round(Fraction(container.start_time, _MICROSECONDS) / unit)
+
+
+def _of_packets(packets: _Packets) -> NDArray[np.int64]:
+    """The times of frames that come one a packet, without those that no decoder gives.
+
+    A film that was cut out of another may begin with frames that refer to what was cut off.
+    """
+    needed = np.flatnonzero(~packets.spare[1:])
+    leading = int(needed[0]) if len(needed) else 0
+    return np.delete(packets.dts, slice(1, 1 + leading))
 
 
 def _counted(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:

@@ -38,6 +38,7 @@ KINDS: dict[str, dict] = {
     "odd.avi": {"width": 161, "height": 121, "codec": "mpeg4"},
     "open.mp4": {"b_frames": 3, "options": {"x264-params": "open-gop=1"}},
     "open.mkv": {"b_frames": 4, "gop": 8, "options": {"x264-params": "open-gop=1"}},
+    "open.avi": {"b_frames": 3, "options": {"x264-params": "open-gop=1"}},
     "refresh.mkv": {"options": {"x264-params": "intra-refresh=1"}},
     "interlaced.mkv": {"options": {"flags": "+ildct+ilme"}},
     "upright.mp4": {"rotation": 90},

@@ -13,7 +13,7 @@ from obygaze_features.errors import VideoError
 from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.synthetic import read_frame_number, write_clip
+from obygaze_features.video.synthetic import write_clip
 from tests.video.films import ALTREF, QUIET, VP9, everything, numbers, upright
 
 #: container -> the codecs that are written into it.
@@ -56,17 +56,24 @@ def any_film(dice: random.Random) -> dict:
     elif codec == "libvpx-vp9":
         options, odd = dice.choice([VP9, ALTREF]), dice.random() < 0.3
     elif codec == "libsvtav1":
-        options = {"preset": "13", "svtav1-params": f"irefresh-type={dice.randint(1, 2)}"}
+        options = {
+            "preset": "13",
+            "crf": "20",
+            "svtav1-params": f"irefresh-type={dice.randint(1, 2)}",
+        }
     elif codec == "mjpeg":
         options = {"strict": "unofficial"}
+    seconds = dice.choice([1, 2, 3, 7, 30, 60, 100, 150]) / 24
     has_b_frames = codec in ("libx264", "libx265", "mpeg4", "mpeg2video")
+    if codec == "libx265" and seconds < 0.2:
+        has_b_frames = False  # its times for so few are not ones that can be written
     return {
         "name": f"film.{container}",
         "codec": codec,
         "options": options,
         "gop": dice.choice([1, 2, 5, 12, 25, 60, 250]),
         "b_frames": dice.randint(0, 4) if has_b_frames else 0,
-        "seconds": dice.choice([1, 2, 3, 7, 30, 60, 100, 150]) / 24,
+        "seconds": seconds,
         "variable_rate": container in LOOSE and codec != "mpeg2video" and dice.random() < 0.3,
         "rotation": dice.choice([0, 90, 180, 270]) if container in TURNABLE else 0,
         "width": 161 if odd else dice.choice([160, 176]),
@@ -88,26 +95,34 @@ def test_300_films_at_random_are_right_to_the_pixel(tmp_path, capsys):
     fast = 0
     for turn in range(300):
         film = any_film(dice)
-        about = f"seed {seed}, film {turn}: {film}"
-        name, rotation = film.pop("name"), film["rotation"]
-        path = tmp_path / name
-        write_clip(path, "S", **film)
-        oracle = upright(everything(path), rotation)
-        index = index_file(path)
-        assert len(index) == len(oracle) == round(film["seconds"] * 24), about
-        fast += index.why_slow is None
-        for _ in range(4):
-            start, end, sampling = any_wish(dice, index.times)
-            try:
-                span = index.span(start, end)
-            except VideoError:
-                continue
-            picked = sampling.pick(index.times[span.start : span.stop]) + span.start
-            frames = decode_frames(path, picked, index=index).take(picked)
-            assert numbers(frames.rgb, rotation) == picked.tolist(), about
-            assert (frames.rgb == oracle[picked]).all(), about
+        try:
+            fast += is_right(tmp_path, dice, **film)
+        except Exception as problem:
+            problem.add_note(f"seed {seed}, film {turn}: {film}")
+            raise
     with capsys.disabled():
         sys.stdout.write(f"\n  seed {seed}: {fast} of 300 films decoded in pieces\n")
+
+
+def is_right(folder: Path, dice: random.Random, name: str, rotation: int, **film) -> bool:
+    """Check a few samples of a film; say whether they could be decoded in pieces."""
+    path = folder / name
+    write_clip(path, "S", rotation=rotation, **film)
+    oracle = upright(everything(path), rotation)
+    index = index_file(path)
+    assert len(index) == len(oracle) == round(film["seconds"] * 24)
+    for _ in range(4):
+        start, end, sampling = any_wish(dice, index.times)
+        try:
+            span = index.span(start, end)
+        except VideoError:
+            assert start is not None or end is not None
+            continue
+        picked = sampling.pick(index.times[span.start : span.stop]) + span.start
+        frames = decode_frames(path, picked, index=index).take(picked)
+        assert numbers(frames.rgb, rotation) == picked.tolist()
+        assert (frames.rgb == oracle[picked]).all()
+    return index.why_slow is None
 
 
 def damage(path: Path, dice: random.Random) -> None:
@@ -122,25 +137,25 @@ def damage(path: Path, dice: random.Random) -> None:
 
 
 @pytest.mark.faults
-def test_300_damaged_films_give_their_frames_or_an_error(tmp_path, capsys):
-    """Damage that no decoder notices shows in the picture, but hardly ever in its number."""
+def test_300_damaged_films_give_frames_or_an_error(tmp_path, capsys):
+    """Whether the frames given are right nobody can tell: not all damage is noticed."""
     seed = random.randrange(10**6)
     dice = random.Random(seed)
-    given = refused = wrong = 0
-    for _ in range(300):
-        film = any_film(dice) | {"rotation": 0}
+    given = 0
+    for turn in range(300):
+        film = any_film(dice)
         path = tmp_path / film.pop("name")
         write_clip(path, "S", **film)
         damage(path, dice)
         try:
             index = index_file(path)
-            frames = decode_frames(path, Sampling(8).pick(index.times), index=index)
-        except VideoError:
-            refused += 1
-        else:
+            decode_frames(path, Sampling(8).pick(index.times), index=index)
             given += 1
-            wrong += [read_frame_number(one) for one in frames.rgb] != frames.indices.tolist()
+        except VideoError:
+            continue
+        except Exception as problem:
+            problem.add_note(f"seed {seed}, film {turn}: {film}")
+            raise
     with capsys.disabled():
-        sys.stdout.write(f"\n  seed {seed}: {given} given, {wrong} wrong, {refused} refused\n")
-    assert refused > 30
-    assert given > 30
+        sys.stdout.write(f"\n  seed {seed}: {given} of 300 damaged films gave frames\n")
+    assert 30 < given < 270

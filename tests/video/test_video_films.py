@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
@@ -76,6 +77,21 @@ def test_pieces_are_left_out(tmp_path):
 
     decode_frames(path, [700], index=index, tick=tick)
     assert seen <= 12
+
+
+def test_frames_that_are_never_shown_have_no_number(tmp_path):
+    """VP8 hides frames that others refer to: here number 10, by the bit that says so."""
+    path = write(tmp_path / "vp8.webm")
+    with av.open(path) as container:
+        packets = [(packet.pos, bytes(packet)) for packet in container.demux(video=0)]
+    data = bytearray(path.read_bytes())
+    place = data.index(packets[10][1], packets[10][0])
+    data[place] &= ~0x10
+    path.write_bytes(data)
+    index = index_file(path)
+    assert len(index) == 71
+    assert numbers(decode_frames(path, [0, 9, 10, 70], index=index).rgb) == [0, 9, 11, 71]
+    assert index.times[10] == pytest.approx(11 / 24, abs=0.001)
 
 
 @pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.avi", "vp9.webm", "x265-open.mp4"])

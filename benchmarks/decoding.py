@@ -1,0 +1,195 @@
+"""What decoding costs, against decord and against decoding everything in order.
+
+One thread each. The film is drawn and encoded here: a camera that pans over noise, with cuts, and
+each frame's number in its picture.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.result import Result, side_by_side
+from obygaze_features.sampling import uniform_indices
+from obygaze_features.video.decode import decode_frames
+from obygaze_features.video.index import index_file
+from obygaze_features.video.synthetic import (
+    draw_frame_number,
+    read_frame_number,
+    write_pictures,
+)
+
+FRAMES, HEIGHT, WIDTH, WANTED = 3000, 720, 1280, 32
+HOURS = 2
+
+
+def measure() -> Iterator[Result]:
+    """What is promised of extraction."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _decode(Path(folder))
+        yield from _span(Path(folder))
+
+
+def _decode(folder: Path) -> Iterator[Result]:
+    """32 frames of 3,000, by us, by decord, and by decoding everything in order."""
+    wanted = uniform_indices(FRAMES, WANTED)
+    for gop, target in ((25, 1.0), (250, 1 / 1.3)):
+        film = folder / f"gop{gop}.mp4"
+        write_pictures(
+            film, _film(FRAMES), rate=25, gop=gop, b_frames=3, options={"preset": "veryfast"}
+        )
+        what = f"{WANTED} of {FRAMES} frames, 720p, GOP {gop}"
+        yield side_by_side(
+            f"{what} (decord)", partial(_ours, film, wanted), partial(_decord, film, wanted),
+            target=target,
+        )  # fmt: skip
+        in_order = side_by_side(
+            f"{what} (all in order)",
+            partial(_ours, film, wanted), partial(_in_order, film, wanted),
+            target=None, runs=3,
+        )  # fmt: skip
+        yield in_order
+        rate = FRAMES / in_order.value, FRAMES / in_order.peer
+        yield Result(
+            f"{what}: frames passed a second and core (all in order)",
+            rate[0], "1/s", rate[1], rate[0] / rate[1], None,
+        )  # fmt: skip
+        ours, theirs = _ours(film, wanted), _in_order(film, wanted)
+        yield _differing(f"{what}: frames that differ (of, all in order)", ours, theirs)
+        yield _differing(f"{what}: frames that differ (of, decord)", ours, _decord(film, wanted))
+    film = folder / "film.avi"
+    write_pictures(film, _film(FRAMES, 144, 176), rate=25, codec="mpeg4", gop=250, b_frames=3)
+    yield Result(
+        "AVI with B-frames: wrong frames of 32 (decord)",
+        _wrong(_ours(film, wanted), wanted), "",
+        peer := _wrong(_decord(film, wanted), wanted),
+        _wrong(_ours(film, wanted), wanted) / max(peer, 1), 0,
+    )  # fmt: skip
+
+
+def _span(folder: Path) -> Iterator[Result]:
+    """A scene in the middle of a long film, against the same scene in a file of its own."""
+    film, scene = folder / "film.mp4", folder / "scene.mp4"
+    begin, length = 3600, 60
+    _repeat(folder / "gop250.mp4", film, HOURS * 3600 * 25 // FRAMES)
+    _cut(film, scene, begin, begin + length)
+    cache = folder / "cache"
+    index_file(film, cache=cache)
+    index_file(scene, cache=cache)
+
+    def of_the_film() -> NDArray[np.uint8]:
+        index = index_file(film, cache=cache)
+        span = index.span(begin, begin + length)
+        return decode_frames(film, span.start + uniform_indices(len(span), WANTED), index=index).rgb
+
+    def of_the_scene() -> NDArray[np.uint8]:
+        index = index_file(scene, cache=cache)
+        return decode_frames(scene, uniform_indices(len(index), WANTED), index=index).rgb
+
+    yield side_by_side(
+        f"{WANTED} frames of 60 s amid {HOURS} h, index kept (the 60 s as a file)",
+        of_the_film, of_the_scene, target=1.2,
+    )  # fmt: skip
+    yield _differing("its frames that differ (of)", of_the_film(), of_the_scene())
+    start = time.perf_counter()
+    index_file(film)
+    first = time.perf_counter() - start
+    start = time.perf_counter()
+    index_file(film, cache=cache)
+    kept = time.perf_counter() - start
+    yield Result(f"index of {HOURS} h, kept (made anew)", kept, "s", first, kept / first, None)
+
+
+def _ours(film: Path, wanted: NDArray[np.int32]) -> NDArray[np.uint8]:
+    return decode_frames(film, wanted).rgb
+
+
+def _decord(film: Path, wanted: NDArray[np.int32]) -> NDArray[np.uint8]:
+    import decord
+
+    reader = decord.VideoReader(str(film), num_threads=1)
+    found: NDArray[np.uint8] = reader.get_batch(wanted.tolist()).asnumpy()
+    return found
+
+
+def _in_order(film: Path, wanted: NDArray[np.int32]) -> NDArray[np.uint8]:
+    pictures = {}
+    with av.open(film) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "SLICE"
+        stream.codec_context.thread_count = 1
+        of = set(wanted.tolist())
+        for number, frame in enumerate(container.decode(stream)):
+            if number in of:
+                pictures[number] = frame.to_ndarray(format="rgb24")
+    return np.stack([pictures[number] for number in wanted.tolist()])
+
+
+def _differing(name: str, ours: NDArray[np.uint8], peer: NDArray[np.uint8]) -> Result:
+    """How many frames are not the same to the pixel."""
+    differ = int((ours != peer).any(axis=(1, 2, 3)).sum())
+    return Result(name, differ, "", len(ours), differ / len(ours), 0)
+
+
+def _wrong(rgb: NDArray[np.uint8], wanted: NDArray[np.int32]) -> int:
+    numbers = [read_frame_number(picture) for picture in rgb]
+    return sum(a != b for a, b in zip(numbers, wanted.tolist(), strict=True))
+
+
+def _film(count: int, height: int = HEIGHT, width: int = WIDTH) -> Iterator[NDArray[np.uint8]]:
+    """A pan over smooth noise; every four seconds, a cut."""
+    chance = np.random.default_rng(0)
+    for number in range(count):
+        if number % 100 == 0:
+            coarse = chance.integers(0, 256, (height // 8 + 40, width // 8 + 40, 3))
+            fine = chance.integers(-12, 13, (height + 320, width + 320, 3))
+            scene = (coarse.repeat(8, 0).repeat(8, 1) * 0.6 + 50 + fine).clip(0, 255)
+            scene = scene.astype(np.uint8)
+        y, x = number % 100, 2 * (number % 100)
+        picture = scene[y : y + height, x : x + width].copy()
+        draw_frame_number(picture, number)
+        yield picture
+
+
+def _repeat(film: Path, path: Path, times: int) -> None:
+    """Put a film together from its packets, many times over."""
+    with av.open(path, "w") as output:
+        copy: Any = None
+        for turn in range(times):
+            with av.open(film) as container:
+                stream = container.streams.video[0]
+                copy = copy or output.add_stream_from_template(stream)
+                unit = stream.time_base or Fraction(1)
+                shift = round(turn * FRAMES / 25 / unit)
+                for packet in container.demux(stream):
+                    if packet.size and packet.pts is not None and packet.dts is not None:
+                        packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                        packet.stream = copy
+                        output.mux(packet)
+
+
+def _cut(film: Path, path: Path, begin: float, end: float) -> None:
+    """A piece of a film, from its packets; it begins at a keyframe."""
+    with av.open(film) as container, av.open(path, "w") as output:
+        stream = container.streams.video[0]
+        copy = output.add_stream_from_template(stream)
+        unit = stream.time_base or Fraction(1)
+        shift = round(begin / unit)
+        container.seek(shift, stream=stream)
+        for packet in container.demux(stream):
+            if packet.pts is None or packet.dts is None or packet.pts * unit >= end:
+                continue
+            if packet.dts * unit > end:
+                break
+            packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
+            packet.stream = copy
+            output.mux(packet)
