@@ -75,7 +75,7 @@ def test_stores(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_console(blocks("Five minutes")[0][1].rpartition("$ obygaze stores info")[0], obygaze)
-    Path("tour/stores/tiny.zarr").rename("shared.zarr")
+    Path("tour/stores/tiny-xclip.zarr").rename("shared.zarr")
     found = blocks("Stores")
     assert [language for language, _ in found] == ["console", "python"]
     run_console(found[0][1], obygaze)

@@ -251,15 +251,16 @@ def _report(summary: Summary, n: int) -> None:
             f"({summary.clips_a_second:.1f} a second, {summary.frames_a_second:.0f} frames a "
             f"second; time: {shares}; bound by {summary.bound_by})"
         )
-    else:
+    elif not summary.out_of_time:
         hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""
         click.echo(f"Nothing was left to do{hint}.")
-    if summary.out_of_time:
-        click.echo(
-            f"The time is up: {counted(summary.left, 'clip')} left; the same command goes on."
-        )
     rest = n - summary.done - len(set().union(*summary.failed.values()))
-    others = f", {rest} left to other runs or parts" if rest else ""
+    others = ""
+    if summary.out_of_time:
+        left = counted(summary.left, "clip")
+        click.echo(f"The time is up, with {left} left; the same command goes on.")
+    elif rest:
+        others = f", {rest} left to other runs or parts"
     where = ", ".join(
         f"{path} ({size(taken)})"
         for path, taken in zip(summary.stores, summary.bytes.values(), strict=True)
