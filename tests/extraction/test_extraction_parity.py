@@ -1,0 +1,92 @@
+"""What lands in a store, against transformers' own way from the same pictures.
+
+The frames are taken by number from all frames decoded in order; they are brought to the network's
+size once, for resizing is held against the processors elsewhere, and differs by a level in 255.
+From there on the processor and the model of transformers say what must be in the store.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from transformers import AutoImageProcessor, VivitModel, XCLIPModel
+
+from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.random_weights import write_weights
+from obygaze_features.extraction import extract
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.preprocess import resize_and_crop
+from obygaze_features.store import open_store
+
+NAMES = ("clip3", "clip5")
+CLIPS = Manifest("clips", Items.of([Item(name, media=f"{name}.mp4") for name in NAMES]))
+
+
+def pictures(path: Path, count: int) -> np.ndarray:
+    with av.open(str(path)) as container:
+        every = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    return np.stack([every[int(i * len(every) / count)] for i in range(count)])
+
+
+def of_xclip(model: XCLIPModel, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+    batch, frames = pixels.shape[:2]
+    out = model.get_video_features(pixels)
+    vision = model.vision_model(pixels.flatten(0, 1))
+    tokens = model.visual_projection(vision.pooler_output).view(batch, frames, -1)
+    return {
+        "native": out if isinstance(out, torch.Tensor) else out.pooler_output,
+        "frames": tokens,
+        "frames_temporal": model.mit(tokens).last_hidden_state,
+        "max": tokens.amax(1),
+        "mean": tokens.mean(1),
+        "tokens": vision.last_hidden_state.flatten(0, 1)[None],
+    }
+
+
+def of_vivit(model: VivitModel, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+    tokens = model(pixels).last_hidden_state
+    moments = model.config.num_frames // model.config.tubelet_size[0]
+    return {
+        "native": tokens[:, 0],
+        "cls": tokens[:, 0],
+        "max": tokens.amax(1),
+        "mean": tokens.mean(1),
+        "frames": tokens[:, 1:].view(1, moments, -1, tokens.shape[-1]).mean(2),
+        "tokens": tokens,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "expected"),
+    [("tiny-xclip", XCLIPModel, of_xclip), ("tiny-vivit", VivitModel, of_vivit)],
+)
+def test_a_store_holds_what_transformers_computes(films, tmp_path, name, model, expected):
+    write_weights(name, tmp_path / "weights")
+    processor = AutoImageProcessor.from_pretrained(tmp_path / "weights", backend="pil")
+    more = {"add_pooling_layer": False} if model is VivitModel else {}
+    network = model.from_pretrained(tmp_path / "weights", **more).eval()
+    plain = load_backbone(f"{name}={tmp_path / 'weights'}", "cpu")
+    arrays = [*(one.name for one in plain.arrays), "tokens"]
+    backbone = load_backbone(f"{name}={tmp_path / 'weights'}", "cpu", arrays=arrays)
+    extract(CLIPS, films, [backbone], tmp_path)
+    store = open_store(tmp_path / f"{name}.zarr")
+    for clip in NAMES:
+        rgb = pictures(films / f"{clip}.mp4", backbone.sampling.frames)
+        small = resize_and_crop(torch.from_numpy(rgb), backbone.preprocessing)
+        images = list(small.permute(0, 2, 3, 1).numpy())
+        told = processor(images, do_resize=False, do_center_crop=False, return_tensors="pt")
+        pixels = told["pixel_values"].float()
+        pixels = pixels if pixels.dim() == 5 else pixels[None]
+        with torch.no_grad():
+            wanted = {key: value[0].numpy() for key, value in expected(network, pixels).items()}
+        row = store[clip]
+        assert set(wanted) == set(arrays)
+        for array, value in wanted.items():
+            # Half a step of float16 where the store rounds to it, beside the 1e-4 of the forward.
+            step = np.spacing(np.abs(value).astype(np.float16)).astype(np.float32)
+            rounding = step if row[array].dtype == np.float16 else 0
+            assert (np.abs(row[array].astype(np.float32) - value) <= 1e-4 + rounding).all(), array
