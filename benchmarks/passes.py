@@ -16,9 +16,10 @@ from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
 from obygaze_features.extraction import Wanted, extract
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.survey import survey
+from obygaze_features.extraction.probe import probe_clips
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.sampling import Sampling
+from obygaze_features.store import diff, open_store
 from obygaze_features.video.synthetic import write_clip
 
 THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
@@ -32,6 +33,8 @@ def measure() -> Iterator[Result]:
         yield _three_in_one(folder)
         yield _not_the_network(folder)
         yield _memory(folder)
+        if torch.cuda.is_available():
+            yield from _on_a_gpu(folder)
 
 
 def _three_in_one(folder: Path) -> Result:
@@ -47,7 +50,7 @@ def _three_in_one(folder: Path) -> Result:
         for name in ("first", "second", "third")
     ]  # fmt: skip
     extract(manifest, videos, backbones, folder / "before", wanted=Wanted(limit=3))
-    decoding = sum(row["decode_seconds"] for row in survey(manifest, videos, workers=1))
+    decoding = sum(row["decode_seconds"] for row in probe_clips(manifest, videos, workers=1))
     begin = time.perf_counter()
     extract(manifest, videos, backbones, folder / "together", workers=1)
     together = time.perf_counter() - begin
@@ -93,6 +96,25 @@ def _memory(folder: Path) -> Result:
     return Result(
         "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
     )
+
+
+def _on_a_gpu(folder: Path) -> Iterator[Result]:
+    """How busy the device is kept, and what bfloat16 costs; only where there is a GPU."""
+    name = torch.cuda.get_device_name()
+    manifest = _clips(folder / "gpu", 256, seconds=10, width=640, height=360, files=8)
+    exact, fast = (load_backbone(FULL, "cuda", precision=one) for one in ("float32", "bfloat16"))
+    summary = extract(manifest, folder / "gpu", [exact], folder / "exact")
+    idle = 1 - summary.shares["device"] / (1 - summary.shares["start"])
+    yield Result(f"{name}: share of time idle, float32 (limit)", idle, "", 0.15, idle / 0.15, 1)
+    extract(manifest, folder / "gpu", [fast], folder / "fast")
+    stores = [open_store(folder / which / f"{FULL}.zarr") for which in ("exact", "fast")]
+    for array in ("native", "frames"):
+        least = diff(*stores).rows[array].least
+        assert least is not None
+        yield Result(
+            f"{name}: 1 - cosine of bfloat16 to float32, {array} (limit)",
+            1 - least, "", 0.001, (1 - least) / 0.001, 1,
+        )  # fmt: skip
 
 
 def _peak(command: list[str]) -> float:

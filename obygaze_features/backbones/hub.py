@@ -100,7 +100,7 @@ def _in_words(problem: Exception, repository: str, name: str) -> str:
     from huggingface_hub import constants, errors
 
     page = f"https://huggingface.co/{repository}"
-    instead = f"or give {name}=FOLDER"
+    instead = f"or give {name.rpartition('/')[2]}=FOLDER"
     if isinstance(problem, errors.GatedRepoError):
         return (
             f"{repository} is only given to those who agree to its terms: do so at {page}, "

@@ -56,7 +56,8 @@ def load_backbone(
         ``float32``; or ``bfloat16`` or ``float16``, for what loses little by it. Results are always
         float32.
     arrays
-        Which are computed; by default all but ``tokens``.
+        Which are computed; by default all but ``tokens``. ``NAME:ARRAY`` is meant for the backbone
+        of that name alone.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"{precision!r} is no precision; take one of {', '.join(PRECISIONS)}")
@@ -65,7 +66,7 @@ def load_backbone(
     family = _family_of(found.path)
     network = family.load(found.path, mode)
     chosen = _choose(network.arrays, arrays, found.name)
-    network.module.eval().requires_grad_(False).to(where)
+    _move(network, where, found.name)
     return Backbone(
         name=found.name,
         sampling=network.sampling,
@@ -88,7 +89,7 @@ def prefetch(name: str) -> Path:
     if name in CARDS:
         return _checkpoint_of(CARDS[name], fetch=True)
     if is_repository(name) and not Path(name).exists():
-        return fetch_checkpoint(name, name.rpartition("/")[2], _family_of)
+        return fetch_checkpoint(name, name, _family_of)
     raise UsageError(f"{name} is nothing that can be fetched; {_near(name)}, or OWNER/NAME")
 
 
@@ -132,7 +133,9 @@ class _Found:
 
 def _find(spec: str) -> _Found:
     """The name of a store, and the checkpoint on this machine, fetched if need be."""
-    name, _, given = spec.rpartition("=")
+    name, equals, given = spec.partition("=")
+    if not equals or Path(spec).exists():  # a path may have the sign in it, too
+        name, given = "", spec
     path = Path(given)
     own = path.resolve().parent.name if path.is_file() else path.resolve().name
     # Under a name of the user's a path is meant rather than a card, if there is one.
@@ -147,7 +150,7 @@ def _find(spec: str) -> _Found:
         return _Found(found.name, path, path.name if card.repository else None)
     if is_repository(given):
         try:
-            path = cached_checkpoint(given) or fetch_checkpoint(given, found.name, _family_of)
+            path = cached_checkpoint(given) or fetch_checkpoint(given, given, _family_of)
         except BackboneError as problem:
             raise BackboneError(f"there is no folder {given} here, and {problem}") from None
         return _Found(found.name, path, path.name)
@@ -186,6 +189,11 @@ def _choose(
     there: tuple[ArraySpec, ...], wanted: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
     names = [one.name for one in there]
+    if wanted is not None:
+        pairs = [one.rpartition(":") for one in wanted]
+        wanted = [array for owner, _, array in pairs if owner in ("", name)]
+        if not wanted:
+            raise UsageError(f"no array of {name} is asked for; it has {', '.join(names)}")
     if unknown := [one for one in wanted or () if one not in names]:
         raise UsageError(f"{name} has no array {unknown[0]!r}; it has {', '.join(names)}")
     return tuple(
@@ -193,6 +201,18 @@ def _choose(
         for one in there
         if (one.name not in ON_REQUEST if wanted is None else one.name in wanted)
     )
+
+
+def _move(network: Network, device: str, name: str) -> None:
+    import torch
+
+    try:
+        network.module.eval().requires_grad_(False).to(device)
+    except torch.OutOfMemoryError:
+        raise BackboneError(
+            f"{device} has no memory left for {name}; see who uses it with nvidia-smi, "
+            "or take another --device"
+        ) from None
 
 
 def _device(device: str | None) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from obygaze_features.backbones.registry import CARDS
+from obygaze_features.common.cache import cache_folder
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.errors import OutputExists, UsageError
 
@@ -46,8 +46,7 @@ def write_weights(name: str, folder: Path, *, seed: int = 0, overwrite: bool = F
 
 def cached_weights(name: str) -> Path:
     """The folder of a checkpoint of random weights in the user's cache, written at first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "obygaze" / f"random-weights-{GENERATION}" / name
+    folder = cache_folder(f"random-weights-{GENERATION}") / name
     if not folder.is_dir():
         # Of several that start at once, one writes it, and the others read that.
         with contextlib.suppress(OutputExists):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from obygaze_features.common.commands import echo_json, folder_argument, json_option
+from obygaze_features.common.commands import (
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
 from obygaze_features.common.words import counted, duration, size
-from obygaze_features.errors import VideoError
+from obygaze_features.errors import ObygazeError, UsageError, VideoError
 
 if TYPE_CHECKING:
     from obygaze_features.extraction import Summary
@@ -31,7 +37,7 @@ def _which_clips(command: Command) -> Command:
         click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
                      show_default=True, help="Seconds without headway before a file is given up."),
         click.option("--workers", type=click.IntRange(1),
-                     help="Processes that decode.  [default: one a core, but for one]"),
+                     help="Processes that decode.  [default: one a core but for one, 32 at most]"),
         click.option("--limit", type=click.IntRange(1), help="Only the first so many clips."),
         click.option("--films", multiple=True, metavar="FILM",
                      help="Only clips of this film; give it several times for several films."),
@@ -65,7 +71,8 @@ def _which_clips(command: Command) -> Command:
 @click.option(
     "--arrays",
     metavar="NAME,NAME",
-    help="What to keep, such as native,frames,tokens.  [default: all but tokens]",
+    help="What to keep, such as native,frames,tokens; vivit:cls is for the store vivit alone.  "
+    "[default: all but tokens]",
 )
 @click.option(
     "--preprocessing",
@@ -85,7 +92,7 @@ def _which_clips(command: Command) -> Command:
 @click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 32),
     help="Clips at a time.  [default: what the device has memory for]",
 )
 @click.option(
@@ -94,7 +101,7 @@ def _which_clips(command: Command) -> Command:
 @click.option(
     "--max-hours",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop cleanly before so many hours are over; the same command goes on later.",
+    help="Stop cleanly so many hours after the start; the same command goes on later.",
 )
 @click.option("--part", metavar="I/N", help="Every Nth block, from the Ith on: for job arrays.")
 @click.option("--retry-failed", is_flag=True, help="Try clips again that failed before.")
@@ -131,7 +138,8 @@ def extract(
     interruption; run it several times at once, on machines that share the output, and each takes
     what no other is at work on (or say who does what with --part 1/4 ... 4/4). A clip that cannot
     be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
-    --retry-failed tries those clips again. All that is noted of a run is in OUTPUT/log.jsonl.
+    --retry-failed tries those clips again. It is 3 as well where --max-hours ended the run. All
+    that is noted of a run is in OUTPUT/log.jsonl.
 
     \b
     Examples:
@@ -151,13 +159,18 @@ def extract(
     from obygaze_features.extraction.estimate import describe_estimate, estimate
     from obygaze_features.extraction.forward import limit_gpu_memory
 
-    if max_gpu_memory:
-        limit_gpu_memory(device or "cuda", max_gpu_memory)
-    chosen = arrays.split(",") if arrays else None
+    begin = time.monotonic()
+    chosen = [one.strip() for one in arrays.split(",")] if arrays else None
     backbones = [
         load_backbone(spec, device, mode=preprocessing, precision=precision, arrays=chosen)
         for spec in specs
     ]
+    names = [backbone.name for backbone in backbones]
+    for owner, _, _array in (one.rpartition(":") for one in chosen or ()):
+        if owner not in ("", *names):
+            raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
+    if max_gpu_memory:
+        limit_gpu_memory(backbones[0].device, max_gpu_memory)
     wanted = Wanted(films, limit, part, retry_failed)
     index = cache_folder("index")
     if dry_run:
@@ -167,19 +180,28 @@ def extract(
         )  # fmt: skip
         echo_json(found.to_json()) if as_json else click.echo(describe_estimate(found))
         return
-    names = ", ".join(f"{backbone.name} ({backbone.device})" for backbone in backbones)
-    click.echo(f"Extracting {len(items)} clips of {items.name} with {names}", err=True)
-    summary = run(
-        items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
-        max_hours=max_hours, patience=timeout, cache=index,
-    )  # fmt: skip
+    told = ", ".join(f"{backbone.name} ({backbone.device})" for backbone in backbones)
+    some = counted(len(wanted.rows(items)), "clip")
+    click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
+    if max_hours is not None:
+        max_hours -= (time.monotonic() - begin) / 3600  # to load them took of it, too
+    try:
+        summary = run(
+            items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
+            max_hours=max_hours, patience=timeout, cache=index,
+        )  # fmt: skip
+    except ObygazeError:
+        raise
+    except BaseException:  # Ctrl-C and the like
+        click.echo("What was computed is kept; the same command goes on from there.", err=True)
+        raise
     if as_json:
         echo_json(summary.to_json())
     else:
-        _report(summary, len(items))
-    if not summary.done and not summary.out_of_time:
-        raise VideoError(f"not one of the {len(items)} clips could be extracted")
-    if summary.failed or summary.out_of_time:
+        _report(summary)
+    if summary.clips and not summary.done and not summary.left:
+        raise VideoError(f"not one of the {summary.wanted} clips could be extracted")
+    if summary.failed or summary.ended == "time":
         ctx.exit(PARTLY_DONE)
 
 
@@ -188,6 +210,7 @@ def extract(
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
 )
+@overwrite_option
 @json_option
 @click.pass_context
 def probe(
@@ -199,6 +222,7 @@ def probe(
     workers: int | None,
     timeout: float,
     output: Path | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Look into every clip's file, on CPU, before a GPU's time is spent on it.
@@ -213,30 +237,32 @@ def probe(
       obygaze features probe manifests/mine --videos films -o probe.csv
     """
     from obygaze_features.common.cache import cache_folder
-    from obygaze_features.common.files import write_text
+    from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_features.extraction.plan import Wanted
-    from obygaze_features.extraction.survey import describe_survey, survey, survey_table
+    from obygaze_features.extraction.probe import describe_probe, probe_clips, probe_table
     from obygaze_features.manifests import Manifest
 
+    if output:
+        refuse_to_overwrite(output, overwrite=overwrite)
     rows = list(
-        survey(
+        probe_clips(
             Manifest.load(manifest), videos, wanted=Wanted(films, limit), workers=workers,
             patience=timeout, cache=cache_folder("index"),
         )
     )  # fmt: skip
     if output:
-        write_text(output, survey_table(rows))
+        write_text(output, probe_table(rows))
     if as_json:
         echo_json(rows)
     else:
-        click.echo(describe_survey(rows))
+        click.echo(describe_probe(rows))
         if output:
             click.echo(f"\na row a clip in {output}")
     if any(row["error"] for row in rows):
         ctx.exit(PARTLY_DONE)
 
 
-def _report(summary: Summary, n: int) -> None:
+def _report(summary: Summary) -> None:
     for kind, reasons in summary.failed.items():
         click.echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         for one, reason in list(reasons.items())[:MOST_NAMED]:
@@ -251,18 +277,18 @@ def _report(summary: Summary, n: int) -> None:
             f"({summary.clips_a_second:.1f} a second, {summary.frames_a_second:.0f} frames a "
             f"second; time: {shares}; bound by {summary.bound_by})"
         )
-    elif not summary.out_of_time:
+    elif not summary.left:
         hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""
         click.echo(f"Nothing was left to do{hint}.")
-    rest = n - summary.done - len(set().union(*summary.failed.values()))
-    others = ""
-    if summary.out_of_time:
-        left = counted(summary.left, "clip")
+    for why, count in summary.slow.items():
+        click.echo(f"{counted(count, 'clip')} decoded in order from the start of the file: {why}")
+    left = counted(summary.left, "clip")
+    if summary.ended == "time":
         click.echo(f"The time is up, with {left} left; the same command goes on.")
-    elif rest:
-        others = f", {rest} left to other runs or parts"
+    elif summary.left:
+        click.echo(f"Others are at work on {left}; the same command does what they leave.")
     where = ", ".join(
         f"{path} ({size(taken)})"
         for path, taken in zip(summary.stores, summary.bytes.values(), strict=True)
     )
-    click.echo(f"{summary.done} of {n} clips done in {where}{others}")
+    click.echo(f"{summary.done} of {counted(summary.wanted, 'clip')} done in {where}")

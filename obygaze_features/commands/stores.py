@@ -262,6 +262,10 @@ def _print(path: Path, facts: dict[str, Any]) -> None:
         f"{rows['to_do']} to do"
     )
     click.echo(f"backbone   {backbone['name']}, weights sha256 {backbone['weights_sha256']}")
+    if synthetic := backbone.get("config", {}).get("synthetic"):
+        click.echo(f"SYNTHETIC  {synthetic}")
+    made = facts["preprocessing"]
+    click.echo(f"frames     {made.get('sampling', 'not stated')}; preprocessing {made.get('mode')}")
     click.echo(f"items      digest {facts['items_digest']}")
     click.echo(f"precision  {facts['precision']}")
     click.echo(f"licence    {facts['licence'] or 'not stated'}")
@@ -357,11 +361,6 @@ def _report(made: Assembled, as_json: bool) -> None:
         f"{_count(rows, 'row')}: {made.done:,} done, {made.failed:,} failed, "
         f"{made.to_do:,} to do -> {made.path}"
     )
-    if made.left_out:
-        click.echo(
-            f"{_count(len(made.left_out), 'row')} left out, as other rows of their blocks are "
-            f"still to do: {_some(made.left_out)}"
-        )
     if not made.to_do:
         click.echo(f"next: obygaze stores finalise {made.path}")
 

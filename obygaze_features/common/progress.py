@@ -25,17 +25,17 @@ def progress(
 
 
 @contextlib.contextmanager
-def meter(total: int, what: str, *, unit: str) -> Iterator[Callable[[str], None]]:
-    """A bar that the block moves on by calling what it gets with a few words on how things go."""
+def meter(total: int, what: str, *, unit: str) -> Iterator[Callable[[int, str], None]]:
+    """A bar that the block moves on by calling what it gets: by how much, and how things go."""
     if not sys.stderr.isatty():
-        yield lambda words: None
+        yield lambda steps, words: None
         return
     from tqdm import tqdm
 
     with tqdm(total=total, desc=what, unit=unit, dynamic_ncols=True, leave=False) as bar:
 
-        def advance(words: str) -> None:
+        def advance(steps: int, words: str) -> None:
             bar.set_postfix_str(words, refresh=False)
-            bar.update()
+            bar.update(steps)
 
         yield advance

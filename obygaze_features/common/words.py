@@ -24,8 +24,10 @@ def duration(seconds: float) -> str:
     Examples
     --------
     >>> duration(0.04), duration(75), duration(9000)
-    ('0.0 s', '75 s', '2 h 30 min')
+    ('under 0.1 s', '75 s', '2 h 30 min')
     """
+    if seconds < 0.1:
+        return "under 0.1 s"
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:

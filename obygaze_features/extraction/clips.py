@@ -17,6 +17,7 @@ from torch import Tensor
 from obygaze_features.backbones import Backbone
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decoders import Decoder
+from obygaze_features.extraction.forward import free_memory, is_out_of_memory
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.locate import MediaFolder
 from obygaze_features.preprocess import resize_and_crop
@@ -36,6 +37,8 @@ class Clip:
         The fingerprint of its file.
     decoded
         How many of its frames were made into pictures.
+    why_slow
+        Why it had to be decoded in order from the start of its file, if it had to.
     pixels
         For each backbone its frames, resized, on its device.
     sampled
@@ -44,6 +47,7 @@ class Clip:
 
     source: str
     decoded: int
+    why_slow: str | None
     pixels: Mapping[str, Tensor]
     sampled: Mapping[str, Mapping[str, NDArray[Any]]]
 
@@ -89,13 +93,24 @@ class ClipReader:
         with self._resizing:
             for one, where in zip(backbones, answer["where"], strict=True):
                 mine = frames if where == list(range(len(frames))) else frames[where]
-                pixels[one.name] = resize_and_crop(mine.to(one.device), one.preprocessing)
+                pixels[one.name] = _resized(mine, one)
         for one, numbers, times in zip(backbones, answer["numbers"], answer["times"], strict=True):
             index = np.full(one.sampling.frames, -1, np.int32)
             time = np.full(one.sampling.frames, np.nan)
             index[: len(numbers)], time[: len(times)] = numbers, times
             sampled[one.name] = {"frame_index": index, "frame_time": time}
-        return Clip(answer["source"], len(frames), pixels, sampled)
+        return Clip(answer["source"], len(frames), answer["why_slow"], pixels, sampled)
+
+
+def _resized(frames: Tensor, backbone: Backbone) -> Tensor:
+    """Resized on the device, or beside it where it has no memory left for that."""
+    try:
+        return resize_and_crop(frames.to(backbone.device), backbone.preprocessing)
+    except RuntimeError as problem:
+        if not is_out_of_memory(problem) or backbone.device == "cpu":
+            raise
+        free_memory(backbone.device)
+        return resize_and_crop(frames, backbone.preprocessing).to(backbone.device)
 
 
 def question(

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.video.worker import HEADWAY, Memory
+from obygaze_features.errors import VideoError
+from obygaze_features.video.worker import HEADWAY, READY, Memory
 
 __all__ = ["PATIENCE", "Decoder", "Decoders", "default_workers"]
 
@@ -39,8 +40,18 @@ def default_workers() -> int:
     return max(1, min(cores - 1, ENOUGH))
 
 
+START = 120.0
+"""Seconds that a process may take to begin: it imports PyAV, perhaps over a network."""
+GRACE = 2.0
+"""Seconds for which a killed process is waited; one that a dead drive holds does not go."""
+
+
 class _Lost(Exception):
     """The process died over a question."""
+
+
+class _NeverBegan(_Lost):
+    """The process died before it could be asked anything."""
 
 
 class Decoder:
@@ -57,13 +68,20 @@ class Decoder:
         So it is too where decoding hangs, or where the process dies over the same file twice.
         """
         path, why = question["path"], ""
-        for _ in range(2):
+        for turn in range(2):
             try:
                 return self._ask(question)
             except TimeoutError:
                 self.discard()
                 why = f"was given up: decoding made no headway for {self._patience:g} s"
                 break
+            except _NeverBegan as problem:
+                self.discard()
+                if turn and not self._stopped:  # no file is to blame
+                    raise VideoError(
+                        f"the processes that decode cannot start ({problem}); "
+                        "see what is installed with: obygaze doctor"
+                    ) from None
             except _Lost as problem:
                 # Once may be chance: a process that was killed for want of memory, say.
                 why = f"cannot be decoded: the decoder died over it ({problem})"
@@ -86,27 +104,37 @@ class Decoder:
             raise _Lost("stopped")
         if self._process is None:
             self._process = self._start()
+            self._wait_until_ready()
         if self._stopped:  # meanwhile
             raise _Lost("stopped")
         try:
             self._channel.sendall(json.dumps(question).encode() + b"\n")
-            while line := self._lines.readline():
+            while (line := self._lines.readline()).endswith(b"\n"):
                 if line != HEADWAY:
                     answer: dict[str, Any] = json.loads(line)
                     return answer
         except ConnectionError:
             pass
-        code = self._process.wait()
-        raise _Lost(signal.Signals(-code).name if code < 0 else f"exit code {code}")
+        raise _Lost(self._end())
+
+    def _end(self) -> str:
+        """How the process ended."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            return "it does not answer any more"
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
         ours, theirs = socket.socketpair()
-        ours.settimeout(self._patience)
+        ours.settimeout(START)
         # A file without a name: it is gone with the last process that has it, however that ends.
         nameless = getattr(os, "memfd_create", None)
         self._file = nameless("frames") if nameless else _nameless_file()
         self._memory = Memory(self._file)
         self._channel, self._lines = ours, ours.makefile("rb")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
         descriptors = (theirs.fileno(), self._file)
         # It imports from where this process does, and nothing that merely lies where it starts.
         places = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
@@ -121,17 +149,31 @@ class Decoder:
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=self._errors,
                 pass_fds=descriptors,
+                process_group=0,  # Ctrl-C is for who asks, who then stops this
                 env={**os.environ, "PYTHONPATH": places},
             )
+
+    def _wait_until_ready(self) -> None:
+        try:
+            began = self._lines.readline() == READY
+        except (TimeoutError, ConnectionError):
+            began = False
+        if not began:
+            ended = self._end()
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise _NeverBegan(said[-1] if said else ended)
+        self._channel.settimeout(self._patience)
 
     def discard(self) -> None:
         """Stop the process and forget it; the next question starts another."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            self._lines.close()
-            self._channel.close()
+            self._end()
+            for one in (self._lines, self._channel, self._errors):
+                one.close()
             os.close(self._file)
             self._process = None
 

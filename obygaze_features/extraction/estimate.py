@@ -17,10 +17,16 @@ from obygaze_features.common.words import counted, duration, size
 from obygaze_features.extraction.clips import Clip, ClipReader
 from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.plan import Wanted, check_items, recipe_of, store_paths
+from obygaze_features.extraction.plan import (
+    Wanted,
+    check_items,
+    check_media,
+    recipe_of,
+    store_paths,
+)
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.locate import locate
-from obygaze_features.store import StoreWriter
+from obygaze_features.store.writer import open_to_resume
 
 __all__ = ["Estimate", "PlannedStore", "describe_estimate", "estimate"]
 
@@ -105,11 +111,13 @@ def estimate(
     """Look at the stores and try a few clips; the arguments are those of `extract`."""
     check_items(manifest)
     rows = wanted.rows(manifest)
+    check_media(manifest, rows, videos)
     stores, lacking = {}, set[int]()
-    for backbone, path in zip(backbones, store_paths(backbones, output), strict=True):
-        recipe, todo = recipe_of(backbone), rows
+    paths = store_paths(backbones, output)
+    for backbone in backbones:
+        path, recipe, todo = paths[backbone.name], recipe_of(backbone), rows
         if path.exists():
-            todo = wanted.of(StoreWriter.resume(path, manifest, recipe).store, rows)
+            todo = wanted.of(open_to_resume(path, manifest, recipe), rows)
         a_row = sum(one.bytes_a_row for one in recipe.arrays)
         stores[backbone.name] = PlannedStore(path, not path.exists(), len(todo), a_row * len(todo))
         lacking |= set(todo.tolist())
@@ -117,10 +125,9 @@ def estimate(
     located = locate(items, videos)
     found = [item for item in items if item.id in located.found]
     places = np.unique(np.linspace(0, len(found) - 1, SAMPLE).astype(int)) % max(1, len(found))
-    reader = ClipReader(videos, backbones, cache)
-    forwards = [Forward(one, batch) for one in backbones]
     sample = [found[place] for place in places.tolist()] if found else []
-    tried, decode = _try(sample, reader, forwards, patience)
+    forwards = [Forward(one, batch) for one in backbones]
+    tried, decode = _try(sample, ClipReader(videos, backbones, cache), forwards, patience)
     worked = list(tried.values()).count("")
     device = sum(one.seconds for one in forwards) / max(1, worked)
     count = workers or default_workers()
@@ -149,19 +156,21 @@ def _try(
         begin = time.perf_counter()
         return reader.read(decoder, item, names), time.perf_counter() - begin
 
-    reasons, decode = {}, 0.0
+    reasons, decode, readable = {}, 0.0, list[Clip]()
     # The first one pays for what is loaded on first use: it is tried twice, and counted once.
     tasks = [*items[:1], *items]
     with contextlib.closing(Decoders(1, patience=patience).map(read, tasks, ahead=1)) as clips:
         for place, (item, (clip, seconds)) in enumerate(clips):
             reasons[item.id] = "" if isinstance(clip, Clip) else clip.reason
             if isinstance(clip, Clip):
-                for one in forwards:
-                    if place:
-                        one([clip.pixels[one.backbone.name]])
-                    else:
-                        Forward(one.backbone, one.batch)([clip.pixels[one.backbone.name]])
+                readable.append(clip)
                 decode += seconds if place else 0
+    for one in forwards if readable else ():
+        pixels = [clip.pixels[one.backbone.name] for clip in readable]
+        one.find_batch()
+        one(pixels[:1])
+        one.seconds = 0.0
+        one(pixels[1:])
     return reasons, decode
 
 
@@ -173,18 +182,23 @@ def describe_estimate(found: Estimate) -> str:
         lines.append(
             f"{name}: {counted(one.to_do, 'clip')}, {size(one.bytes)} in {one.path} ({what})"
         )
-    lines.append(f"disk: {size(found.free)} free")
+    needed = sum(one.bytes for one in found.stores.values())
+    enough = "" if needed < found.free else ", which is TOO LITTLE"
+    lines.append(f"disk: {size(found.free)} free{enough}")
     if found.missing:
         names = ", ".join(found.missing[:5]) + (" ..." if len(found.missing) > 5 else "")
-        lines.append(f"no file, or more than one: {counted(len(found.missing), 'clip')} ({names})")
+        lines.append(f"missing, or found twice: {counted(len(found.missing), 'clip')} ({names})")
     lines += [f"{one} failed: {why}" for one, why in found.tried.items() if why]
     if found.seconds is not None:
         bound = "device" if found.device * found.workers > found.decode else "decode"
         worked = list(found.tried.values()).count("")
         processes = counted(found.workers, "process", "processes")
+        tried = f"{worked} of {counted(len(found.tried), 'clip')} tried"
         lines.append(
-            f"time: about {duration(found.seconds)}, by {counted(worked, 'clip')} tried: "
+            f"time: about {duration(found.seconds)}, by {tried}: "
             f"{found.decode:.2f} s decoding in each of {processes}, {found.device:.2f} s on the "
             f"device, so bound by {bound}"
         )
+    elif found.clips:
+        lines.append("time: not known, for no clip could be tried")
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.preprocess import normalise
 from obygaze_features.store.format import BLOCK_ROWS
 
-__all__ = ["Forward", "limit_gpu_memory"]
+__all__ = ["Forward", "free_memory", "is_out_of_memory", "limit_gpu_memory"]
 
 FRAMES_ON_CPU = 64
 """Frames in a batch on a CPU: more are no faster, and keep one waiting after Ctrl-C."""
@@ -34,20 +34,18 @@ class Forward:
     backbone
         From `load_backbone`.
     batch
-        Clips at a time; by default what the device has memory for.
+        Clips at a time; by default what the device has memory for. None until that is found out.
     """
 
     def __init__(self, backbone: Backbone, batch: int | None = None) -> None:
-        self.backbone = backbone
+        self.backbone, self.batch = backbone, batch
         self.seconds = 0.0
-        self._batch = batch
 
-    @property
-    def batch(self) -> int:
-        """Clips at a time."""
-        if self._batch is None:
-            self._batch = self._fitting()
-        return self._batch
+    def find_batch(self) -> int:
+        """Clips at a time; what fits is tried, the first time."""
+        if self.batch is None:
+            self.batch = self._fitting()
+        return self.batch
 
     def __call__(self, pixels: Sequence[Tensor]) -> list[dict[str, NDArray[Any]]]:
         """The arrays of each clip, given its frames as `resize_and_crop` leaves them.
@@ -57,19 +55,19 @@ class Forward:
         outputs: list[dict[str, NDArray[Any]]] = []
         begin = time.perf_counter()
         while len(outputs) < len(pixels):
-            batch = pixels[len(outputs) : len(outputs) + self.batch]
+            batch = pixels[len(outputs) : len(outputs) + self.find_batch()]
             try:
                 outputs += self._run(batch)
             except (RuntimeError, MemoryError) as problem:
-                if not _is_out_of_memory(problem):
+                if not is_out_of_memory(problem):
                     raise
                 if len(batch) == 1:
                     raise BackboneError(
                         f"the memory of {self.backbone.device} does not hold one clip of "
                         f"{self.backbone.name}; try --precision bfloat16, or another --device"
                     ) from None
-                self._batch = len(batch) // 2
-                _free(self.backbone.device)
+                self.batch = len(batch) // 2
+                free_memory(self.backbone.device)
         self.seconds += time.perf_counter() - begin
         return outputs
 
@@ -100,9 +98,15 @@ class Forward:
         peaks = []
         for count in (1, 1, 2):  # the first one pays for what is loaded on first use
             torch.cuda.reset_peak_memory_stats(device)
-            self._run([black] * count)
+            try:
+                self._run([black] * count)
+            except RuntimeError as problem:
+                if not is_out_of_memory(problem):
+                    raise
+                free_memory(backbone.device)
+                return 1
             peaks.append(torch.cuda.max_memory_allocated(device))
-        _free(backbone.device)
+        free_memory(backbone.device)
         free = min(torch.cuda.mem_get_info(device)[0], _allowed(device))
         more = SPARE * free - (peaks[1] - torch.cuda.memory_allocated(device))
         return max(1, min(BLOCK_ROWS, 1 + int(more / max(1, peaks[2] - peaks[1]))))
@@ -130,17 +134,18 @@ def _allowed(device: torch.device) -> float:
     return float(fraction * total - torch.cuda.memory_allocated(device))
 
 
-def _is_out_of_memory(problem: BaseException) -> bool:
+def is_out_of_memory(problem: BaseException) -> bool:
     """Only CUDA has a class of its own for it."""
     told = str(problem)
     return (
         isinstance(problem, torch.OutOfMemoryError | MemoryError)
         or "out of memory" in told
         or "can't allocate memory" in told
+        or "CUBLAS_STATUS_ALLOC_FAILED" in told
     )
 
 
-def _free(device: str) -> None:
+def free_memory(device: str) -> None:
     """Give cached memory back, so that what is tried next finds it in one piece."""
     kind = torch.device(device).type
     if kind == "cuda":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.common.progress import meter
-from obygaze_features.errors import VideoError
+from obygaze_features.errors import ObygazeError
 from obygaze_features.extraction.clips import Clip, ClipReader
 from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
 from obygaze_features.extraction.forward import Forward
@@ -30,6 +30,7 @@ from obygaze_features.extraction.plan import (
     Lane,
     Wanted,
     check_items,
+    check_media,
     errands,
     open_lanes,
     store_paths,
@@ -37,7 +38,6 @@ from obygaze_features.extraction.plan import (
 from obygaze_features.extraction.summary import Summary, Tally, log_run, summarise
 from obygaze_features.extraction.writing import Writing
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.locate import locate
 from obygaze_features.store import Done, Failed
 
 __all__ = ["extract"]
@@ -94,28 +94,23 @@ def extract(
     begin = time.monotonic()
     check_items(manifest)
     rows = wanted.rows(manifest)
-    # With a mistyped folder every clip would be recorded as missing, for good.
-    nothing = not locate((manifest.items[row] for row in rows.tolist()), videos).found
-    none_found = VideoError(f"{videos} has none of the {len(rows)} clips of {manifest.name}")
-    if nothing and not any(path.exists() for path in store_paths(backbones, output)):
-        raise none_found
+    if not any(path.exists() for path in store_paths(backbones, output).values()):
+        check_media(manifest, rows, videos)
     lanes = open_lanes(manifest, backbones, output)
     todo = errands(lanes, rows, wanted)
-    if nothing and todo:
-        raise none_found
+    if todo:
+        check_media(manifest, rows, videos)
     end = math.inf if max_hours is None else begin + 3600 * max_hours
     run = _Run(manifest, lanes, wanted, rows, ClipReader(videos, backbones, cache), batch, end)
-    if todo:
-        run.work(todo, workers or default_workers(), patience)
-    left = errands(lanes, rows, replace(wanted, failed=False))
-    summary = summarise(
-        lanes,
-        run.tally,
-        left=len({row for errand in left for row in errand.rows}),
-        seconds=time.monotonic() - begin,
-        batches={name: one.batch for name, one in run.forwards.items() if todo},
-        out_of_time=run.out_of_time,
-    )
+    try:
+        if todo:
+            run.work(todo, workers or default_workers(), patience)
+    except BaseException as problem:
+        # What was done is noted all the same, if the disk lets it be.
+        with contextlib.suppress(OSError, ObygazeError):
+            log_run(lanes, run.summary(begin, type(problem).__name__.strip("_")))
+        raise
+    summary = run.summary(begin, "time" if run.short_of_time else "done")
     if todo:
         log_run(lanes, summary)
     return summary
@@ -153,8 +148,9 @@ class _Run:
         self.manifest, self.wanted, self.rows, self.reader = manifest, wanted, rows, reader
         self.lanes = {lane.name: lane for lane in lanes}
         self.forwards = {lane.name: Forward(lane.backbone, batch) for lane in lanes}
-        self.tally, self.end, self.out_of_time = Tally(), end, False
+        self.tally, self.end, self.short_of_time = Tally(), end, False
         self._begin, self._begun = time.monotonic(), 0
+        self._errand: Errand | None = None
         self._waiting: dict[str, list[tuple[int, Clip]]] = {name: [] for name in self.lanes}
         self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self.lanes}
 
@@ -172,21 +168,54 @@ class _Run:
             ) as clips,
             meter(total, "Extracting", unit="clip") as advance,
         ):
+            try:
+                self._compute(clips, writing, advance)
+            finally:
+                # What is computed of a block is kept, also where something stopped it.
+                if self._errand and any(self._outcomes.values()):
+                    writing.bring(self._errand, self._done())
+
+    def _compute(
+        self,
+        clips: Iterator[tuple[_Task, Clip | Failed]],
+        writing: Writing,
+        advance: Callable[[int, str], None],
+    ) -> None:
+        begin = time.monotonic()
+        for task, clip in clips:
+            now = time.monotonic()
+            self.tally.decode += now - begin
+            if now > self.end:
+                self.short_of_time = True
+                return
+            self._errand = task.errand
+            before = self._computed()
+            self._take(task, clip)
+            computed = self._computed() - before
+            if task.is_last:
+                writing.bring(task.errand, self._done())
+            self.tally.device = sum(one.seconds for one in self.forwards.values())
+            self.tally.write = writing.waited
+            advance(computed, self.tally.words(time.monotonic() - self._begin))
             begin = time.monotonic()
-            for task, clip in clips:
-                self.tally.decode += time.monotonic() - begin
-                self._take(task, clip)
-                if task.is_last:
-                    done = {name: rows for name, rows in self._outcomes.items() if rows}
-                    self._outcomes = {name: {} for name in self.lanes}
-                    writing.bring(task.errand, done)
-                self.tally.device = sum(one.seconds for one in self.forwards.values())
-                self.tally.write = writing.waited
-                advance(self.tally.words(time.monotonic() - self._begin))
-                begin = time.monotonic()
-                if begin > self.end:
-                    self.out_of_time = True
-                    return
+
+    def _computed(self) -> int:
+        """The clips of the block in hand that are through every backbone that wants them."""
+        if self._errand is None:
+            return 0
+        return min(len(self._outcomes[name]) for name in self._errand.wanted)
+
+    def summary(self, begin: float, ended: str) -> Summary:
+        """What has come of it, given when it began."""
+        batches = {name: one.batch for name, one in self.forwards.items() if one.batch}
+        return summarise(
+            list(self.lanes.values()),
+            self.tally,
+            self.rows,
+            seconds=time.monotonic() - begin,
+            batches=batches,
+            ended=ended,
+        )
 
     def _tasks(self, claimed: Claimed, todo: list[Errand]) -> Iterator[_Task]:
         """Go through the blocks, each claimed as it is begun."""
@@ -198,7 +227,7 @@ class _Run:
     def _claim(self, claimed: Claimed, todo: list[Errand]) -> Iterator[_Task]:
         for errand in todo:
             if not self._has_time_for(errand):
-                self.out_of_time = True
+                self.short_of_time = True
                 return
             if mine := claimed.take(errand, self.wanted):
                 self._begun += len(mine.rows)
@@ -220,6 +249,8 @@ class _Run:
         self.tally.clips += 1
         if isinstance(clip, Clip):
             self.tally.frames += clip.decoded
+            if clip.why_slow:
+                self.tally.slow[clip.why_slow] += 1
         for name in task.names:
             if isinstance(clip, Failed):
                 self._outcomes[name][task.row] = clip
@@ -227,8 +258,13 @@ class _Run:
                 self._waiting[name].append((task.row, clip.of(name)))
         for name in task.errand.wanted:
             # Batches never cross blocks: a run that goes on forms the same ones.
-            if len(self._waiting[name]) >= self.forwards[name].batch or task.is_last:
+            if len(self._waiting[name]) >= self.forwards[name].find_batch() or task.is_last:
                 self._forward(name)
+
+    def _done(self) -> dict[str, dict[int, Done | Failed]]:
+        done = {name: rows for name, rows in self._outcomes.items() if rows}
+        self._outcomes = {name: {} for name in self.lanes}
+        return done
 
     def _forward(self, name: str) -> None:
         waiting, self._waiting[name] = self._waiting[name], []

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.errors import OutputExists, StoreError, UsageError
-from obygaze_features.extraction.probe import probe_of
+from obygaze_features.errors import OutputExists, StoreError, UsageError, VideoError
+from obygaze_features.extraction.fixed_clip import probe_of
 from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.locate import Located, locate
 from obygaze_features.store import (
     ArraySpec,
     FeatureStore,
@@ -25,7 +26,7 @@ from obygaze_features.store import (
 )
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.format import BLOCK_ROWS, CLAIMS
-from obygaze_features.store.writer import part_of
+from obygaze_features.store.writer import open_to_resume, part_of
 
 __all__ = [
     "EVERYTHING",
@@ -34,6 +35,7 @@ __all__ = [
     "Lane",
     "Wanted",
     "check_items",
+    "check_media",
     "errands",
     "open_lanes",
     "recipe_of",
@@ -144,19 +146,35 @@ def recipe_of(backbone: Backbone) -> Recipe:
     )
 
 
-def store_paths(backbones: Sequence[Backbone], output: Path) -> list[Path]:
-    """Where each backbone's store is to lie: ``output/NAME.zarr``."""
+def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
+    """Where each backbone's store is to lie, by its name: ``output/NAME.zarr``."""
     names = [backbone.name for backbone in backbones]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two backbones are called {twice[0]!r}; give them names with NAME=PATH")
-    return [output / f"{name}.zarr" for name in names]
+    return {name: output / f"{name}.zarr" for name in names}
+
+
+def check_media(manifest: Manifest, rows: Rows, videos: Path) -> Located:
+    """Which of the rows' clips are there; `VideoError` if none is.
+
+    With a mistyped folder every clip would be recorded as missing, for good.
+    """
+    located = locate((manifest.items[row] for row in rows.tolist()), videos)
+    if len(rows) and not located.found and not located.ambiguous:
+        raise VideoError(f"{videos} has none of the {len(rows)} clips of {manifest.name}")
+    return located
 
 
 def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) -> list[Lane]:
     """Each backbone's store, made or gone on with."""
+    paths = store_paths(backbones, output)
+    for backbone in backbones:
+        # None is made before it is clear that all can be filled.
+        if paths[backbone.name].exists():
+            open_to_resume(paths[backbone.name], manifest, recipe_of(backbone))
     lanes = []
-    for backbone, path in zip(backbones, store_paths(backbones, output), strict=True):
-        recipe = recipe_of(backbone)
+    for backbone in backbones:
+        path, recipe = paths[backbone.name], recipe_of(backbone)
         if not path.exists():
             # Of several that start at once, one makes the store, and the others go on with it.
             with contextlib.suppress(OutputExists):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.extraction.plan import Lane
 from obygaze_features.store import Status, open_store
@@ -25,24 +29,31 @@ class Tally:
         Clips that were worked on, readable or not.
     frames
         Frames that were made into pictures.
+    slow
+        Why files had to be decoded in order from their start, and how many.
     decode, device, write
         Seconds that the run waited for frames, was at work on the device, and waited for the disk.
     """
 
     clips: int = 0
     frames: int = 0
+    slow: Counter[str] = field(default_factory=Counter)
     decode: float = 0.0
     device: float = 0.0
     write: float = 0.0
 
     def shares(self, seconds: float) -> dict[str, float]:
-        """The parts of a time."""
+        """The parts of a time; what is none of the three is the start and the planning."""
         times = {"decode": self.decode, "device": self.device, "write": self.write}
+        times["start"] = max(0.0, seconds - sum(times.values()))
         return {stage: taken / seconds for stage, taken in times.items()}
 
     def words(self, seconds: float) -> str:
         """How things go, for a progress bar."""
-        return f"{self.frames / seconds:.0f} frames/s, device {self.device / seconds:.0%} busy"
+        shares = self.shares(seconds)
+        bound = max(shares, key=lambda stage: shares[stage])
+        busy = f"device {shares['device']:.0%} busy"
+        return f"{self.frames / seconds:.0f} frames/s, {busy}, bound by {bound}"
 
 
 @dataclass(frozen=True)
@@ -56,37 +67,42 @@ class Summary:
     clips, frames
         How many clips this run worked on, and how many frames of them it decoded; what was there
         before is not counted.
+    wanted
+        How many clips it was asked for, done before or not.
     done
-        How many of the manifest's items are now done in every store.
+        How many of these are now done in every store.
     left
-        How many that this run was to do are still to do: time was up, or others are at work on
-        them.
+        How many of them are still to do: time was up, or others are at work on them.
     failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, over the whole stores.
+        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the clips asked for.
+    slow
+        Why files had to be decoded in order from their start, and how many.
     seconds
         How long the run took.
     shares
-        ``decode``, ``device`` and ``write``: the share of that time in which the run waited for
-        frames, was at work on the device, and waited for the disk.
+        ``decode``, ``device``, ``write`` and ``start``: the share of that time in which the run
+        waited for frames, was at work on the device, waited for the disk, and got ready.
     batches
         Clips in a batch, for each backbone: fewer than at first where memory ran out.
     bytes
         What each store takes.
-    out_of_time
-        Whether ``max_hours`` ended it.
+    ended
+        ``done``; ``time`` where ``max_hours`` left something to do; or the error's name.
     """
 
     stores: list[Path]
+    wanted: int
     clips: int
     frames: int
     done: int
     left: int
     failed: dict[str, dict[str, str]]
+    slow: dict[str, int]
     seconds: float
     shares: dict[str, float]
-    batches: dict[str, int] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
-    out_of_time: bool = False
+    batches: dict[str, int]
+    bytes: dict[str, int]
+    ended: str
 
     @property
     def clips_a_second(self) -> float:
@@ -107,11 +123,13 @@ class Summary:
         """As plain values, with the rates."""
         return {
             "stores": [str(path) for path in self.stores],
+            "wanted": self.wanted,
             "clips": self.clips,
             "frames": self.frames,
             "done": self.done,
             "left": self.left,
             "failed": self.failed,
+            "slow": self.slow,
             "seconds": round(self.seconds, 3),
             "clips_a_second": round(self.clips_a_second, 3),
             "frames_a_second": round(self.frames_a_second, 3),
@@ -119,35 +137,46 @@ class Summary:
             "bound_by": self.bound_by,
             "batches": self.batches,
             "bytes": self.bytes,
-            "out_of_time": self.out_of_time,
+            "ended": self.ended,
         }
 
 
 def summarise(
-    lanes: Sequence[Lane], tally: Tally, *, left: int, seconds: float, **more: Any
+    lanes: Sequence[Lane],
+    tally: Tally,
+    rows: NDArray[np.intp],
+    *,
+    seconds: float,
+    batches: dict[str, int],
+    ended: str,
 ) -> Summary:
-    """The summary of a run that has ended, by what its stores hold now."""
+    """The summary of a run over some rows, by what its stores hold now."""
     stores = [open_store(lane.path) for lane in lanes]
     failed: dict[str, dict[str, str]] = {}
     for store in stores:
-        for row in (store.status > Status.DONE).nonzero()[0]:
+        for row in rows[store.status[rows] > Status.DONE].tolist():
             kind = Status(store.status[row]).name.lower()
             failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
-    done = [set((store.status == Status.DONE).nonzero()[0].tolist()) for store in stores]
+    status = np.array([store.status[rows] for store in stores])
+    left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(
         stores=[store.path for store in stores],
+        wanted=len(rows),
         clips=tally.clips,
         frames=tally.frames,
-        done=len(set.intersection(*done)),
+        done=int((status == Status.DONE).all(axis=0).sum()),
         left=left,
         failed=failed,
+        slow=dict(tally.slow),
         seconds=seconds,
         shares=tally.shares(seconds),
+        batches=batches,
         bytes={
-            lane.name: len(rows) * sum(one.bytes_a_row for one in store.specs)
-            for lane, store, rows in zip(lanes, stores, done, strict=True)
+            lane.name: int((store.status == Status.DONE).sum())
+            * sum(one.bytes_a_row for one in store.specs)
+            for lane, store in zip(lanes, stores, strict=True)
         },
-        **more,
+        ended="done" if ended == "time" and not left else ended,
     )
 
 

@@ -56,18 +56,21 @@ class MediaFolder:
             raise VideoError(f"{root} is not a folder of videos")
         self.root = root
         self._listed: dict[Path, dict[str, list[Path]]] = {}
+        self._forbidden: dict[Path, str] = {}
 
     def candidates(self, item: Item) -> list[Path]:
         """The files that could be an item's: in its film's folder, else beside it."""
         stem = expected_stem(item)
         if not stem:
             return []
-        film = self._folders.get(item.film.casefold()) if item.film else None
-        for folder in filter(None, (film, self.root)):
+        for folder in filter(None, (self._folder_of(item), self.root)):
             if files := self._files(folder).get(stem.casefold()):
                 exact = [file for file in files if file.name == item.media]
                 return exact if len(exact) == 1 else files
         return []
+
+    def _folder_of(self, item: Item) -> Path | None:
+        return self._folders.get(item.film.casefold()) if item.film else None
 
     @cached_property
     def _folders(self) -> dict[str, Path]:
@@ -86,18 +89,30 @@ class MediaFolder:
         if not stem:
             raise VideoError(f"{item.id}: the manifest names no media for this item")
         film = f"{item.film}/" if item.film else ""
+        for folder in filter(None, (self._folder_of(item), self.root)):
+            if why := self._forbidden.get(folder):
+                raise VideoError(f"{item.id}: {folder} cannot be read: {why}")
         raise VideoError(f"{item.id}: no video {film}{stem}.* under {self.root}")
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         if folder not in self._listed:
             files: dict[str, list[Path]] = {}
-            for path in sorted(folder.iterdir()):
-                named = path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith(".")
+            try:
                 # A pipe, say, is found: that it cannot be read is said when it is to be.
-                if named and path.exists() and not path.is_dir():
+                there = [path for path in sorted(folder.iterdir()) if _is_something(path)]
+            except OSError as problem:
+                self._forbidden[folder] = problem.strerror or str(problem)
+                there = []
+            for path in there:
+                named = path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith(".")
+                if named:
                     files.setdefault(path.stem.casefold(), []).append(path)
             self._listed[folder] = files
         return self._listed[folder]
+
+
+def _is_something(path: Path) -> bool:
+    return path.exists() and not path.is_dir()
 
 
 def expected_stem(item: Item) -> str:

@@ -63,16 +63,12 @@ class Assembled:
         Where it lies.
     done, failed, to_do
         Numbers of rows.
-    left_out
-        Ids that a source has, in blocks of the new store that lack other rows. A block is written
-        as a whole, so extraction computes these again.
     """
 
     path: Path
     done: int
     failed: int
     to_do: int
-    left_out: tuple[str, ...]
 
 
 def subset(
@@ -156,24 +152,16 @@ def assemble(
     plan: Plan,
     attributes: Mapping[str, Any],
     probe: Mapping[str, NDArray[Any]],
-) -> tuple[str, ...]:
-    """Fill an empty folder with an open store; see `Assembled.left_out` for what it gives.
-
-    Only whole blocks are written; where a row comes from nowhere, or is still to do, its block is
-    left for extraction.
-    """
+) -> None:
+    """Fill an empty folder with an open store; what comes from nowhere stays to do."""
     arrays = plan.sources[0].specs
     lay_out(folder, {**attributes, "state": "open"}, arrays, plan.items, probe)
     writer = StoreWriter(open_store(folder))
-    left_out: list[str] = []
     for block in progress(range(writer.store.blocks), "Writing", unit="block"):
         rows = writer.rows_of(block)
         outcomes = _outcomes(plan, rows)
-        if len(outcomes) == len(rows):
-            writer.write_block(block, [outcomes[row] for row in rows])
-        else:
-            left_out += [plan.items.ids[row] for row in outcomes]
-    return tuple(left_out)
+        if outcomes:
+            writer.write_block(block, [outcomes.get(row) for row in rows])
 
 
 def _make(
@@ -184,16 +172,16 @@ def _make(
         disk_errors(output, StoreError),
         new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder,
     ):
-        left_out = assemble(folder, plan, attributes, probe)
+        assemble(folder, plan, attributes, probe)
         append_to_log(folder, event, sources=[str(one.path) for one in plan.sources])
-    return assembled(output, left_out)
+    return assembled(output)
 
 
-def assembled(path: Path, left_out: tuple[str, ...]) -> Assembled:
+def assembled(path: Path) -> Assembled:
     """What a new store holds."""
     status = open_store(path).status
     done, to_do = (int((status == one).sum()) for one in (Status.DONE, Status.TODO))
-    return Assembled(path, done, len(status) - done - to_do, to_do, left_out)
+    return Assembled(path, done, len(status) - done - to_do, to_do)
 
 
 def _outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:

@@ -66,6 +66,9 @@ def _readme(store: FeatureStore, facts: Mapping[str, Any]) -> str:
         for array, one in facts["arrays"].items()
     )
     first = next(iter(facts["arrays"]))
+    padding = ""
+    if any(one.padded for one in store.specs):
+        padding = "; so are the last frames of a clip that has fewer than the backbone takes"
     return f"""# {facts["name"]}: features of {facts["manifest"]}
 
 Features of {rows["all"]:,} items of the manifest {facts["manifest"]}, computed with the backbone
@@ -78,7 +81,7 @@ Features of {rows["all"]:,} items of the manifest {facts["manifest"]}, computed 
 {arrays}
 
 Row *i* of each array is item *i* of `items.csv` and of `rows.csv`, which says what became of it.
-Rows that are not done are NaN, or -1 in whole numbers.
+Rows that are not done are NaN, or -1 in whole numbers{padding}.
 
 ## How it was made
 

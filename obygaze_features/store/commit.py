@@ -263,6 +263,13 @@ def _checked(store: FeatureStore, row: Done | Failed | None) -> Done | Failed | 
             reason = f"{one.name} has a value that {one.dtype} cannot hold"
             return Failed(Status.NOT_FINITE, reason, row.source)
         values[one.name] = value
+    kept = {
+        len(one.without_padding(values[one.name])) / one.shape[0]
+        for one in store.specs
+        if one.padded
+    }
+    if len(kept) > 1:
+        return Failed(Status.NOT_FINITE, "some of its frames have no features", row.source)
     return replace(row, values=values)
 
 

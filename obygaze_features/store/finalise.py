@@ -66,15 +66,16 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
     compress
         Compress each chunk by Zstandard. Features hardly get smaller, and reading gets slower.
     allow_incomplete
-        Go on although blocks are missing. Their rows stay absent.
+        Go on although rows are still to do. They stay absent.
     """
     store = open_store(path)
     if store.is_final:
         raise StoreError(f"{path} is finalised already")
-    if len(store.records) < store.blocks and not allow_incomplete:
+    to_do = int((store.status == Status.TODO).sum())
+    if to_do and not allow_incomplete:
         raise StoreError(
-            f"{path} lacks {store.blocks - len(store.records)} of {store.blocks} blocks; run the "
-            "extraction again to fill them, or add --allow-incomplete to leave them out for good"
+            f"{path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to fill "
+            "them, or add --allow-incomplete to leave them out for good"
         )
     refuse_while_at_work(store)
     with disk_errors(path, StoreError):

@@ -256,12 +256,11 @@ def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
     except StoreError:
         probe = {}
     with new_folder(path, overwrite=True, discard=True) as folder:
-        left_out = assemble(folder, plan, store.attributes, probe)
+        assemble(folder, plan, store.attributes, probe)
         if is_there(path / spec.LOG):
             shutil.copyfile(path / spec.LOG, folder / spec.LOG)
         append_to_log(folder, "reopened", damaged=[one.file for one in damage])
-    lacking = {*(store.ids[row] for row in known_before.tolist()), *left_out}
-    return tuple(one for one in store.ids if one in lacking)
+    return tuple(store.ids[row] for row in known_before.tolist())
 
 
 def _clear(path: Path, harmless: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

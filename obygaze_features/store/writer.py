@@ -35,7 +35,7 @@ from obygaze_features.store.reader import FeatureStore, open_store
 if TYPE_CHECKING:
     from obygaze_features.manifests import Manifest
 
-__all__ = ["StoreWriter", "differences", "part_of"]
+__all__ = ["StoreWriter", "differences", "open_to_resume", "part_of"]
 
 
 class StoreWriter:
@@ -106,23 +106,7 @@ class StoreWriter:
         cls, path: Path, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
     ) -> StoreWriter:
         """Open a store to fill what it lacks; `StoreError` if it was made with something else."""
-        store = open_store(path)
-        if store.is_final and not store.status.all():
-            raise StoreError(
-                f"{path} is finalised, and read-only; to fill rows that it lacks, open it again "
-                f"with: obygaze stores repair {path} --reopen"
-            )
-        now = recipe.attributes() | {
-            "items_digest": manifest.digest,
-            "block_rows": block_rows or store.block_rows,
-        }
-        found = differences(store.attributes, now)
-        if found:
-            raise StoreError(
-                f"{path} cannot be continued, it was made with other "
-                f"{' and other '.join(found)}; give the same as then, or another output"
-            )
-        return cls(store)
+        return cls(open_to_resume(path, manifest, recipe, block_rows=block_rows))
 
     def missing_blocks(self, part: str | None = None) -> list[int]:
         """The blocks that have no record; with ``part="2/4"`` every fourth, from the second on."""
@@ -216,10 +200,32 @@ class StoreWriter:
             append_to_log(self.store.path, event, **fields)
 
 
+def open_to_resume(
+    path: Path, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
+) -> FeatureStore:
+    """A store that may be gone on with, as it is; `StoreError` if it was made otherwise."""
+    store = open_store(path)
+    if store.is_final and not store.status.all():
+        raise StoreError(
+            f"{path} is finalised, and read-only; to fill rows that it lacks, open it again "
+            f"with: obygaze stores repair {path} --reopen"
+        )
+    now = recipe.attributes() | {
+        "items_digest": manifest.digest,
+        "block_rows": block_rows or store.block_rows,
+    }
+    if found := differences(store.attributes, now):
+        raise StoreError(
+            f"{path} cannot be continued, it was made with other "
+            f"{' and other '.join(found)}; give the same as then, or another output"
+        )
+    return store
+
+
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What keeps rows of two stores apart, for people: items, weights, preprocessing ..."""
     return [
-        f"{what} ({_short(before)} there, {_short(after)} here)"
+        f"{what} ({_apart(before, after)})"
         for what, before, after in _pairs(was, now)
         if before != after
     ]
@@ -249,6 +255,16 @@ def _pairs(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, An
         ("arrays", was["arrays"], now["arrays"]),
         ("rows a block", was["block_rows"], now["block_rows"]),
     ]
+
+
+def _apart(was: Any, now: Any) -> str:
+    """In what two values differ: of two mappings the keys."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
+        if len(keys) > 1:
+            return ", ".join(keys)
+        return f"{keys[0]}: {_apart(was.get(keys[0]), now.get(keys[0]))}"
+    return f"{_short(was)} there, {_short(now)} here"
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
 from obygaze_features.video.container import open_video, packets_of
-from obygaze_features.video.index import FrameIndex
+from obygaze_features.video.frame_index import FrameIndex
 from obygaze_features.video.pictures import Pictures
 
 __all__ = ["damaged", "decode_counting"]

@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 from obygaze_features.errors import VideoError
 from obygaze_features.video.container import open_video, packets_of
 from obygaze_features.video.counting import damaged, decode_counting
-from obygaze_features.video.index import NO_TIME, FrameIndex, index_file
+from obygaze_features.video.frame_index import NO_TIME, FrameIndex
+from obygaze_features.video.index import index_file
 from obygaze_features.video.pictures import Pictures
 
-__all__ = ["Frames", "count_frames", "decode_frames", "decode_into"]
+__all__ = ["Frames", "decode_frames", "decode_into"]
 
 _FAR = 200
 """From so many packets on, a seek is quicker than reading on."""
@@ -61,11 +62,6 @@ class Frames:
         """Those of the frames that have these numbers, in this order."""
         where = np.searchsorted(self.indices, indices)
         return Frames(self.rgb[where], self.indices[where], self.times[where])
-
-
-def count_frames(path: Path) -> int:
-    """The number of frames, counted from the packets; what a header claims is not trusted."""
-    return len(index_file(path))
 
 
 def decode_frames(

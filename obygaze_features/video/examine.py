@@ -41,6 +41,7 @@ class Examination:
         Why they were decoded in order from the start, if they were.
     problems
         ``short`` (fewer frames than a backbone wants, so that some are seen twice or missing),
+        ``ends early`` (the film ends before the span does),
         ``variable frame rate`` and ``decoded in order``: all of them can be lived with.
     """
 
@@ -107,6 +108,7 @@ def examine(
             len(set(one.tolist())) < rule.frames
             for one, rule in zip(picked, samplings, strict=True)
         ),
+        "ends early": end is not None and index.seconds < end - 0.5,
         "variable frame rate": uneven,
         "decoded in order": index.why_slow is not None,
     }

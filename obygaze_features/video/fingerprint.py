@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.errors import VideoError
-from obygaze_features.video.index import FrameIndex
+from obygaze_features.video.frame_index import FrameIndex
 
 __all__ = ["fingerprint"]
 

@@ -7,25 +7,18 @@ keyframe before it. AVI has no such times: there only the decoder knows which fr
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
-import json
 import re
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from av.container import InputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import write_bytes
-from obygaze_features.errors import ObygazeError, VideoError
+from obygaze_features.errors import VideoError
 from obygaze_features.video.bitstream import KNOWN, is_hidden, is_spare, is_start, nal_length
 from obygaze_features.video.container import (
     codec_of,
@@ -33,71 +26,16 @@ from obygaze_features.video.container import (
     open_video,
     packets_of,
 )
+from obygaze_features.video.frame_index import NO_TIME, FrameIndex
+from obygaze_features.video.index_cache import keep_index, kept_index
 
-__all__ = ["NO_TIME", "FrameIndex", "index_file"]
+__all__ = ["index_file"]
 
 _TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that say of every frame when it is shown, and lead to any time at once."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
 """How DivX says that it puts two frames into one packet, and none into the next."""
-NO_TIME: int = np.iinfo(np.int64).min
 _MICROSECONDS = 1_000_000
-_FORMAT = 1
-
-
-@dataclass(frozen=True, eq=False)
-class FrameIndex:
-    """The frames of a film.
-
-    Parameters
-    ----------
-    codec, container
-        By FFmpeg's names.
-    width, height
-        The pictures' size as they are stored, before they are turned upright.
-    seconds
-        When the last frame ends.
-    why_slow
-        Why only decoding from the start is right; None where frames can be decoded each by itself.
-    times
-        ``[n]``: when each frame is shown, in seconds from the start of the file. Frames are
-        numbered in the order in which the decoder gives them.
-    pts, positions
-        ``[n]``: the same in the file's own unit, and which of the packets holds each frame.
-    spare
-        Of each packet, whether other frames can do without it.
-    starts, seeks
-        ``[m]`` and ``[m, 2]``: packets from which on decoding can begin, and the presentation
-        and decoding time by which each is found; `NO_TIME` where there is none.
-    """
-
-    codec: str
-    container: str
-    width: int
-    height: int
-    seconds: float
-    why_slow: str | None
-    times: NDArray[np.float64]
-    pts: NDArray[np.int64]
-    positions: NDArray[np.int32]
-    spare: NDArray[np.bool_]
-    starts: NDArray[np.int32]
-    seeks: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def span(self, start: float | None = None, end: float | None = None) -> range:
-        """The numbers of the frames with ``start <= time < end``."""
-        # Times are written with few digits and frames are shown at odd fractions of a second.
-        inner = np.array([-np.inf if start is None else start, np.inf if end is None else end])
-        first, last = np.searchsorted(self.times, inner - 1e-6).tolist()
-        if first >= last:
-            raise VideoError(
-                f"there is no frame from {0 if start is None else start:g} s to "
-                f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
-            )
-        return range(first, last)
 
 
 def index_file(
@@ -116,17 +54,11 @@ def index_file(
         Called at every packet.
     """
     tick = tick or (lambda: None)
-    if cache is None:
-        return _index(path, tick)
-    try:
-        kept, key = _place(path, cache)
-    except OSError:  # there is no such file, or it may not be looked at: opening it tells
-        return _index(path, tick)
-    index = _load(kept, key)
+    index = kept_index(path, cache) if cache else None
     if index is None:
         index = _index(path, tick)
-        with contextlib.suppress(OSError, ObygazeError):
-            write_bytes(kept, _packed(index, key))
+        if cache:
+            keep_index(index, path, cache)
     return index
 
 
@@ -276,37 +208,3 @@ def _counted(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
             tick()
             pts += [NO_TIME if frame.pts is None else frame.pts for frame in packet.decode()]
     return np.array(pts, np.int64)
-
-
-def _place(path: Path, cache: Path) -> tuple[Path, dict[str, Any]]:
-    whole = str(path.absolute())
-    stat = path.stat()
-    key = {"format": _FORMAT, "path": whole, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    return cache / f"{hashlib.sha256(whole.encode(errors='surrogateescape')).hexdigest()}.npz", key
-
-
-_ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
-_WORDS = ("codec", "container", "width", "height", "seconds", "why_slow")
-
-
-def _packed(index: FrameIndex, key: dict[str, Any]) -> bytes:
-    words = {"key": key, "index": {name: getattr(index, name) for name in _WORDS}}
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        words=np.frombuffer(json.dumps(words).encode(), np.uint8),
-        **{name: getattr(index, name) for name in _ARRAYS},
-    )
-    return buffer.getvalue()
-
-
-def _load(kept: Path, key: dict[str, Any]) -> FrameIndex | None:
-    """The kept index, if there is one, whole and of the file as it is now."""
-    try:
-        with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
-            words = json.loads(bytes(found["words"]))
-            if words["key"] != key:
-                return None
-            return FrameIndex(**words["index"], **{name: found[name] for name in _ARRAYS})
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
-        return None

@@ -14,13 +14,13 @@ import json
 import mmap
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,17 @@ from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.examine import examine
 from obygaze_features.video.fingerprint import fingerprint
-from obygaze_features.video.index import FrameIndex, index_file
+from obygaze_features.video.frame_index import FrameIndex
+from obygaze_features.video.index import index_file
 
-__all__ = ["HEADWAY", "Memory", "main"]
+__all__ = ["HEADWAY", "READY", "Memory", "main"]
 
+READY = b"ready\n"
+"""What is sent first: from then on questions are answered."""
 HEADWAY = b".\n"
 """What is sent while a question is worked on, once a second at most."""
+LARGE = 256 * 2**20
+"""Bytes of pictures from which on the memory is given back before the next question."""
 
 
 class Memory:
@@ -54,20 +59,33 @@ class Memory:
             if os.fstat(self._descriptor).st_size < size:
                 os.ftruncate(self._descriptor, size)
             self._map = mmap.mmap(self._descriptor, size)
+        elif os.fstat(self._descriptor).st_size < len(self._map):
+            # The other side has given it back meanwhile, and what follows is new memory.
+            self._map = mmap.mmap(self._descriptor, size)
         return np.frombuffer(self._map, np.uint8, size).reshape(shape)
+
+    def shrink(self, most: int) -> None:
+        """Give the memory back if it has grown larger than this; nobody may look at it then."""
+        if self._map is not None and len(self._map) > most:
+            self._map = None
+            os.ftruncate(self._descriptor, 0)
 
 
 def main() -> None:
     """Answer questions until nobody asks any more."""
-    # Ctrl-C goes to every process of a terminal; who asks decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel, memory = socket.socket(fileno=int(sys.argv[1])), Memory(int(sys.argv[2]))
     questions: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, questions), daemon=True).start()
     headway = _Headway(channel)
+    channel.sendall(READY)
     while True:
-        answer = _answer(questions.get(), memory, headway)
-        channel.sendall(json.dumps(answer).encode() + b"\n")
+        question = questions.get()
+        memory.shrink(LARGE)
+        try:
+            answer = _answer(question, memory, headway)
+        except Exception as problem:  # a mistake of ours: it costs this file, and is named
+            answer = {"error": f"{question['path']}: {type(problem).__name__}: {problem}"}
+        channel.sendall(json.dumps({"source": None, **answer}).encode() + b"\n")
 
 
 def _listen(channel: socket.socket, questions: queue.SimpleQueue[dict[str, Any]]) -> None:
@@ -101,7 +119,7 @@ def _answer(
         if question["what"] == "examine":
             found = examine(path, **span, samplings=samplings, tick=headway, cache=cache)
             return {"examination": asdict(found)}
-        index = index_file(path, cache=cache, tick=headway)
+        index = _indexed(path, cache, headway)
         numbers = _numbers(path, index, samplings, **span)
         frames = decode_frames(
             path, np.concatenate(numbers), index=index, tick=headway, room=memory.array
@@ -113,11 +131,17 @@ def _answer(
     return {
         "shape": frames.rgb.shape,
         "source": source,
-        "frames": len(frames.indices),
+        "why_slow": index.why_slow,
         "where": [one.tolist() for one in where],
         "numbers": [frames.indices[one].tolist() for one in where],
         "times": [frames.times[one].tolist() for one in where],
     }
+
+
+@lru_cache(maxsize=1)
+def _indexed(path: Path, cache: Path | None, headway: Callable[[], None]) -> FrameIndex:
+    """The index of a film is kept at hand for its next span, also where no cache can be written."""
+    return index_file(path, cache=cache, tick=headway)
 
 
 def _numbers(

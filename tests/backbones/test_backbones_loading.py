@@ -18,7 +18,7 @@ from obygaze_features.backbones import CARDS, load_backbone, prefetch
 from obygaze_features.backbones.random_weights import RANDOM, write_weights
 from obygaze_features.backbones.registry import FAMILIES
 from obygaze_features.errors import BackboneError, OutputExists, UsageError
-from obygaze_features.extraction.probe import probe_of
+from obygaze_features.extraction.fixed_clip import probe_of
 from tests.backbones.conftest import TINY, all_present, pictures
 
 each_family = pytest.mark.parametrize("name", TINY)

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.extraction import Wanted, extract
 from obygaze_features.extraction.forward import limit_gpu_memory
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import open_store
+from obygaze_features.store import open_store, verify
 
 MANIFEST = Manifest(
     "clips", Items.of([Item(f"clip-{row:02}", media=f"clip{row % 6}.mp4") for row in range(40)])
@@ -87,23 +88,32 @@ def test_a_feature_that_is_no_number_or_too_large_is_a_failure(films, tiny, tmp_
 
 
 def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path):
+    """Part of a block, too: the rest of its rows stay to do."""
+    computed = []
+
     def slowly(pixels, present):
-        time.sleep(0.1)
+        computed.append(len(pixels))
+        if len(computed) == 21:  # the store's probe, and twenty clips
+            time.sleep(4)
         return tiny.forward(pixels, present)
 
     slow = replace(tiny, forward=slowly)
-    summary = extract(MANIFEST, films, [slow], tmp_path, batch=1, max_hours=4.5 / 3600)
-    assert summary.out_of_time
-    assert (summary.done, summary.left) == (32, 8)  # whole blocks
-    assert summary.seconds < 5.5
+    summary = extract(MANIFEST, films, [slow], tmp_path, batch=1, max_hours=3.5 / 3600)
+    assert summary.ended == "time"
+    assert (summary.done, summary.left) == (20, 20)
+    assert verify(tmp_path / "tiny.zarr") == []
     rest = extract(MANIFEST, films, [tiny], tmp_path)
-    assert (rest.clips, rest.done, rest.left, rest.out_of_time) == (8, 40, 0, False)
+    assert (rest.clips, rest.done, rest.left, rest.ended) == (20, 40, 0, "done")
 
 
 def test_a_block_that_cannot_be_done_in_time_is_not_begun(films, tiny, tmp_path):
     summary = extract(MANIFEST, films, [tiny], tmp_path, max_hours=1e-9)
-    assert (summary.done, summary.left, summary.out_of_time) == (0, 40, True)
+    assert (summary.done, summary.left, summary.ended) == (0, 40, "time")
     assert extract(MANIFEST, films, [tiny], tmp_path).done == 40
+
+
+def test_enough_time_is_no_reason_to_stop(films, tiny, tmp_path):
+    assert extract(MANIFEST, films, [tiny], tmp_path, max_hours=1).ended == "done"
 
 
 def test_a_run_is_logged_beside_the_stores(films, tiny, tmp_path):
@@ -128,3 +138,32 @@ def test_a_limit_that_is_no_size_is_refused(size):
 def test_a_limit_is_for_gpus():
     with pytest.raises(UsageError, match="for a CUDA device"):
         limit_gpu_memory("cpu", "20GB")
+
+
+def test_a_run_that_fails_is_logged_too(films, tiny, tmp_path):
+    calls = []
+
+    def breaks(pixels, present):
+        calls.append(len(pixels))
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return tiny.forward(pixels, present)
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(MANIFEST, films, [replace(tiny, forward=breaks)], tmp_path)
+    told = json.loads((tmp_path / "log.jsonl").read_text())
+    assert (told["ended"], told["done"], told["left"]) == ("KeyboardInterrupt", 32, 8)
+
+
+def test_features_that_lack_a_frame_are_a_failure_and_no_padding(films, tmp_path):
+    lsmdc = load_backbone("tiny-xclip-lsmdc", "cpu", arrays=["frames"])
+
+    def spoiled(pixels, present):
+        frames = lsmdc.forward(pixels, present)["frames"].clone()
+        if len(frames) > 1:  # not the probe
+            frames[0, 1] = float("nan")  # the second of the two frames that there are
+        return {"frames": frames}
+
+    clips = Manifest("two", Items.of([Item(f"clip{n}", media=f"clip{n}.mp4") for n in (4, 5)]))
+    summary = extract(clips, films, [replace(lsmdc, forward=spoiled)], tmp_path)
+    assert summary.failed == {"not_finite": {"clip4": "some of its frames have no features"}}

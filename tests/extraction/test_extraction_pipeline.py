@@ -23,8 +23,9 @@ from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.sampling import Sampling
-from obygaze_features.store import finalise, open_store, verify
-from obygaze_features.video.decode import count_frames, decode_frames
+from obygaze_features.store import diff, finalise, open_store, verify
+from obygaze_features.video.decode import decode_frames
+from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import write_clip
 
 
@@ -55,7 +56,7 @@ def test_features_are_those_of_the_processor_and_the_model(films, weights, tiny,
     processor = AutoImageProcessor.from_pretrained(weights, backend="pil")
     model = XCLIPModel.from_pretrained(weights).eval()
     for name in ("clip3", "clip5"):
-        n = count_frames(films / f"{name}.mp4")
+        n = len(index_file(films / f"{name}.mp4"))
         indices = [int(i * n / 8) for i in range(8)]
         rgb = decode_frames(films / f"{name}.mp4", indices).rgb
         pixels = processor(list(rgb), return_tensors="pt")["pixel_values"].float()
@@ -192,7 +193,11 @@ def test_a_clip_that_ends_before_the_last_frame_is_padded(films, tmp_path):
     assert np.isfinite(row["native"]).all()
     np.testing.assert_allclose(row["max"], row["frames"][:2].max(axis=0), atol=1e-3)
     assert verify(store.path) == []
+    shutil.copytree(store.path, tmp_path / "open.zarr")
     finalise(store.path, compress=True)
+    found = diff(open_store(tmp_path / "open.zarr"), open_store(store.path))
+    for name, agreement in found.rows.items():
+        assert (agreement.equal, agreement.least) == (1, 1.0), name
     again = open_store(store.path)["clip5"]
     np.testing.assert_array_equal(again["frames"], row["frames"])
     assert verify(store.path) == []

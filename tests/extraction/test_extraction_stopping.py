@@ -103,7 +103,7 @@ def test_killed_at_random_moments_it_goes_on_to_the_same_stores(sixty_clips, fil
 def wait_for_decoders(process: subprocess.Popen[str]) -> float:
     end = time.monotonic() + 60
     while process.poll() is None and not decoders_of(process.pid) and time.monotonic() < end:
-        time.sleep(0.005)
+        time.sleep(0.02)
     return time.monotonic()
 
 

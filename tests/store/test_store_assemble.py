@@ -43,7 +43,7 @@ def test_parts_make_the_whole(tmp_path, final):
     """Also where parts overlap, and whether they are open or final."""
     parts = of_parts(tmp_path, [0, 3], [1, 3], [2, 4], final=final)
     made = merge(opened(parts), tmp_path / "all.zarr")
-    assert (made.done, made.failed, made.to_do, made.left_out) == (17, 1, 0, ())
+    assert (made.done, made.failed, made.to_do) == (17, 1, 0)
     whole = toys.a_store(tmp_path / "whole.zarr")
     assert toys.contents(tmp_path / "all.zarr") == toys.contents(whole)
 
@@ -123,12 +123,12 @@ def test_what_manifests_say_differently_is_all_kept(tmp_path):
     assert last == "tt2-000,clip,tt2,,,,,"
 
 
-def test_films_of_unfinished_stores_keep_whole_blocks_and_say_what_they_drop(tmp_path):
+def test_films_of_unfinished_stores_keep_every_row(tmp_path):
     one = toys.a_store(tmp_path / "one.zarr", 6, film="tt1", blocks=[0])  # 4, 5 to do
     two = toys.a_store(tmp_path / "two.zarr", 6, film="tt2")
     made = merge(opened([one, two]), tmp_path / "both.zarr")
-    assert made.left_out == ("tt2-000", "tt2-001")
-    assert open_store(made.path).status.tolist() == [1] * 4 + [0] * 4 + [1] * 4
+    assert open_store(made.path).status.tolist() == [1] * 4 + [0] * 2 + [1] * 6
+    assert verify(made.path) == []
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_an_unfinished_store(obygaze, tmp_path):
     assert "next: run the extraction again" in obygaze("stores", "info", path).stdout
     result = obygaze("stores", "finalise", path)
     assert result.exit_code == 1
-    assert "lacks 4 of 5 blocks" in result.stderr
+    assert "lacks 14 of 18 rows" in result.stderr
     result = obygaze("stores", "finalise", path, "--allow-incomplete", "--compress", "--json")
     assert json.loads(result.stdout)["done"] == 4
     assert obygaze("stores", "repair", path).stdout.endswith("nothing was changed\n")

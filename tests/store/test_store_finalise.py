@@ -116,7 +116,7 @@ def test_several_shards_cut_where_no_block_ends(tmp_path, monkeypatch):
 
 def test_blocks_must_all_be_there_unless_said_otherwise(tmp_path):
     path = toys.a_store(tmp_path / "toy.zarr", blocks=[0, 3])
-    with pytest.raises(StoreError, match="lacks 3 of 5 blocks"):
+    with pytest.raises(StoreError, match="lacks 10 of 18 rows"):
         finalise(path)
     finalise(path, allow_incomplete=True)
     store = open_store(path)
