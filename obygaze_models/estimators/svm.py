@@ -148,11 +148,11 @@ def fit_linear_svm(
         model = LinearSVC(
             C=C, loss="hinge", dual=True, class_weight=class_weight, random_state=0, max_iter=2000
         )
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always", ConvergenceWarning)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`
             model.fit(gram.features[rows], y)
         coef, intercept = model.coef_[0], float(model.intercept_[0])
-        bounded, converged = None, not said
+        bounded, converged = None, bool(model.n_iter_ < model.max_iter)
     norm = float(np.linalg.norm(coef))
     margin = 1 / norm if norm > 0 else np.inf
     return LinearSVMFit(coef, intercept, float(C), bounded, margin, gram.solver, converged)
@@ -211,7 +211,9 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, C: float | Sequence[float] = 1.0, class_weight: str | None = "balanced"  # noqa: N803
+        self,
+        C: float | Sequence[float] = 1.0,
+        class_weight: str | None = "balanced",  # noqa: N803
     ) -> None:
         self.C = C
         self.class_weight = class_weight
