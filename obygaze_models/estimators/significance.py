@@ -121,7 +121,7 @@ def permutation_p(observed: float, null: Array) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """p values corrected for their number by Holm's step-down, in the order given.
+    """Probabilities p corrected for their number by Holm's step-down, in the order given.
 
     Examples
     --------
