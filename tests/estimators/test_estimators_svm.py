@@ -143,7 +143,7 @@ def test_probabilities_are_half_on_the_hyperplane_and_fit_validation(three_kinds
         p = 1 / (1 + np.exp(-decisions[150:] / temperature))
         return -np.log(np.where(y[150:], p, 1 - p)).mean()
 
-    grid = np.exp(np.linspace(-5, 5, 2001))
+    grid = np.exp(np.linspace(-2, 4, 2001))
     best = grid[np.argmin([log_loss(one) for one in grid])]
     assert model.temperature_ == pytest.approx(best, rel=0.01)
 
