@@ -154,8 +154,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
         self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
         self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
-        for warning in self.warnings_:
-            warnings.warn(warning, DegenerateConcept, stacklevel=2)
+        if self.warnings_:
+            warnings.warn("; ".join(self.warnings_), DegenerateConcept, stacklevel=2)
         return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803

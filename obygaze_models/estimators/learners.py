@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_models.estimators.registry import Fitted
+from obygaze_models.experiments.known import Known
 
 if TYPE_CHECKING:
     from obygaze_models.estimators.svm import SharedGram
-    from obygaze_models.experiments.known import Known
 
 __all__ = [
     "film_prior",

@@ -1,4 +1,4 @@
-from itertools import permutations
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from obygaze_models.estimators.significance import concept_significance, holm
 
 
 def test_p_against_every_permutation():
-    """Seven clips have 5,040 orders of labels: all of them, against the drawn ones."""
+    """Three of seven clips can be positive in 35 ways: all of them, against the drawn ones."""
     chance = np.random.default_rng(3)
     y, truth = np.array([1, 1, 1, 0, 0, 0, 0]), np.repeat([1, 0], 10)
     X = chance.normal(size=(7, 4)) + 0.8 * y[:, None]
@@ -21,7 +21,8 @@ def test_p_against_every_permutation():
         labels = np.array(labels)
         return roc_auc_score(truth, held @ (X[labels == 1].mean(0) - X[labels == 0].mean(0)))
 
-    exact = np.mean([auc(order) >= auc(y) - 1e-12 for order in permutations(y)])
+    ways = [np.isin(np.arange(7), some) for some in combinations(range(7), 3)]
+    exact = np.mean([auc(labels) >= auc(y) - 1e-12 for labels in ways])
     bank = ConceptBank("mean-difference").fit(X, y[:, None])
     (found,) = concept_significance(
         bank, X, y[:, None], held, truth[:, None], runs=1000, random_state=0

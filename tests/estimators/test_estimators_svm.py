@@ -75,7 +75,7 @@ def test_a_c_that_is_too_small_is_seen(labelled):
 
 
 def test_above_the_limit_liblinear_stands_in_and_says_so(labelled):
-    train, test, targets = next(folds_and_targets(labelled))
+    train, _, targets = next(folds_and_targets(labelled))
     exact, other = (
         fit_linear_svm(SharedGram(labelled.features, limit=limit), train, targets[train], 1.0)
         for limit in (2_000, 100)
