@@ -91,7 +91,7 @@ def pcbm_elastic_net(
     kind: Kind = "svm",
     balance: Balance = "weights",
     output: Output = "distance",
-    C: float = 0.1,  # noqa: N803
+    C: float = 1.0,  # noqa: N803
     l1_ratio: float = 0.5,
 ) -> Fitted:
     """A sparse linear rule on distances from the concepts' hyperplanes."""

@@ -50,11 +50,11 @@ def known_clips(levels, concepts, films, folds, *, width: int = 16, signal: floa
 
 
 def small_clips(clips: int = 240, concepts: int = 3) -> Known:
-    """Three levels in turn over six folds and four films; most S and HN clips have concepts."""
+    """Three levels in turn over six folds and four films; Sure clips show more concepts."""
     chance = np.random.default_rng(7)
     levels = [("EN", "HN", "S")[row % 3] for row in range(clips)]
-    shown = chance.random((clips, concepts)) < 0.5
-    shown[np.array(levels) == "EN"] = False
+    share = np.array([{"EN": 0, "HN": 0.25, "S": 0.75}[level] for level in levels])
+    shown = chance.random((clips, concepts)) < share[:, None]
     return known_clips(
         levels,
         shown,

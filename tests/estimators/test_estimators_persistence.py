@@ -120,7 +120,7 @@ def saved(models, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["model.json", "model.safetensors"])
-@pytest.mark.parametrize("keep", [0, 1, 0.5, -1])
+@pytest.mark.parametrize("keep", [0, 1, 0.5, -2])
 def test_a_file_cut_short_is_one_line(saved, file, keep):
     data = (saved / file).read_bytes()
     (saved / file).write_bytes(data[: int(len(data) * keep)] if 0 < keep < 1 else data[:keep])
@@ -162,6 +162,12 @@ def forge(path: Path, *, header=lambda header: None, arrays=lambda arrays: None)
     save_file(tensors, path / "model.safetensors")
     content = json.loads((path / "model.json").read_text())
     header(content)
+    (path / "model.json").write_text(json.dumps(content))
+    sign(path)
+
+
+def sign(path: Path) -> None:
+    content = json.loads((path / "model.json").read_text())
     content.pop("sha256")
     data = (path / "model.safetensors").read_bytes()
     content["arrays_sha256"] = hashlib.sha256(data).hexdigest()
@@ -235,18 +241,10 @@ def test_a_pickle_is_never_run(saved, tmp_path):
     malice = pickle.dumps(Malice(tmp_path / "witness"))
     pickle.loads(malice)
     (tmp_path / "witness").unlink()
-    original = (saved / "model.safetensors").read_bytes()
     (saved / "model.safetensors").write_bytes(malice)
     with pytest.raises(ExperimentError, match="is damaged"):
         load_model(saved)
-    (saved / "model.safetensors").write_bytes(original)
-    forge_data = json.loads((saved / "model.json").read_text())
-    forge_data.pop("sha256")
-    forge_data["arrays_sha256"] = hashlib.sha256(malice).hexdigest()
-    text = json.dumps(forge_data, sort_keys=True)
-    forge_data["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    (saved / "model.json").write_text(json.dumps(forge_data))
-    (saved / "model.safetensors").write_bytes(malice)
+    sign(saved)
     with pytest.raises(ExperimentError, match="is damaged"):
         load_model(saved)
     (saved / "model.json").write_bytes(malice)
