@@ -146,11 +146,11 @@ def rows_of_same_folds(known: Known, train: Array, validation: Array) -> tuple[A
     """All clips of the training folds, and all of the validation folds.
 
     What balancing and the task left out is there, too: Easy Negatives for concepts, and how
-    common the classes are. Where training and validation share a fold, the fold column says
-    nothing of the draw, and the very rows are returned.
+    common the classes are. Where training and validation share a fold, or a clip has none (-1),
+    the fold column says nothing of the draw, and the very rows are returned.
     """
     folds, held = np.unique(known.folds[train]), np.unique(known.folds[validation])
-    if len(np.intersect1d(folds, held)):
+    if len(np.intersect1d(folds, held)) or min(*folds, *held) < 0:
         return train, validation
     return np.flatnonzero(np.isin(known.folds, folds)), np.flatnonzero(np.isin(known.folds, held))
 

@@ -98,6 +98,10 @@ def test_where_folds_say_nothing_the_very_rows_are_used(known, rows):
     mixed = np.sort(np.concatenate([train, validation]))
     fitted = fit("pcbm-tree", known, (mixed[::2], mixed[1::2], test, labels), negatives="c")
     assert fitted.seen.tolist() == mixed.tolist()
+    unfolded = small_clips()
+    unfolded.folds[unfolded.folds == 3] = -1
+    fitted = fit("pcbm-tree", unfolded, rows, negatives="c")
+    assert fitted.seen.tolist() == mixed.tolist()
 
 
 def test_facts_tell_what_was_chosen(known, rows):
