@@ -31,14 +31,10 @@ __all__ = ["POOLINGS", "read_features", "store_fingerprint"]
 Array = NDArray[Any]
 
 
-def _first(tokens: Array) -> Array:
-    return tokens[0]
-
-
-POOLINGS: dict[str, Callable[[Array], Array]] = {
+POOLINGS: dict[str, Callable[[Array], Any]] = {
     "max": lambda tokens: tokens.max(axis=0),
     "mean": lambda tokens: tokens.mean(axis=0, dtype=np.float64),
-    "first": _first,
+    "first": lambda tokens: tokens[0],
 }
 """What makes one vector of a clip's tokens [T, D]."""
 
@@ -122,7 +118,7 @@ def _pooled(store: FeatureStore, array: str, pooling: str) -> tuple[list[str], A
 def _read(path: Path) -> tuple[list[str], Array] | None:
     """What is in the cache; None where there is nothing, or it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
             return kept["ids"].tolist(), kept["features"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

@@ -69,7 +69,7 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         if "" in manifest.items.films:
             nameless = manifest.ids[manifest.items.films.index("")]
             raise ExperimentError(
-                f"{manifest.name}: {nameless} has no film, and leave-film-out needs all clips' films"
+                f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
             )
         return Plan(name)
     if experiment.split is not None:
@@ -104,7 +104,9 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         runs = manifest.runs(split.name)
     else:
         usable = split.where(with_media.__contains__)
-        runs = RunSet(split.name, [_in_turn(usable, fold, split.last_fold) for fold in range(split.last_fold)])
+        runs = RunSet(
+            split.name, [_in_turn(usable, fold, split.last_fold) for fold in range(split.last_fold)]
+        )
     files = {
         task.name: _released_split(manifest, _file_of(task)) if rebuilt else split
         for problem in problems
@@ -138,7 +140,7 @@ def _file_of(task: Task) -> str:
     if name is None or task.positives != ("S",):
         known = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
         raise ExperimentError(
-            f"the authors released no split for {task.name}; there are some for {known} (S positive)"
+            f"the authors released no split for {task.name}; they did for {known}, S positive"
         )
     return name
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 PROTOCOLS = ("leak-free", "released", "paper", "leave-film-out", "split")
-FILM_CLIPS = 5
+FILM_CLIPS = 10
 """A film tests and validates if it has so many clips of each class; the paper's choice of ten."""
 Array = NDArray[Any]
 
@@ -64,18 +64,22 @@ class Draw:
 
 @dataclass(frozen=True)
 class Leak:
-    """Clips of one run's test set that the same run has trained on, or was stopped by."""
+    """Clips of one run's test set that the same run has trained on, or was stopped by.
+
+    `otherwise` are those that a model of the run saw in another way, say to learn its concepts.
+    """
 
     run: int
     test: str
     clips: int
     train: list[str]
     validation: list[str]
+    otherwise: list[str]
 
     @property
     def ids(self) -> list[str]:
         """All of them."""
-        return sorted({*self.train, *self.validation})
+        return sorted({*self.train, *self.validation, *self.otherwise})
 
 
 def leak_free(
@@ -106,7 +110,9 @@ def leak_free(
             fold,
             f"validation fold {fold}",
             own_seed,
-            _balanced(_rows((folds >= 0) & (folds != fold) & (folds != last), labels), labels, own_seed),
+            _balanced(
+                _rows((folds >= 0) & (folds != fold) & (folds != last), labels), labels, own_seed
+            ),
             _rows(folds == fold, labels),
             _tests(folds == last, tests),
         )
@@ -266,29 +272,32 @@ def released(
 def leaks(
     draws: Sequence[Draw],
     ids: Sequence[str],
+    *,
+    seen: Mapping[int, Array] | None = None,
     meet: Callable[[list[str], list[str]], list[str]] | None = None,
 ) -> list[Leak]:
     """For each run and test set what leaks: to be none, and looked at.
 
-    `meet` says which of the first ids are among the second, or show the same seconds of a film;
-    by default those of equal ids.
+    Parameters
+    ----------
+    seen
+        Run -> the rows that its models saw in any way, where they told.
+    meet
+        Which of the first ids are among the second, or show the same seconds of a film; by
+        default those of equal ids.
     """
     meet = meet or (lambda left, right: sorted({*left} & {*right}))
 
     def names(rows: Array) -> list[str]:
         return [ids[row] for row in rows.tolist()]
 
-    found = [
-        Leak(
-            draw.run,
-            test,
-            len(rows),
-            meet(names(rows), names(draw.train)),
-            meet(names(rows), names(draw.validation)),
-        )
-        for draw in draws
-        for test, rows in draw.tests.items()
-    ]
+    found = []
+    for draw in draws:
+        used = [draw.train, draw.validation]
+        others = np.setdiff1d((seen or {}).get(draw.run, draw.train), np.concatenate(used))
+        for test, rows in draw.tests.items():
+            met = [meet(names(rows), names(part)) for part in (*used, others)]
+            found.append(Leak(draw.run, test, len(rows), *met))
     return [leak for leak in found if leak.ids]
 
 

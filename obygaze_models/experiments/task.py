@@ -25,7 +25,7 @@ NEGATIVES = {
     "b": "all without",
     "c": "HN+S without",
 }
-"""The paper's three sets of negatives of a concept: figure 3's solid and hatched bars, and a third."""
+"""The paper's three sets of negatives of a concept: solid bars, hatched bars, and a third."""
 
 
 class Task(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BINS", "calibration_error", "calibration_bins"]
+__all__ = ["BINS", "calibration_bins", "calibration_error"]
 
 BINS = 10
 

@@ -36,7 +36,9 @@ def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict
         Name -> [B]; NaN where a score is undefined.
     """
     if probabilities.ndim == 2:
-        confusion = _confusion(labels, probabilities.argmax(axis=1), probabilities.shape[1], weights)
+        confusion = _confusion(
+            labels, probabilities.argmax(axis=1), probabilities.shape[1], weights
+        )
         right = (probabilities.argmax(axis=1) == labels).astype(float)
         f1 = _f1(confusion)
         named = (confusion.sum(axis=1) + confusion.sum(axis=2)) > 0
@@ -108,4 +110,5 @@ def _calibration(labels: Array, probabilities: Array, weights: Array) -> Array:
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
-    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom != 0)
+    ratio: Array = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom != 0)
+    return ratio
