@@ -48,7 +48,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What could not be learnt or tested: a run of a task, or one of its test sets."""
+    """What could not be learnt or tested: a run of a task, one of its tests or its models."""
 
     task: str
     run: int
@@ -154,13 +154,20 @@ def evaluate(
         for problem, name, draw in progress(todo, "train", unit="model"):
             task = problem.train
             labels = task.labels(known)
-            fitted = learners[name].fit(known, draw.train, draw.validation, labels, draw.seed)
+            try:
+                fitted = learners[name].fit(known, draw.train, draw.validation, labels, draw.seed)
+            except ExperimentError as reason:
+                # One that cannot learn here does not take the others' work with it.
+                skipped.append(Skipped(task.name, draw.run, f"{name}, {draw.name}", str(reason)))
+                continue
             keep(Trained(name, task, draw, fitted))
             key = {"model": name, "task": task.name, "run": draw.run}
             history += [{**key, **epoch} for epoch in fitted.history]
             before = seen.get((task.name, draw.run), np.array([], dtype=np.intp))
             seen[task.name, draw.run] = np.union1d(before, fitted.seen)
             predictions += _predict(known, problem, name, draw, fitted)
+    if not predictions:
+        raise ExperimentError(f"nothing could be learnt: {skipped[-1].what}: {skipped[-1].why}")
     return Evaluation(known, draws, skipped, predictions, history, seen)
 
 

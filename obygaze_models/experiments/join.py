@@ -57,7 +57,7 @@ def join(
     Parameters
     ----------
     wanted
-        The levels that take part.
+        The levels that a task asks for: the join counts their clips.
     """
     labels = manifest.labels(experiment.labels)
     if absent := sorted(set(wanted) - set(labels.levels)):
@@ -66,9 +66,16 @@ def join(
             f"there are {', '.join(sorted(set(labels.levels)))}"
         )
     labelled = [one for one in manifest.ids if labels.level_of.get(one) in wanted]
-    placed = [one for one in labelled if plan.ids is None or one in plan.ids]
-    ids, features = read_features(store, placed, experiment.array, experiment.pooling)
-    if not ids:
+    # Clips of other levels come along: no task asks for them, but concepts are learnt from them.
+    everything = [one for one in manifest.ids if one in labels.level_of]
+    placed, pool = (
+        [one for one in ids if plan.ids is None or one in plan.ids]
+        for ids in (labelled, everything)
+    )
+    ids, features = read_features(store, pool, experiment.array, experiment.pooling)
+    have = set(ids)
+    used = [one for one in placed if one in have]
+    if not used:
         raise ExperimentError(
             f"none of the {len(placed)} clips of {manifest.name} that have a label and a fold, "
             f"such as {_some(placed, 2) or 'none'}, has features in {store.path}, "
@@ -88,9 +95,9 @@ def join(
     )
     return known, Join(
         labelled=len(labelled),
-        used=len(ids),
+        used=len(used),
         without_fold=match_ids(labelled, placed).missing_left,
-        without_features=match_ids(placed, ids).missing_left,
+        without_features=match_ids(placed, used).missing_left,
         without_label=match_ids(labelled, store.ids).missing_right,
     )
 

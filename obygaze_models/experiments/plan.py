@@ -30,7 +30,8 @@ FOLDS = 10
 class Plan:
     """How the clips of a manifest are divided.
 
-    `split` is the name of the fold column, `fold_of` its folds, `last` its last fold. `ids` are
+    `split` is the name of the fold column, `fold_of` its folds (by film where films are left
+    out), `last` its last fold. `ids` are
     the clips that have a place at all; None for all. `runs` and `tested` are the released lists.
     """
 
@@ -71,7 +72,12 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
             raise ExperimentError(
                 f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
             )
-        return Plan(name)
+        films = sorted(set(manifest.items.films))
+        number = {film: fold for fold, film in enumerate(films)}
+        fold_of = {
+            one: number[film] for one, film in zip(manifest.ids, manifest.items.films, strict=True)
+        }
+        return Plan(name, "", fold_of, len(films) - 1)
     if experiment.split is not None:
         split = manifest.split(experiment.split)
     else:
