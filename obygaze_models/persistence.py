@@ -129,9 +129,11 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> A
         items = [_encode(one, f"{name}.{place}", arrays) for place, one in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
-        pairs = {
-            _text(key, name): _encode(one, f"{name}.{key}", arrays) for key, one in value.items()
-        }
+        # As pairs: the keys of JSON's own objects are texts only, and classes may be numbers.
+        pairs = [
+            [_encode(key, name, arrays), _encode(one, f"{name}.{key}", arrays)]
+            for key, one in value.items()
+        ]
         return {"mapping": pairs}
     if _KINDS.get(kind) != type(value).__module__:
         raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
@@ -150,29 +152,33 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> A
 
 
 def _decode(value: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
-    match value:
-        case {"array": str(name)}:
-            return arrays[name]
-        case {"texts": [*texts]}:
-            return np.array([_text(one, "texts") for one in texts])
-        case {"tuple": [*items]}:
-            return tuple(_decode(one, arrays) for one in items)
-        case {"mapping": {**items}}:
-            return {key: _decode(one, arrays) for key, one in items.items()}
-        case {"kind": str(kind), "fields": {**values}}:
-            return _class(kind)(**{key: _decode(one, arrays) for key, one in values.items()})
-        case {"kind": str(kind), "parameters": {**parameters}, "fitted": {**fitted}}:
-            made = _class(kind)(**{key: _decode(one, arrays) for key, one in parameters.items()})
-            for key, one in fitted.items():
-                if not _is_learnt(key):
-                    raise ExperimentError(f"a {kind} learns nothing of the name {key!r}")
-                setattr(made, key, _decode(one, arrays))
-            return made
-        case [*items]:
-            return [_decode(one, arrays) for one in items]
-        case None | str() | int() | float():
-            return value
+    """What `_encode` was given; nothing is made but plain values and what `_KINDS` lists."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list):
+        return [_decode(one, arrays) for one in value]
+    if set(value) == {"array"}:
+        return arrays[value["array"]]
+    if set(value) == {"texts"}:
+        return np.array([_text(one, "a list of texts") for one in value["texts"]])
+    if set(value) == {"tuple"}:
+        return tuple(_decode(one, arrays) for one in value["tuple"])
+    if set(value) == {"mapping"}:
+        return {_decode(key, arrays): _decode(one, arrays) for key, one in value["mapping"]}
+    if set(value) == {"kind", "fields"}:
+        return _class(value["kind"])(**_parts(value["fields"], arrays))
+    if set(value) == {"kind", "parameters", "fitted"}:
+        made = _class(value["kind"])(**_parts(value["parameters"], arrays))
+        for key, one in _parts(value["fitted"], arrays).items():
+            if not _is_learnt(key):
+                raise ExperimentError(f"a {value['kind']} learns nothing of the name {key!r}")
+            setattr(made, key, one)
+        return made
     raise ExperimentError(f"{str(value)[:60]!r} is nothing that a model is made of")
+
+
+def _parts(of: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+    return {key: _decode(one, arrays) for key, one in of.items()}
 
 
 def _try_out(model: Any) -> None:

@@ -19,10 +19,10 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.directions import Output
 from obygaze_models.estimators.learners import rows_of_same_folds
 from obygaze_models.estimators.registry import Fitted
+from obygaze_models.experiments.known import Known
 
 if TYPE_CHECKING:
     from obygaze_models.estimators.concepts import ConceptBank
-    from obygaze_models.experiments.known import Known
 
 __all__ = [
     "fit_bank",
@@ -91,7 +91,7 @@ def pcbm_elastic_net(
     kind: Kind = "svm",
     balance: Balance = "weights",
     output: Output = "distance",
-    C: float = 0.1,  # noqa: N803
+    C: float = 1.0,  # noqa: N803
     l1_ratio: float = 0.5,
 ) -> Fitted:
     """A sparse linear rule on distances from the concepts' hyperplanes."""

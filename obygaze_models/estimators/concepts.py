@@ -53,6 +53,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     names_
         The concepts that could be learnt; of all below a row each.
+    columns_
+        The targets' columns that they are.
     cavs_, intercepts_
         Unit normals [K, D], and offsets [K]: signed distance = ``X @ cav + intercept``.
     scales_
@@ -117,10 +119,9 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.C_: list[float | None] = []
         self.skipped_: dict[str, str] = {}
         self.warnings_: list[str] = []
-        fits = []
-        for name, targets, targets_val in zip(
-            names, Y.T, Y.T if Y_val is None else Y_val.T, strict=True
-        ):
+        fits, kept = [], []
+        for column, name in enumerate(names):
+            targets = Y[:, column]
             rows = np.flatnonzero(targets >= 0)
             positives = int(targets[rows].sum())
             if not 0 < positives < len(rows):
@@ -131,11 +132,12 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 rows = _balanced(rows, targets, chance)
             held_out = None
             if Y_val is not None:
-                held = np.flatnonzero(targets_val >= 0)
-                if 0 < targets_val[held].sum() < len(held):
-                    held_out = X_val[held], targets_val[held]
+                held = np.flatnonzero(Y_val[:, column] >= 0)
+                if 0 < Y_val[held, column].sum() < len(held):
+                    held_out = X_val[held], Y_val[held, column]
             fit, aucs = self._direction(name, gram, rows, targets[rows], held_out)
             fits.append(fit)
+            kept.append(column)
             self.names_.append(name)
             self.C_.append(fit.C if self.kind == "svm" else None)
             self.quality_.append(_quality(fit, gram.features[rows], targets[rows], held_out))
@@ -151,11 +153,12 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not fits:
             said = "; ".join(f"{name} has {why}" for name, why in self.skipped_.items())
             raise ExperimentError(f"no concept can be learnt: {said}")
+        self.columns_ = np.array(kept)
         self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
         self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
         self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
-        for warning in self.warnings_:
-            warnings.warn(warning, DegenerateConcept, stacklevel=2)
+        if self.warnings_:
+            warnings.warn("; ".join(self.warnings_), DegenerateConcept, stacklevel=2)
         return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803

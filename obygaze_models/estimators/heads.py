@@ -134,12 +134,12 @@ def fit_head(
 
 
 def fit_tree(
-    Z: Array,
+    Z: Array,  # noqa: N803
     y: Array,
     *,
     max_depth: int | None,
     min_samples_leaf: int,
-    seed: int,  # noqa: N803
+    seed: int,
 ) -> TreeHead:
     """scikit-learn's decision tree."""
     fitted = DecisionTreeClassifier(
@@ -184,5 +184,6 @@ def _penalty(l1_ratio: float) -> dict[str, Any]:
     """scikit-learn 1.8 took ``penalty`` out of use, and earlier ones want it."""
     if LogisticRegression().penalty == "deprecated":
         return {"l1_ratio": l1_ratio}
-    penalty = {0: "l2", 1: "l1"}.get(l1_ratio, "elasticnet")
-    return {"penalty": penalty} | ({"l1_ratio": l1_ratio} if penalty == "elasticnet" else {})
+    if 0 < l1_ratio < 1:
+        return {"penalty": "elasticnet", "l1_ratio": l1_ratio}
+    return {"penalty": "l1" if l1_ratio else "l2"}

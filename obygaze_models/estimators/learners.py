@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_models.estimators.registry import Fitted
+from obygaze_models.experiments.known import Known
 
 if TYPE_CHECKING:
     from obygaze_models.estimators.svm import SharedGram
-    from obygaze_models.experiments.known import Known
 
 __all__ = [
     "film_prior",
@@ -75,15 +75,13 @@ def svm(
     seed: int,
     *,
     C: float | tuple[float, ...] | None = None,  # noqa: N803
-    class_weight: Literal["balanced", "none"] = "balanced",
+    balanced: bool = True,
 ) -> Fitted:
     """A linear SVM; where no C is given, validation chooses."""
     from obygaze_models.estimators.concepts import DEFAULT_CS
     from obygaze_models.estimators.svm import LinearSVMClassifier
 
-    model = LinearSVMClassifier(
-        DEFAULT_CS if C is None else C, None if class_weight == "none" else class_weight
-    )
+    model = LinearSVMClassifier(DEFAULT_CS if C is None else C, balanced)
     X, y = known.features, labels  # noqa: N806
     gram, rows = _shared_gram(known, train)
     model.fit(X[train], y[train], X[validation], y[validation], gram=gram, rows=rows)

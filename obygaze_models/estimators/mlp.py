@@ -190,10 +190,12 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def _logits(self, X: NDArray[Any]) -> NDArray[Any]:  # noqa: N803
+        # In float64, so that what is said of a clip does not depend on those beside it.
+        X = X.astype(np.float64)  # noqa: N806
         *hidden, last = zip(self.coefs_, self.intercepts_, strict=True)
         for weight, offset in hidden:
             X = np.maximum(X @ weight + offset, 0)  # noqa: N806
-        return np.asarray(X @ last[0] + last[1], dtype=np.float64)
+        return np.asarray(X @ last[0] + last[1])
 
 
 def _layer(inputs: int, outputs: int, generator: Any) -> list[Any]:

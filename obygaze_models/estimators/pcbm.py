@@ -101,7 +101,8 @@ class PCBMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """The probability of each class, [N, classes], in the order of ``classes_``."""
-        return self.head_.probabilities(self.measure(X))
+        measured = self.measure(X)
+        return self.head_.probabilities(measured)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The most probable class of each row."""

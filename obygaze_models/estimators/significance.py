@@ -69,7 +69,7 @@ def concept_significance(
     bank
         Fitted on `X` and `Y`.
     X, Y
-        What it was fitted on, without the columns of concepts that it skipped.
+        What it was fitted on.
     X_held, Y_held
         Clips that had no part in the fit: best those of a test set, as validation chose C.
     runs
@@ -81,8 +81,10 @@ def concept_significance(
     gram, chance = SharedGram(X), check_random_state(random_state)
     held_features = np.asarray(X_held, dtype=np.float64)
     found = []
-    columns = zip(bank.names_, bank.C_, bank.cavs_, Y.T, Y_held.T, strict=True)
-    for name, C, cav, targets, held_targets in columns:  # noqa: N806
+    for name, C, cav, column in zip(  # noqa: N806
+        bank.names_, bank.C_, bank.cavs_, bank.columns_, strict=True
+    ):
+        targets, held_targets = Y[:, column], Y_held[:, column]
         rows, held = np.flatnonzero(targets >= 0), np.flatnonzero(held_targets >= 0)
         truth, clips = held_targets[held], held_features[held]
         if not 0 < truth.sum() < len(truth):
@@ -121,7 +123,7 @@ def permutation_p(observed: float, null: Array) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """p values corrected for their number by Holm's step-down, in the order given.
+    """Probabilities p corrected for their number by Holm's step-down, in the order given.
 
     Examples
     --------

@@ -171,7 +171,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         films = np.asarray(X, dtype=str)
         at = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
         known = self.films_[at] == films
-        return np.where(known[:, None], self.film_shares_[at], self.shares_)
+        return np.asarray(np.where(known[:, None], self.film_shares_[at], self.shares_))
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The commonest class in each clip's film."""

@@ -62,7 +62,7 @@ class SharedGram:
         """The inner products of some rows with each other."""
         if self._matrix is None:
             self._matrix = self.features @ self.features.T
-        return self._matrix[np.ix_(rows, rows)]
+        return np.asarray(self._matrix[np.ix_(rows, rows)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +154,9 @@ def fit_linear_svm(
         coef, intercept = model.coef_[0], float(model.intercept_[0])
         bounded, converged = None, bool(model.n_iter_ < model.max_iter)
     norm = float(np.linalg.norm(coef))
-    margin = 1 / norm if norm > 0 else np.inf
-    return LinearSVMFit(coef, intercept, float(C), bounded, margin, gram.solver, converged)
+    if norm == 0:
+        raise ExperimentError("an SVM's positives and negatives have the very same features")
+    return LinearSVMFit(coef, intercept, float(C), bounded, 1 / norm, gram.solver, converged)
 
 
 def choose_c(
@@ -188,8 +189,8 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     C
         What a clip on the wrong side costs; or several, of which validation chooses by AUC.
-    class_weight
-        None or ``"balanced"``.
+    balanced
+        Whether the rarer class's clips cost more, by as much as they are rarer.
 
     Attributes
     ----------
@@ -212,11 +213,11 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        C: float | Sequence[float] = 1.0,
-        class_weight: str | None = "balanced",  # noqa: N803
+        C: float | Sequence[float] = 1.0,  # noqa: N803
+        balanced: bool = True,
     ) -> None:
         self.C = C
-        self.class_weight = class_weight
+        self.balanced = balanced
 
     def fit(
         self,
@@ -250,10 +251,11 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Cs = [self.C] if isinstance(self.C, int | float) else list(self.C)  # noqa: N806
         if len(Cs) > 1 and X_val is None:
             raise ExperimentError("to choose among several C takes validation data; or give one C")
+        class_weight = "balanced" if self.balanced else None
         fits = []
         for code in [1] if len(self.classes_) == 2 else range(len(self.classes_)):
             if len(Cs) == 1:
-                fits.append(fit_linear_svm(gram, rows, codes == code, Cs[0], self.class_weight))
+                fits.append(fit_linear_svm(gram, rows, codes == code, Cs[0], class_weight))
                 continue
             is_class = val_codes == code
             if not 0 < is_class.sum() < len(is_class):
@@ -261,7 +263,7 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"all {len(is_class)} validation labels are on one side of class "
                     f"{self.classes_[code]!r}, so that no C can be chosen there; give one C"
                 )
-            fit, _ = choose_c(gram, rows, codes == code, Cs, self.class_weight, X_val, is_class)
+            fit, _ = choose_c(gram, rows, codes == code, Cs, class_weight, X_val, is_class)
             fits.append(fit)
         self.coef_ = np.stack([fit.coef for fit in fits])
         self.intercept_ = np.array([fit.intercept for fit in fits])
