@@ -193,11 +193,3 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; " + (
         f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
     )
-
-
-def make_estimator(name: str, *, random_state: int) -> Any:
-    """An estimator for ``experiments.evaluate``, until it asks `make_learner`."""
-    from obygaze_models.estimators.mlp import MLPClassifier
-
-    assert name == "mlp", name
-    return MLPClassifier(random_state=random_state)
