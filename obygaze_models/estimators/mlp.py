@@ -212,5 +212,5 @@ def _layer(inputs: int, outputs: int, generator: Any) -> list[Any]:
 def _logits(features: Any, weights: list[Any]) -> Any:
     *hidden, last, offset = weights
     for inner, its_offset in zip(hidden[::2], hidden[1::2], strict=True):
-        features = (features @ inner + its_offset).relu()
-    return features @ last + offset
+        features = its_offset.addmm(features, inner).relu()
+    return offset.addmm(features, last)
