@@ -99,6 +99,8 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The same, for clips that decide when to stop. Without them all epochs are run
             and the last is kept.
         """
+        import torch  # noqa: F401  # limits reach only what is loaded by then
+
         # Steps this small take a hundred times longer where threads wait for each other.
         with threadpool_limits(1):
             return self._fit(X, y, X_val, y_val)

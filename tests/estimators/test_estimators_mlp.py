@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import time
 from itertools import pairwise
 
@@ -207,3 +210,34 @@ def test_weights_that_explode_are_one_line():
     X, y = np.full((32, 8), 3e38, dtype=np.float32), np.arange(32) % 2
     with pytest.raises(ExperimentError, match="grown beyond all numbers"):
         MLPClassifier(max_epochs=2, random_state=0).fit(X, y)
+
+
+WATCHED = """
+import numpy as np
+from obygaze_models.estimators.mlp import MLPClassifier
+
+class Clips:
+    def __array__(self, dtype=None, copy=None):
+        import torch
+        print(torch.get_num_threads(), end=" ")
+        return np.eye(64, dtype=dtype)
+
+MLPClassifier(max_epochs=1, random_state=0).fit(Clips(), np.arange(64) % 2)
+import torch
+print(torch.get_num_threads())
+"""
+
+
+def test_the_first_fit_of_a_process_runs_on_one_thread():
+    """Limits reach only what is loaded: with torch loaded after them, threads would wait."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+    )
+    *inside, after = done.stdout.split()
+    assert set(inside) == {"1"}
+    assert after == "2"
