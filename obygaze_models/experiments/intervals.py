@@ -67,9 +67,13 @@ def _means(runs: Sequence[Scored], columns: Sequence[Array], drawn: Array) -> di
     tops: dict[str, Array] = {}
     bottoms: dict[str, Array] = {}
     for run, column in zip(runs, columns, strict=True):
-        weights = drawn[:, column].astype(np.float64)
-        share = weights.mean(axis=1)
-        for name, values in weighted_scores(run.labels, run.probabilities, weights).items():
+        # A run on few films is drawn in few ways: each is scored once.
+        films, place = np.unique(column, return_inverse=True)
+        ways, which = np.unique(drawn[:, films], axis=0, return_inverse=True)
+        weights = ways[:, place].astype(np.float64)
+        share = weights.mean(axis=1)[which.ravel()]
+        for name, of_ways in weighted_scores(run.labels, run.probabilities, weights).items():
+            values = of_ways[which.ravel()]
             there = ~np.isnan(values)
             tops[name] = tops.get(name, 0) + np.where(there, values, 0) * share
             bottoms[name] = bottoms.get(name, 0) + there * share

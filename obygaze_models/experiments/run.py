@@ -42,9 +42,9 @@ FORMAT = "obygaze-run"
 FORMAT_VERSION = 2
 RECORD = "run.json"
 KEYS = (
-    "experiment", "goal", "models", "protocol", "split", "cautions", "manifest", "store", "features", "join",
-    "draws", "skipped", "leaked", "leaks", "films", "tests", "scores", "intervals", "versions",
-    "machine", "started", "seconds",
+    "experiment", "goal", "models", "protocol", "split", "cautions", "manifest", "store",
+    "features", "join", "draws", "skipped", "leaked", "leaks", "films", "tests", "scores",
+    "intervals", "versions", "machine", "started", "seconds",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from obygaze_features.common.extras import need
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.run import Run
-from obygaze_models.experiments.summary import main_metric, metrics_of, summary_rows
+from obygaze_models.experiments.summary import film_rows, main_metric, metrics_of, summary_rows
 
 __all__ = ["render_report", "write_report"]
 
@@ -37,6 +37,7 @@ def render_report(run: Run) -> str:
         record=record,
         metrics=metrics_of(record),
         rows=summary_rows(record),
+        films=film_rows(record),
         findings=_findings(record),
         caveats=_caveats(record),
     )

@@ -9,6 +9,8 @@ import pytest
 from obygaze_features.errors import ExperimentError, OutputExists, StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, Split
 from obygaze_models.experiments.run import read_run, run_experiment
+from obygaze_models.persistence import load_model
+from obygaze_models.report.page import render_report
 from tests.world import RECIPE, make_world, write_store
 
 
@@ -58,10 +60,29 @@ def test_a_run_can_be_read_again(finished_run):
     assert read_run(finished_run.folder) == finished_run
 
 
+def files_of(run):
+    """All files but run.json, and what is in them."""
+    files = [path for path in run.folder.rglob("*") if path.is_file() and path.name != "run.json"]
+    return {path.relative_to(run.folder): path.read_bytes() for path in files}
+
+
+def test_a_saved_model_says_what_the_predictions_say(world, finished_run):
+    row = json.loads(
+        (finished_run.folder / "models.jsonl").read_text(encoding="utf-8").split("\n")[0]
+    )
+    model, about = load_model(finished_run.folder / row["folder"])
+    assert about["features"] == finished_run.record["features"]
+    said = [r for r in predictions(finished_run) if (r["run"], r["test"]) == ("0", "EN+HN vs S")]
+    features = world.features[[world.ids.index(r["id"]) for r in said]]
+    expected = [float(r["probability"]) for r in said]
+    np.testing.assert_allclose(model.predict_proba(features)[:, 1], expected, rtol=1e-6)
+
+
 def test_the_same_experiment_writes_the_same_bytes(experiment, finished_run, tmp_path):
     again = run_experiment(experiment, tmp_path / "again")
-    for name in ("predictions.csv", "history.jsonl"):
-        assert (again.folder / name).read_bytes() == (finished_run.folder / name).read_bytes()
+    held = [files_of(run) for run in (finished_run, again)]
+    assert len(held[0]) == 3 + 2 * 9
+    assert held[0] == held[1]
     times = {"started": "", "seconds": 0}
     first, second = (
         json.dumps(json.loads((run.folder / "run.json").read_text(encoding="utf-8")) | times)
@@ -272,6 +293,7 @@ def test_each_level_can_be_a_class(world, experiment, tmp_path):
         [f"probability_{row['label']}" == s for row, s in zip(rows, said, strict=False)]
     )
     assert run.record["scores"][0]["runs"][0]["accuracy"] == pytest.approx(right)
+    assert "5 EN, 5 HN, 5 S" in render_report(run)
 
 
 def test_every_film_is_left_out(world, experiment, tmp_path):
@@ -286,6 +308,7 @@ def test_every_film_is_left_out(world, experiment, tmp_path):
         assert np.mean(means) == pytest.approx(of["mean"]["auroc"])
     rows = [row for row in predictions(run) if row["run"] == "0"]
     assert {film_of[row["id"]] for row in rows} == {"tt0"}
+    assert "Film by film" in render_report(run)
 
 
 def test_any_split_scores_every_clip_once(world, experiment, tmp_path):
