@@ -43,22 +43,22 @@ def models() -> None:
 def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Train and test what an EXPERIMENT file describes.
 
-    Writes a folder with run.json (scores, data, versions), predictions.csv and history.jsonl.
+    Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
+    models.
 
     \b
     Examples:
       obygaze models run experiments/sure-against-easy.toml
       obygaze models run sure-against-easy.toml -o runs/second --json
     """
-    from obygaze_models.experiments.experiment import load_experiment
+    from obygaze_models.experiments.reading import load_experiment
     from obygaze_models.experiments.run import run_experiment
 
     loaded = load_experiment(experiment)
     if not as_json:
-        tests = ", ".join(task.name for task in loaded.test_tasks)
         click.echo(
-            f"{loaded.name}: train {', '.join(loaded.estimators)} on {loaded.train_task.name}, "
-            f"test on {tests}; {loaded.array} features of {loaded.store.name}"
+            f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
+            f"{loaded.feature} features of {loaded.store.name}, {loaded.protocol} protocol"
         )
     done = run_experiment(loaded, output or Path("runs", experiment.stem), overwrite=overwrite)
     if as_json:
@@ -70,19 +70,37 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
 def _echo_run(done: Run) -> None:
     from obygaze_features.common.tables import align
     from obygaze_models.experiments.join import Join
-    from obygaze_models.experiments.summary import METRICS, summary_rows
+    from obygaze_models.experiments.summary import (
+        film_rows,
+        main_metric,
+        metrics_of,
+        summary_rows,
+    )
 
-    joined = Join(**done.record["join"])
+    record = done.record
+    joined = Join(**record["join"])
     click.echo(f"{joined.used} of {joined.labelled} labelled clips have a fold and features")
     for line in joined.lines():
         click.echo(f"  {line}")
     click.echo()
-    rows = summary_rows(done.record)
-    for test, of in done.record["tests"].items():
-        header = [f"{test}: {of['positives']} of {of['clips']} positive", *METRICS.values()]
-        click.echo(align(header, [[row.name, *row.cells[test].values()] for row in rows]))
+    rows = summary_rows(record)
+    titles, main = metrics_of(record), main_metric(record)
+    for test, of in record["tests"].items():
+        held = ", ".join(f"{count} {name}" for name, count in of["classes"].items())
+        if of["positives"] is not None:
+            held = f"{of['positives']} of {of['clips']} positive"
+        table = [
+            [row.name, *row.cells[test].values(), row.cells[test][main].span]
+            for row in rows
+            if test in row.cells
+        ]
+        click.echo(align([f"{test}: {held}", *titles.values(), f"{titles[main]}, 95%"], table))
         click.echo()
-    click.echo(f"Mean (standard deviation) over {len(done.record['draws'])} runs.")
-    for caution in done.record["cautions"]:
+    if films := film_rows(record):
+        click.echo(align(["model", "test set", "film left out", *titles.values()], films))
+        click.echo()
+    runs = len({draw["run"] for draw in record["draws"]})
+    click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
+    for caution in record["cautions"]:
         click.secho(f"CAUTION: {caution}", fg="yellow", bold=True, err=True)
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,98 +12,195 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.registry import make_estimator
-from obygaze_models.experiments.protocol import Draw, leak_free_draws, leaks, rows_to_test
-from obygaze_models.experiments.task import LevelTask
+from obygaze_models.estimators.registry import Fitted, Learner
+from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.protocol import Draw
+from obygaze_models.experiments.task import Task
 
-__all__ = ["Clips", "Evaluation", "Prediction", "evaluate"]
+__all__ = ["Evaluation", "Prediction", "Skipped", "Trained", "evaluate", "usable"]
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Clips:
-    """What is known of each clip, row by row."""
+class Trained:
+    """One model of one run, as it was trained."""
 
-    ids: list[str]
-    levels: list[str]
-    folds: Array
-    features: Array
+    model: str
+    task: Task
+    draw: Draw
+    fitted: Fitted
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What one model of one run said about one test set: [n, classes] for its rows."""
+
+    model: str
+    task: str
+    draw: Draw
+    test: Task
+    rows: Array
+    labels: Array
+    probabilities: Array
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What one model of one run said about one clip of one test set."""
+class Skipped:
+    """What could not be learnt or tested: a run of a task, one of its tests or its models."""
 
-    id: str
-    model: str
+    task: str
     run: int
-    test: str
-    label: int
-    probability: float
+    what: str
+    why: str
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All that came of training and testing."""
+    """All that came of training and testing.
 
-    clips: Clips
-    draws: list[Draw]
+    `seen` has by task and run the rows that some model of it looked at in any way.
+    """
+
+    known: Known
+    draws: dict[str, list[Draw]]
+    skipped: list[Skipped]
     predictions: list[Prediction]
     history: list[dict[str, Any]]
-    leaked: list[str]
+    seen: dict[tuple[str, int], Array]
+
+
+def usable(
+    known: Known, problem: Problem, draws: Sequence[Draw]
+) -> tuple[list[Draw], list[Skipped]]:
+    """The draws that can be trained and tested, and why the others cannot.
+
+    Training needs clips of every class, validation and each test of at least two.
+    """
+    kept, skipped = [], []
+    task = problem.train
+    labels = task.labels(known)
+    tested = {test.name: test for test in problem.tests}
+    for draw in draws:
+        why = _lack("training set", task, labels[draw.train], len(task.classes)) or _lack(
+            "validation set", task, labels[draw.validation], 2
+        )
+        if why:
+            skipped.append(Skipped(task.name, draw.run, draw.name, why))
+            continue
+        tests = dict(draw.tests)
+        for name, rows in draw.tests.items():
+            if why := _lack("test set", tested[name], tested[name].labels(known)[rows], 2):
+                skipped.append(Skipped(task.name, draw.run, f"{draw.name}, test {name}", why))
+                del tests[name]
+        if tests:
+            kept.append(replace(draw, tests=tests))
+    return kept, skipped
 
 
 def evaluate(
-    clips: Clips,
-    train: LevelTask,
-    tests: Sequence[LevelTask],
+    known: Known,
+    problems: Sequence[Problem],
+    draws_of: Callable[[Problem], list[Draw]],
+    learners: Mapping[str, Learner],
     *,
-    fold_names: Sequence[int],
-    estimators: Sequence[str],
-    seed: int,
+    keep: Callable[[Trained], None] = lambda trained: None,
 ) -> Evaluation:
-    """Train every estimator in every run, and let it predict every test set."""
-    broken = np.flatnonzero(~np.isfinite(clips.features).all(axis=1))
+    """Train every learner in every run of every problem, and let it predict every test set.
+
+    Parameters
+    ----------
+    known
+        All clips.
+    problems
+        What is learnt and tested.
+    draws_of
+        The runs of a problem; `Plan.draws` gives them.
+    learners
+        What is trained, by the name under which it is listed.
+    keep
+        Called with each model as it is trained, to save it.
+    """
+    broken = np.flatnonzero(~np.isfinite(known.features).all(axis=1))
     if len(broken):
-        names = ", ".join(clips.ids[row] for row in broken[:5])
+        names = ", ".join(known.ids[row] for row in broken[:5])
         raise ExperimentError(
             f"{len(broken)} clips have features that are not finite numbers, such as {names}; "
             "verify the store and extract them again"
         )
-    labels = train.labels(clips.levels)
-    draws = leak_free_draws(clips.folds, labels, fold_names=fold_names, seed=seed)
-    test_labels = {task.name: task.labels(clips.levels) for task in tests}
-    test_sets = {
-        name: rows_to_test(clips.folds, values, fold_names=fold_names)
-        for name, values in test_labels.items()
-    }
-    tested = np.unique(np.concatenate(list(test_sets.values())))
-
-    predictions, history = [], []
-    todo = [(name, draw) for name in estimators for draw in draws]
+    draws: dict[str, list[Draw]] = {}
+    skipped: list[Skipped] = []
+    for problem in problems:
+        draws[problem.train.name], more = usable(known, problem, draws_of(problem))
+        skipped += more
+    if not any(draws.values()):
+        first = skipped[0]
+        raise ExperimentError(
+            f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
+            "look at the levels, the split, and what the store lacks"
+        )
+    predictions: list[Prediction] = []
+    history: list[dict[str, Any]] = []
+    seen: dict[tuple[str, int], Array] = {}
+    todo = [
+        (problem, name, draw)
+        for problem in problems
+        for name in learners
+        for draw in draws[problem.train.name]
+    ]
     # Steps this small are faster on one thread than on several.
     with threadpool_limits(1):
-        for name, draw in progress(todo, "train", unit="model"):
-            model = make_estimator(name, random_state=draw.seed)
-            model.fit(
-                clips.features[draw.train],
-                labels[draw.train],
-                clips.features[draw.validation],
-                labels[draw.validation],
-            )
-            history += [{"model": name, "run": draw.run, **epoch} for epoch in model.history_]
-            said = dict(zip(tested, model.predict_proba(clips.features[tested])[:, 1], strict=True))
-            predictions += [
+        for problem, name, draw in progress(todo, "train", unit="model"):
+            task = problem.train
+            labels = task.labels(known)
+            try:
+                fitted = learners[name].fit(known, draw.train, draw.validation, labels, draw.seed)
+            except ExperimentError as reason:
+                # One that cannot learn here does not take the others' work with it.
+                skipped.append(Skipped(task.name, draw.run, f"{name}, {draw.name}", str(reason)))
+                continue
+            keep(Trained(name, task, draw, fitted))
+            key = {"model": name, "task": task.name, "run": draw.run}
+            history += [{**key, **epoch} for epoch in fitted.history]
+            before = seen.get((task.name, draw.run), np.array([], dtype=np.intp))
+            seen[task.name, draw.run] = np.union1d(before, fitted.seen)
+            predictions += _predict(known, problem, name, draw, fitted)
+    if not predictions:
+        raise ExperimentError(f"nothing could be learnt: {skipped[-1].what}: {skipped[-1].why}")
+    return Evaluation(known, draws, skipped, predictions, history, seen)
+
+
+def _predict(
+    known: Known, problem: Problem, model: str, draw: Draw, fitted: Fitted
+) -> list[Prediction]:
+    """All test sets of a run; a clip of several is asked about once."""
+    rows = np.unique(np.concatenate(list(draw.tests.values())))
+    said = fitted.probabilities(known.features[rows], rows)
+    found = []
+    for test in problem.tests:
+        if test.name in draw.tests:
+            mine = draw.tests[test.name]
+            found.append(
                 Prediction(
-                    clips.ids[row],
-                    name,
-                    draw.run,
+                    model,
+                    problem.train.name,
+                    draw,
                     test,
-                    int(test_labels[test][row]),
-                    float(said[row]),
+                    mine,
+                    test.labels(known)[mine],
+                    said[np.searchsorted(rows, mine)],
                 )
-                for test, rows in test_sets.items()
-                for row in rows
-            ]
-    return Evaluation(clips, draws, predictions, history, leaks(draws, clips.ids, tested))
+            )
+    return found
+
+
+def _lack(what: str, task: Task, labels: Array, classes: int) -> str:
+    """Why a set cannot be used; empty if it can."""
+    counts = [int((labels == code).sum()) for code in range(len(task.classes))]
+    if sum(count > 0 for count in counts) >= classes:
+        return ""
+    having = " and ".join(
+        f"{count} of {name}" for count, name in zip(counts, task.classes, strict=True)
+    )
+    return f"the {what} has {having}"

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.task import LevelTask
+from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.manifests import LabelScheme
+from obygaze_models.estimators.registry import Learner, make_learner
+from obygaze_models.experiments.features import POOLINGS
+from obygaze_models.experiments.protocol import PROTOCOLS
+from obygaze_models.experiments.task import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 
-__all__ = ["Experiment", "load_experiment"]
+__all__ = ["ALL", "Experiment", "Problem", "unknown"]
+
+ALL = "all"
+"""In place of concepts: all that can be seen."""
+CALLED = "as"
+"""The key of an estimator's table under which it is listed, where its name will not do."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is learnt, and on which tests what was learnt is judged."""
+
+    train: Task
+    tests: tuple[Task, ...]
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Everything that decides a run's scores.
+
+    One of three kinds of task is given: `positives` and `train_negatives`, or `levels`, or
+    `concepts`.
 
     Parameters
     ----------
@@ -26,116 +44,146 @@ class Experiment:
         What the experiment is called in tables and pages.
     manifest, store
         Folders of the labelled items and of their features.
-    array
-        The store's array, one vector a clip.
     split
-        The manifest's fold column; its last fold is the test fold.
-    labels
-        The manifest's label set; None for its default one.
+        The manifest's fold column. Without one `leak-free`, `paper` and `split` deal the
+        labelled clips over ten folds, and `released` takes the authors' file for the task.
     positives, train_negatives
         The levels that are told apart in training and validation.
     test_negatives
         The negatives of each test set, against the same positives. Empty: as in training.
+    levels
+        Levels that are a class each.
+    concepts
+        Concepts, each to be detected; or ``("all",)`` for all that can be seen.
+    negatives
+        The paper's set of negatives of concepts: ``a``, ``b`` or ``c``; see `ConceptTask`.
+    labels
+        The manifest's label set; None for its default one.
+    array, pooling
+        The store's array, and what makes one vector a clip of its tokens, if it has several:
+        ``max``, ``mean`` or ``first``.
+    protocol
+        ``leak-free``, ``released``, ``paper``, ``leave-film-out`` or ``split``.
     estimators
-        Names of the estimators to train.
+        What to train: names; or tables with ``name``, its options, and ``as``, under which it
+        is listed.
     seed
-        Fixes the negatives drawn and the estimators' own chance.
+        Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
     """
 
     name: str
     manifest: Path
     store: Path
-    split: str
-    positives: tuple[str, ...]
-    train_negatives: tuple[str, ...]
+    split: str | None = None
+    positives: tuple[str, ...] = ()
+    train_negatives: tuple[str, ...] = ()
     test_negatives: tuple[tuple[str, ...], ...] = ()
+    levels: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    negatives: str = "a"
     labels: str | None = None
     array: str = "native"
-    estimators: tuple[str, ...] = ("mlp",)
+    pooling: str | None = None
+    protocol: str = PROTOCOLS[0]
+    estimators: tuple[str | Mapping[str, Any], ...] = ("mlp",)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in self.estimators:
-            if name not in ESTIMATORS:
-                raise ExperimentError(f"{_unknown('estimator', name, ESTIMATORS)} in {self.name!r}")
-        tests = self.test_tasks
-        if len({task.name for task in tests}) < len(tests):
-            raise ExperimentError(f"{self.name!r} has the same test set twice in test_negatives")
+        for what, value, known in (
+            ("protocol", self.protocol, PROTOCOLS),
+            ("pooling", self.pooling, POOLINGS),
+            ("set of negatives", self.negatives, NEGATIVES),
+        ):
+            if value is not None and value not in known:
+                raise ExperimentError(f"{unknown(what, value, known)} in {self.name!r}")
+        given = {
+            "positives": self.positives or self.train_negatives or self.test_negatives,
+            "levels": self.levels,
+            "concepts": self.concepts,
+        }
+        if sum(map(bool, given.values())) > 1:
+            first, second, *_ = (kind for kind, value in given.items() if value)
+            raise ExperimentError(f"{self.name!r} has {first} and {second}; one task at a time")
+        for key, meant in (("positives", ["S"]), ("train_negatives", ["EN"])):
+            if not (self.levels or self.concepts or getattr(self, key)):
+                shown = str(meant).replace("'", '"')
+                raise ExperimentError(f"{self.name!r}: {key} is missing; add {key} = {shown}")
+        if self.protocol == "paper" and self.levels:
+            raise ExperimentError(
+                f"{self.name!r}: the paper's protocol is for two classes; for {len(self.levels)} "
+                "take leak-free"
+            )
+        if not self.concepts:
+            tests = self._level_problem.tests
+            if len({task.name for task in tests}) < len(tests):
+                raise ExperimentError(
+                    f"{self.name!r} has the same test set twice in test_negatives"
+                )
+        _ = self.learners
 
     @property
-    def train_task(self) -> LevelTask:
-        """The levels told apart in training and validation."""
-        return LevelTask(self.positives, self.train_negatives)
+    def learners(self) -> dict[str, Learner]:
+        """The name under which each estimator is listed, and what to fit."""
+        found: dict[str, Learner] = {}
+        for one in self.estimators:
+            options = {"name": one} if isinstance(one, str) else dict(one)
+            name = str(options.pop("name"))
+            listed = str(options.pop(CALLED, name))
+            if listed in found:
+                raise ExperimentError(
+                    f"two estimators are called {listed!r} in {self.name!r}; give one another "
+                    f'name: {{name = "{name}", {CALLED} = "..."}}'
+                )
+            try:
+                found[listed] = make_learner(name, options)
+            except ExperimentError as problem:
+                raise ExperimentError(f"{problem} in {self.name!r}") from None
+        return found
 
     @property
-    def test_tasks(self) -> list[LevelTask]:
-        """The levels told apart in each test set."""
-        negatives = self.test_negatives or (self.train_negatives,)
-        return [LevelTask(self.positives, levels) for levels in negatives]
+    def goal(self) -> str:
+        """What is learnt and tested, in words."""
+        if self.concepts:
+            which = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
+            return f"{which} (against {NEGATIVES[self.negatives]})"
+        problem = self._level_problem
+        return f"{problem.train.name}, test on {', '.join(task.name for task in problem.tests)}"
 
+    @property
+    def feature(self) -> str:
+        """The array, and how it is pooled."""
+        return f"{self.array}, {self.pooling} over tokens" if self.pooling else self.array
 
-_WANTED = {
-    "name": "a text",
-    "manifest": "a folder",
-    "store": "a folder",
-    "split": "the name of a split",
-    "positives": 'a list of levels, such as ["S"]',
-    "train_negatives": 'a list of levels, such as ["HN"]',
-    "test_negatives": 'a list of lists of levels, such as [["EN"], ["EN", "HN"]]',
-    "labels": "the name of a label set",
-    "array": "the name of an array",
-    "estimators": 'a list of names, such as ["mlp"]',
-    "seed": "a whole number from 0 up",
-}
+    def problems(self, scheme: LabelScheme) -> list[Problem]:
+        """What is learnt: one problem, or one for each concept."""
+        if not self.concepts:
+            return [self._level_problem]
+        wanted: Sequence[str] = self.concepts
+        if ALL in wanted:
+            wanted = scheme.visual_concepts
+            if not wanted:
+                raise ExperimentError(f"the label scheme {scheme.name!r} has no concepts")
+        try:
+            names = list(dict.fromkeys(map(scheme.concept, wanted)))
+        except ManifestError as problem:
+            raise ExperimentError(f"{problem} in {self.name!r}") from None
+        tasks = [ConceptTask(name, self.negatives) for name in names]
+        return [Problem(task, (task,)) for task in tasks]
 
-
-def load_experiment(path: Path) -> Experiment:
-    """Read an experiment from a TOML file; its paths are relative to the file's folder."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ExperimentError(f"{path} is not valid TOML: {problem}") from None
-    for key in table:
-        if key not in _WANTED:
-            raise ExperimentError(f"{path}: {_unknown('key', key, _WANTED)}")
-    required = [field.name for field in fields(Experiment)[:6]]
-    if missing := [key for key in required if key not in table]:
-        raise ExperimentError(
-            f"{path}: {missing[0]} is missing; add {missing[0]} = {_WANTED[missing[0]]}"
+    @property
+    def _level_problem(self) -> Problem:
+        if self.levels:
+            task = LevelsTask(self.levels)
+            return Problem(task, (task,))
+        tests = self.test_negatives or (self.train_negatives,)
+        return Problem(
+            LevelTask(self.positives, self.train_negatives),
+            tuple(LevelTask(self.positives, levels) for levels in tests),
         )
-    values = {}
-    for key, value in table.items():
-        values[key] = _read(key, value, path.parent)
-        if values[key] is None:
-            raise ExperimentError(f"{path}: {key} is {value!r}, where {_WANTED[key]} is meant")
-    return Experiment(**values)
 
 
-def _read(key: str, value: Any, folder: Path) -> Any:
-    """A TOML value as the experiment holds it; None if it is not what is wanted."""
-    match key, value:
-        case "manifest" | "store", str() if value:
-            return folder / value
-        case "name" | "split" | "labels" | "array", str() if value:
-            return value
-        case "positives" | "train_negatives" | "estimators", list() if _are_texts(value):
-            return tuple(value)
-        case "test_negatives", list() if _are_texts(value):
-            return (tuple(value),)
-        case "test_negatives", list() if value and all(map(_are_texts, value)):
-            return tuple(map(tuple, value))
-        case "seed", int() if value >= 0 and not isinstance(value, bool):
-            return value
-    return None
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, str) and v for v in value)
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """A name that is not known, and the one that may be meant."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"unknown {what} {name!r}; " + (
         f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy as np
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import FeatureStore
-from obygaze_models.experiments.evaluate import Clips
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.features import read_features
+from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.plan import Plan
 
 __all__ = ["Join", "join"]
 
@@ -43,39 +45,63 @@ class Join:
         ]
 
 
-def join(experiment: Experiment, manifest: Manifest, store: FeatureStore) -> tuple[Clips, Join]:
-    """The clips that have all three, in the manifest's order whatever the files' orders."""
+def join(
+    experiment: Experiment,
+    manifest: Manifest,
+    store: FeatureStore,
+    plan: Plan,
+    wanted: Collection[str],
+) -> tuple[Known, Join]:
+    """The clips that have all three, in the manifest's order whatever the files' orders.
+
+    Parameters
+    ----------
+    wanted
+        The levels that a task asks for: the join counts their clips.
+    """
     labels = manifest.labels(experiment.labels)
-    fold_of = manifest.split(experiment.split).fold_of
-    wanted = experiment.train_task.levels.union(*(task.levels for task in experiment.test_tasks))
-    if absent := sorted(wanted - set(labels.levels)):
+    if absent := sorted(set(wanted) - set(labels.levels)):
         raise ExperimentError(
             f"no clip of {manifest.name} has level {absent[0]}; "
             f"there are {', '.join(sorted(set(labels.levels)))}"
         )
-    labelled = [id_ for id_ in manifest.ids if labels.level_of.get(id_) in wanted]
-    in_split = [id_ for id_ in labelled if id_ in fold_of]
-    ids, features = store.read(in_split, experiment.array, missing="skip")
-    if features.ndim != 2:
+    labelled = [one for one in manifest.ids if labels.level_of.get(one) in wanted]
+    # Clips of other levels come along: no task asks for them, but concepts are learnt from them.
+    everything = [one for one in manifest.ids if one in labels.level_of]
+    placed, pool = (
+        [one for one in ids if plan.ids is None or one in plan.ids]
+        for ids in (labelled, everything)
+    )
+    ids, features = read_features(store, pool, experiment.array, experiment.pooling)
+    have = set(ids)
+    used = [one for one in placed if one in have]
+    if not used:
         raise ExperimentError(
-            f"array {experiment.array!r} has {features.ndim - 1} axes a clip; "
-            "take one with a vector a clip, such as native"
+            f"none of the {len(placed)} clips of {manifest.name} that have a label and a fold, "
+            f"such as {_some(placed, 2) or 'none'}, has features in {store.path}, "
+            f"which is of clips such as {_some(store.ids, 2)}; take the store of this manifest"
         )
-    clips = Clips(
+    names = manifest.scheme.concept_names
+    known = Known(
         ids=ids,
-        levels=[labels.level_of[id_] for id_ in ids],
-        folds=np.array([fold_of[id_] for id_ in ids], dtype=np.int64),
+        levels=[labels.level_of[one] for one in ids],
+        concepts=np.array(
+            [[name in labels.concepts_of[one] for name in names] for one in ids], dtype=bool
+        ).reshape(len(ids), len(names)),
+        concept_names=names,
+        films=[manifest[one].film for one in ids],
+        folds=np.array([plan.fold_of.get(one, -1) for one in ids], dtype=np.int64),
         features=features,
     )
-    return clips, Join(
+    return known, Join(
         labelled=len(labelled),
-        used=len(ids),
-        without_fold=match_ids(labelled, in_split).missing_left,
-        without_features=match_ids(in_split, ids).missing_left,
+        used=len(used),
+        without_fold=match_ids(labelled, placed).missing_left,
+        without_features=match_ids(placed, used).missing_left,
         without_label=match_ids(labelled, store.ids).missing_right,
     )
 
 
-def _some(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
-    return ", ".join(ids[:5]) + more
+def _some(ids: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(ids) - most} more" if len(ids) > most else ""
+    return ", ".join(ids[:most]) + more

@@ -4,71 +4,109 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
-from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.evaluate import Evaluation, Prediction
-from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.evaluate import Evaluation
+from obygaze_models.experiments.experiment import Experiment, Problem
+from obygaze_models.experiments.features import store_fingerprint
+from obygaze_models.experiments.intervals import LEVEL, REPLICATES
 from obygaze_models.experiments.join import Join
-from obygaze_models.experiments.metrics import score
-from obygaze_models.experiments.protocol import PROTOCOL
+from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.protocol import Draw, Leak, leaks
+from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 
-__all__ = ["make_record"]
+__all__ = ["about_features", "make_record"]
+
+#: Of what was skipped so many are named among the cautions; run.json has them all.
+SHOWN = 10
 
 
 def make_record(
     experiment: Experiment,
     manifest: Manifest,
     store: FeatureStore,
+    plan: Plan,
+    problems: Sequence[Problem],
     joined: Join,
     evaluation: Evaluation,
 ) -> dict[str, Any]:
     """All of ``run.json`` but the times."""
-    labels = experiment.train_task.labels(evaluation.clips.levels)
+    known = evaluation.known
+    leaked = {
+        problem.train.name: leaks(
+            evaluation.draws[problem.train.name],
+            known.ids,
+            seen={r: rows for (t, r), rows in evaluation.seen.items() if t == problem.train.name},
+            meet=partial(met, manifest.items),
+        )
+        for problem in problems
+    }
     return {
         "experiment": {
             key: value.as_posix() if isinstance(value, Path) else value
             for key, value in asdict(experiment).items()
         },
-        "protocol": PROTOCOL,
-        "cautions": _cautions(manifest, store.attributes, evaluation.leaked),
+        "goal": experiment.goal,
+        "models": list(experiment.learners),
+        "protocol": plan.protocol,
+        "split": plan.split,
+        "cautions": _cautions(manifest, store.attributes, evaluation, leaked),
         "manifest": {
             "name": manifest.name,
             "version": manifest.version,
             "digest": manifest.digest,
             "labels": manifest.labels(experiment.labels).name,
-            "levels": _level_names(manifest),
+            "levels": {level.code: level.name for level in manifest.scheme.levels},
             "licence": manifest.licence,
             "citation": manifest.citation,
         },
         "store": {
             key: store.attributes[key]
             for key in ("name", "items_digest", "backbone", "preprocessing", "precision")
-        },
+        }
+        | {"fingerprint": store_fingerprint(store)},
+        "features": about_features(experiment, store),
         "join": asdict(joined),
         "draws": [
             {
+                "task": problem.train.name,
                 "run": draw.run,
+                "name": draw.name,
                 "seed": draw.seed,
-                "validation_fold": draw.validation_fold,
-                "train": _counts(labels[draw.train]),
-                "validation": _counts(labels[draw.validation]),
+                "train": class_counts(labels[draw.train], problem.train.classes),
+                "validation": class_counts(labels[draw.validation], problem.train.classes),
             }
-            for draw in evaluation.draws
+            for problem in problems
+            for labels in [problem.train.labels(known)]
+            for draw in evaluation.draws[problem.train.name]
         ],
-        "leaked": evaluation.leaked,
-        "films": _films(manifest, evaluation),
-        "tests": _tests(evaluation.predictions),
-        "scores": _scores(evaluation.predictions),
+        "skipped": [asdict(one) for one in evaluation.skipped],
+        "leaked": sorted({one for found in leaked.values() for leak in found for one in leak.ids}),
+        "leaks": [
+            {
+                "task": task,
+                "run": leak.run,
+                "test": leak.test,
+                "clips": leak.clips,
+                "train": len(leak.train),
+                "validation": len(leak.validation),
+                "otherwise": len(leak.otherwise),
+            }
+            for task, found in leaked.items()
+            for leak in found
+        ],
+        "films": _films(evaluation),
+        "tests": score_tests(evaluation.predictions),
+        "scores": score_runs(evaluation.predictions, known.films, seed=experiment.seed),
+        "intervals": {"level": LEVEL, "draws_of_films": REPLICATES, "seed": experiment.seed},
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")},
@@ -77,7 +115,23 @@ def make_record(
     }
 
 
-def _cautions(manifest: Manifest, attributes: Mapping[str, Any], leaked: list[str]) -> list[str]:
+def about_features(experiment: Experiment, store: FeatureStore) -> dict[str, Any]:
+    """What a saved model must know of the features it fits, to refuse others."""
+    attributes = store.attributes
+    return {
+        "backbone": attributes["backbone"],
+        "preprocessing": attributes["preprocessing"],
+        "array": experiment.array,
+        "pooling": experiment.pooling,
+    }
+
+
+def _cautions(
+    manifest: Manifest,
+    attributes: Mapping[str, Any],
+    evaluation: Evaluation,
+    leaked: Mapping[str, Sequence[Leak]],
+) -> list[str]:
     """What a reader must know before any score."""
     said = {
         ("clips", "are"): " / ".join(dict.fromkeys(manifest.items.extra.get("synthetic", []))),
@@ -88,73 +142,36 @@ def _cautions(manifest: Manifest, attributes: Mapping[str, Any], leaked: list[st
         for (what, verb), text in said.items()
         if text
     ]
-    if leaked:
-        cautions.append(
-            f"LEAKAGE: {len(leaked)} test clips are in a training or validation set, "
-            f"such as {', '.join(leaked[:5])}"
-        )
+    for task, found in leaked.items():
+        tests = dict.fromkeys(leak.test for leak in found)
+        cautions += [_leakage(test, evaluation.draws[task], found) for test in tests]
+    cautions += [
+        f"SKIPPED: {one.task}, {one.what}: {one.why}." for one in evaluation.skipped[:SHOWN]
+    ]
+    if (more := len(evaluation.skipped) - SHOWN) > 0:
+        cautions.append(f"SKIPPED: {more} more, which run.json names.")
     return cautions
 
 
-def _level_names(manifest: Manifest) -> dict[str, str]:
-    """Level code -> its name in words."""
-    assert manifest.scheme is not None, "labels were read by it"
-    return {level.code: level.name for level in manifest.scheme.levels}
+def _leakage(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> str:
+    by_run = {leak.run: leak for leak in found if leak.test == test}
+    ids = sorted({one for leak in by_run.values() for one in leak.ids})
+    clips = {row for draw in draws for row in draw.tests.get(test, ())}
+    counts = [len(by_run[draw.run].ids) if draw.run in by_run else 0 for draw in draws]
+    span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
+    return (
+        f"LEAKAGE: {len(ids)} of the {len(clips)} test clips of {test} are in a training or "
+        f"validation set ({span} in a single run), such as {', '.join(ids[:5])}"
+    )
 
 
-def _films(manifest: Manifest, evaluation: Evaluation) -> dict[str, int]:
-    """How many films the test clips are of, and how many of those are in training, too."""
-    ids = evaluation.clips.ids
-    tested = {manifest[p.id].film for p in evaluation.predictions}
-    trained = {manifest[ids[row]].film for draw in evaluation.draws for row in draw.train}
-    return {"tested": len(tested), "also_trained": len(tested & trained)}
-
-
-def _tests(predictions: Iterable[Prediction]) -> dict[str, Any]:
-    """Each test set's size, and what guessing scores at its share of positives."""
-    label_of: dict[str, dict[str, int]] = {}
-    for p in predictions:
-        label_of.setdefault(p.test, {})[p.id] = p.label
-    tests = {}
-    for name, labels in label_of.items():
-        share = sum(labels.values()) / len(labels)
-        tests[name] = {
-            **_counts(list(labels.values())),
-            "share": share,
-            "baselines": baselines(share),
-        }
-    return tests
-
-
-def _scores(predictions: Iterable[Prediction]) -> list[dict[str, Any]]:
-    """For each model and test set the scores of each run, their mean and standard deviation.
-
-    The deviation is that of these very runs (divided by n), as numpy gives it.
-    """
-    runs: dict[tuple[str, str], list[dict[str, float | None]]] = {}
-    for (model, _, test), group in groupby(predictions, lambda p: (p.model, p.run, p.test)):
-        pairs = np.array([(p.label, p.probability) for p in group])
-        runs.setdefault((model, test), []).append(score(pairs[:, 0].astype(int), pairs[:, 1]))
-    return [
-        {
-            "model": model,
-            "test": test,
-            "mean": _over(np.mean, of),
-            "std": _over(np.std, of),
-            "runs": of,
-        }
-        for (model, test), of in runs.items()
-    ]
-
-
-def _over(statistic: Any, runs: list[dict[str, float | None]]) -> dict[str, float | None]:
-    """A statistic of each metric over the runs in which it is defined; None if in none."""
-    result: dict[str, float | None] = {}
-    for metric in runs[0]:
-        values = [run[metric] for run in runs if run[metric] is not None]
-        result[metric] = float(statistic(values)) if values else None
-    return result
-
-
-def _counts(labels: Any) -> dict[str, int]:
-    return {"clips": len(labels), "positives": int(np.sum(labels))}
+def _films(evaluation: Evaluation) -> dict[str, int]:
+    """How many films the test clips are of, and how many of those trained in the same run."""
+    films = evaluation.known.films
+    tested, both = set(), set()
+    for draws in evaluation.draws.values():
+        for draw in draws:
+            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()}
+            tested |= mine
+            both |= mine & {films[row] for row in draw.train.tolist()}
+    return {"tested": len(tested), "also_trained": len(both)}

@@ -4,6 +4,8 @@
 ``run.json``            experiment, data and their digests, join, draws, scores, versions
 ``predictions.csv``     a row for each clip of each test set, model and run
 ``history.jsonl``       a line for each epoch of each model
+``models.jsonl``        a line for each model: its folder, what it chose, what it was given
+``models/``             a folder for each model, which `load_model` reads
 ======================  ==================================================================
 
 The same experiment on the same machine writes the same bytes, but for ``started`` and
@@ -13,7 +15,9 @@ The same experiment on the same machine writes the same bytes, but for ``started
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,22 +26,25 @@ from typing import Any
 from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import format_table
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
-from obygaze_models.experiments.evaluate import Prediction, evaluate
+from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.join import join
-from obygaze_models.experiments.record import make_record
+from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.record import about_features, make_record
 
 __all__ = ["FORMAT_VERSION", "Run", "read_run", "run_experiment"]
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RECORD = "run.json"
 KEYS = (
-    "experiment", "protocol", "cautions", "manifest", "store", "join", "draws", "leaked", "films",
-    "tests", "scores", "versions", "machine", "started", "seconds",
+    "experiment", "goal", "models", "protocol", "split", "cautions", "manifest", "store",
+    "features", "join", "draws", "skipped", "leaked", "leaks", "films", "tests", "scores",
+    "intervals", "versions", "machine", "started", "seconds",
 )  # fmt: skip
 
 
@@ -61,28 +68,52 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
     overwrite
         Replace an earlier run that lies there.
     """
+    from obygaze_models.persistence import save_model
+
     started, clock = datetime.now(UTC), time.monotonic()
-    with new_folder(output, overwrite=overwrite, marker=RECORD) as folder:
+    _refuse_to_lose(output)
+    with new_folder(output, overwrite=overwrite, marker=RECORD, discard=True) as folder:
         manifest = Manifest.load(experiment.manifest)
         store = open_store(experiment.store)
-        clips, joined = join(experiment, manifest, store)
+        problems = experiment.problems(manifest.scheme)
+        plan = make_plan(experiment, manifest, problems)
+        wanted = set.union(
+            *(task.levels for problem in problems for task in (problem.train, *problem.tests))
+        )
+        known, joined = join(experiment, manifest, store, plan, wanted)
+        features = about_features(experiment, store)
+        models: list[dict[str, Any]] = []
+
+        def keep(trained: Trained) -> None:
+            name = _model_name(trained)
+            about = {
+                "model": trained.model,
+                "estimator": experiment.learners[trained.model].name,
+                "task": trained.task.name,
+                "classes": list(trained.task.classes),
+                "run": trained.draw.run,
+                "facts": trained.fitted.facts,
+            }
+            save_model(trained.fitted.model, folder / name, {**about, "features": features})
+            models.append({"folder": name, **about, "seed": trained.draw.seed})
+
         evaluation = evaluate(
-            clips,
-            experiment.train_task,
-            experiment.test_tasks,
-            fold_names=manifest.split(experiment.split).folds,
-            estimators=experiment.estimators,
-            seed=experiment.seed,
+            known,
+            problems,
+            lambda problem: plan.draws(known, problem, seed=experiment.seed),
+            experiment.learners,
+            keep=keep,
         )
         record = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            **make_record(experiment, manifest, store, joined, evaluation),
+            **make_record(experiment, manifest, store, plan, problems, joined, evaluation),
             "started": started.isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - clock, 1),
         }
-        write_text(folder / "predictions.csv", _table(evaluation.predictions))
+        write_text(folder / "predictions.csv", _table(known, evaluation.predictions))
         write_text(folder / "history.jsonl", _lines(evaluation.history))
+        write_text(folder / "models.jsonl", _lines(models))
         write_text(folder / RECORD, to_json(record))
     return read_run(output)
 
@@ -93,22 +124,50 @@ def read_run(folder: Path) -> Run:
     record = read_format(folder / RECORD, FORMAT, FORMAT_VERSION, ExperimentError, make=make)
     missing = [key for key in KEYS if key not in record]
     if missing:
-        raise ExperimentError(f"{folder / RECORD} is not complete: it has no {missing[0]}")
+        raise ExperimentError(
+            f"{folder / RECORD} is not complete: it has no {missing[0]}; run it again with: {make}"
+        )
     return Run(folder, record)
 
 
-def _table(predictions: list[Prediction]) -> str:
-    return format_table(
-        {
-            "id": [p.id for p in predictions],
-            "model": [p.model for p in predictions],
-            "run": [str(p.run) for p in predictions],
-            "test": [p.test for p in predictions],
-            "label": [str(p.label) for p in predictions],
-            "probability": [repr(p.probability) for p in predictions],
-        }
-    )
+def _refuse_to_lose(output: Path) -> None:
+    """Other models take the place of earlier ones; what is not of a run is not lost unasked."""
+    own = {RECORD, "predictions.csv", "history.jsonl", "models.jsonl", "models", "report.html"}
+    if (output / RECORD).is_file() and (
+        other := sorted({path.name for path in output.iterdir()} - own)
+    ):
+        raise OutputExists(
+            f"{output} holds {other[0]}, which is not of a run; move it elsewhere, or choose "
+            "another name"
+        )
 
 
-def _lines(rows: list[dict[str, Any]]) -> str:
+def _model_name(trained: Trained) -> str:
+    """``models/mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
+    model, task = (re.sub(r"[^\w+.]+", "-", text) for text in (trained.model, trained.task.name))
+    return f"models/{model}/{task}-{trained.draw.run}"
+
+
+def _table(known: Known, predictions: Sequence[Prediction]) -> str:
+    """Two classes: the label as 0 or 1 and the probability of 1; more: both by class."""
+    classes = predictions[0].test.classes
+    columns: dict[str, list[Any]] = {name: [] for name in ("id", "model", "run", "test", "label")}
+    said = ["probability"] if len(classes) == 2 else [f"probability_{name}" for name in classes]
+    columns |= {name: [] for name in said}
+    for one in predictions:
+        columns["id"] += [known.ids[row] for row in one.rows.tolist()]
+        columns["model"] += [one.model] * len(one.rows)
+        columns["run"] += [str(one.draw.run)] * len(one.rows)
+        columns["test"] += [one.test.name] * len(one.rows)
+        labels = one.labels.tolist()
+        columns["label"] += (
+            list(map(str, labels)) if len(classes) == 2 else [classes[label] for label in labels]
+        )
+        of = one.probabilities[:, 1:] if len(classes) == 2 else one.probabilities
+        for name, column in zip(said, of.T.tolist(), strict=True):
+            columns[name] += map(repr, column)
+    return format_table({**columns})
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)

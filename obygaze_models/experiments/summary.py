@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["METRICS", "Cell", "Row", "summary_rows"]
+__all__ = ["Cell", "Row", "film_rows", "main_metric", "metrics_of", "summary_rows"]
 
 METRICS = {
     "f1": "F1 positive",
@@ -14,19 +14,31 @@ METRICS = {
     "auroc": "AUROC",
     "average_precision": "AP",
 }
+CLASS_METRICS = {
+    "f1_macro": "F1 macro",
+    "f1_weighted": "F1 weighted",
+    "balanced_accuracy": "Balanced accuracy",
+    "auroc": "AUROC",
+}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean over runs and its standard deviation; a guess has none, being a closed form."""
+    """A mean over runs, its deviation and its interval; a guess is a closed form without them."""
 
     mean: float | None
     std: float | None = None
+    interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         if self.mean is None:
             return "undefined"
         return f"{self.mean:.2f}" + ("" if self.std is None else f" ({self.std:.2f})")
+
+    @property
+    def span(self) -> str:
+        """The interval, or a dash."""
+        return "-" if self.interval is None else "{:.2f}-{:.2f}".format(*self.interval)
 
 
 @dataclass(frozen=True)
@@ -38,18 +50,43 @@ class Row:
     cells: dict[str, dict[str, Cell]]
 
 
+def metrics_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """The scores that are shown, and their titles: two classes have others than three."""
+    return METRICS if "f1" in record["scores"][0]["mean"] else CLASS_METRICS
+
+
+def main_metric(record: Mapping[str, Any]) -> str:
+    """The score that is spoken of."""
+    return next(iter(metrics_of(record)))
+
+
 def summary_rows(record: Mapping[str, Any]) -> list[Row]:
     """The estimators in the experiment's order, then the guesses."""
+    metrics = metrics_of(record)
     cells: dict[str, dict[str, dict[str, Cell]]] = {}
     for of in record["scores"]:
         cells.setdefault(of["model"], {})[of["test"]] = {
-            metric: Cell(of["mean"][metric], of["std"][metric]) for metric in METRICS
+            metric: _cell(of, metric) for metric in metrics
         }
     guesses: dict[str, dict[str, dict[str, Cell]]] = {}
     for test, of in record["tests"].items():
         for name, scores in of["baselines"].items():
-            guesses.setdefault(name, {})[test] = {m: Cell(scores[m]) for m in METRICS}
+            guesses.setdefault(name, {})[test] = {m: Cell(scores[m]) for m in metrics}
     return [
         *(Row(name, False, of) for name, of in cells.items()),
         *(Row(name, True, of) for name, of in guesses.items()),
     ]
+
+
+def film_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """Where films were left out in turn: model, test set, film, then each score."""
+    return [
+        [of["model"], of["test"], film, *(str(_cell(scores, m)) for m in metrics_of(record))]
+        for of in record["scores"]
+        for film, scores in of["groups"].items()
+    ]
+
+
+def _cell(of: Mapping[str, Any], metric: str) -> Cell:
+    ends = of.get("interval", {}).get(metric)
+    return Cell(of["mean"][metric], of["std"][metric], tuple(ends) if ends else None)

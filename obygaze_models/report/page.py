@@ -10,7 +10,7 @@ from obygaze_features.common.extras import need
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.run import Run
-from obygaze_models.experiments.summary import METRICS, summary_rows
+from obygaze_models.experiments.summary import film_rows, main_metric, metrics_of, summary_rows
 
 __all__ = ["render_report", "write_report"]
 
@@ -35,8 +35,9 @@ def render_report(run: Run) -> str:
     record = run.record
     page: str = pages.get_template("page.html").render(
         record=record,
-        metrics=METRICS,
+        metrics=metrics_of(record),
         rows=summary_rows(record),
+        films=film_rows(record),
         findings=_findings(record),
         caveats=_caveats(record),
     )
@@ -44,26 +45,44 @@ def render_report(run: Run) -> str:
 
 
 def _findings(record: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model and test set: its F1 beside the best guess's."""
+    """A sentence for each model and test set: its main score beside the best guess's."""
+    metric = main_metric(record)
+    title = {"f1": "positive-class F1", "f1_macro": "macro F1"}[metric]
     sentences = []
     for of in record["scores"]:
-        test, reached = record["tests"][of["test"]], of["mean"]["f1"]
-        guesses = {name: scores["f1"] for name, scores in test["baselines"].items()}
-        best = max(guesses, key=guesses.__getitem__)
-        sentences.append(
-            f"On {of['test']}, where {test['positives']} of {test['clips']} clips are positive, "
-            f"{of['model']} reaches a positive-class F1 of {reached:.2f}, "
-            f"{'above' if reached > guesses[best] else 'not above'} the best guess "
-            f"({best}: {guesses[best]:.2f})."
-        )
+        test, reached = record["tests"][of["test"]], of["mean"][metric]
+        where = ", ".join(f"{count} are {name}" for name, count in test["classes"].items())
+        if test["positives"] is not None:
+            where = f"{test['positives']} of {test['clips']} clips are positive"
+        if reached is None:
+            said = f"has no {title}: nothing was called positive"
+        else:
+            said = f"reaches a {title} of {reached:.2f}{_interval(of, metric)}"
+        guesses = {name: scores[metric] for name, scores in test["baselines"].items()}
+        beside = ""
+        if guesses:
+            best = max(guesses, key=guesses.__getitem__)
+            above = reached is not None and reached > guesses[best]
+            beside = (
+                f", {'above' if above else 'not above'} the best guess ({best}: "
+                f"{guesses[best]:.2f})"
+            )
+        sentences.append(f"On {of['test']}, where {where}, {of['model']} {said}{beside}.")
     return sentences
+
+
+def _interval(of: Mapping[str, Any], metric: str) -> str:
+    ends = of["interval"].get(metric)
+    if ends is None:
+        return ""
+    return f" (95% interval over draws of {of['films']} films: {ends[0]:.2f} to {ends[1]:.2f})"
 
 
 def _caveats(record: Mapping[str, Any]) -> list[str]:
     """What this run's data do not allow one to conclude."""
     return [
         *(_about_test(name, test) for name, test in record["tests"].items()),
-        _about_runs(len(record["draws"])),
+        _about_runs(record),
         _about_leaks(record["leaked"]),
         *_about_films(record["films"]),
         *_about_join(Join(**record["join"])),
@@ -71,6 +90,11 @@ def _caveats(record: Mapping[str, Any]) -> list[str]:
 
 
 def _about_test(name: str, test: Mapping[str, Any]) -> str:
+    if test["positives"] is None:
+        return (
+            f"{name}: macro F1 counts each class alike, weighted F1 each clip; the smallest class "
+            f"has {min(test['classes'].values())} of the {test['clips']} test clips."
+        )
     return (
         f"{name}: {test['share']:.0%} of the {test['clips']} test clips are positive. F1 and AP "
         "depend on this share: compare within this test set, with the guesses at the same share. "
@@ -78,10 +102,17 @@ def _about_test(name: str, test: Mapping[str, Any]) -> str:
     )
 
 
-def _about_runs(runs: int) -> str:
+def _about_runs(record: Mapping[str, Any]) -> str:
+    runs = len({draw["run"] for draw in record["draws"]})
+    if record["protocol"] in ("leave-film-out", "split"):
+        return (
+            f"The {runs} runs test different clips. Their standard deviation says how much scores "
+            "differ between those, not how sure the mean is; for that see the interval."
+        )
     return (
         f"The {runs} runs share one test fold. Their standard deviation says how much the choice "
-        "of training clips and chance matter, not how another test set would score."
+        "of training clips and chance matter, not how another test set would score; the interval "
+        "over draws of films says more of that."
     )
 
 

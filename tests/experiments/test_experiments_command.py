@@ -72,3 +72,12 @@ def test_help_imports_nothing_heavy():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_says_what_leaks_or_was_left_out_loudly(in_folder):
+    text = (in_folder / "sure.toml").read_text(encoding="utf-8")
+    (in_folder / "film.toml").write_text(text + 'protocol = "leave-film-out"', encoding="utf-8")
+    result = obygaze("models", "run", "film.toml")
+    assert result.exit_code == 0, result.output
+    assert "film left out" in result.stdout
+    assert "over 12 runs" in result.stdout

@@ -1,11 +1,21 @@
+from collections import Counter
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.protocol import leak_free_draws, leaks, rows_to_test
-from obygaze_models.experiments.task import UNUSED, LevelTask
+from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.protocol import (
+    cross_validation,
+    leak_free,
+    leaks,
+    leave_film_out,
+    paper,
+)
+from obygaze_models.experiments.task import UNUSED, ConceptTask, LevelsTask, LevelTask
 
 
 @st.composite
@@ -17,78 +27,186 @@ def labelled_folds(draw):
             count = draw(st.integers(1, 6))
             folds += [fold] * count
             labels += [label] * count
+    folds += [-1, -1]  # clips without a fold
+    labels += [0, 1]
     order = draw(st.permutations(range(len(folds))))
     return np.array(folds)[order], np.array(labels)[order]
+
+
+def rows_of(draw):
+    return draw.train, draw.validation, draw.tests["x"]
 
 
 @given(labelled_folds(), st.integers(0, 2**32))
 def test_train_validation_and_test_never_meet(world, seed):
     folds, labels = world
-    names = sorted(set(folds.tolist()))
-    tested = rows_to_test(folds, labels, fold_names=names)
-    draws = leak_free_draws(folds, labels, fold_names=names, seed=seed)
+    last = int(folds.max())
+    draws = leak_free(folds, labels, {"x": labels}, last=last, seed=seed)
 
-    assert set(folds[tested]) == {names[-1]}
-    assert [draw.validation_fold for draw in draws] == names[:-1]
-    assert len({draw.seed for draw in draws}) == len(draws)
-    for draw in draws:
-        parts = [set(rows.tolist()) for rows in (draw.train, draw.validation, tested)]
+    assert len({draw.seed for draw in draws}) == len(draws) == last
+    for fold, draw in enumerate(draws):
+        assert set(folds[draw.tests["x"]]) == {last}
+        assert set(folds[draw.validation]) == {fold}
+        parts = [set(rows.tolist()) for rows in rows_of(draw)]
         assert sum(map(len, parts)) == len(set.union(*parts))
-        assert set(folds[draw.validation]) == {draw.validation_fold}
-        assert UNUSED not in labels[np.concatenate([draw.train, draw.validation, tested])]
+        assert UNUSED not in labels[np.concatenate(rows_of(draw))]
+        assert -1 not in folds[np.concatenate(rows_of(draw))]
 
-        pool = (folds != draw.validation_fold) & (folds != names[-1])
+        pool = (folds >= 0) & (folds != fold) & (folds != last)
         smaller = min((labels[pool] == 0).sum(), (labels[pool] == 1).sum())
         assert (labels[draw.train] == 0).sum() == (labels[draw.train] == 1).sum() == smaller
+    assert leaks(draws, [f"clip-{row}" for row in range(len(folds))]) == []
+
+
+@given(labelled_folds(), st.integers(0, 2**32))
+def test_any_split_tests_every_clip_once(world, seed):
+    folds, labels = world
+    last = int(folds.max())
+    draws = cross_validation(folds, labels, {"x": labels}, last=last, seed=seed)
+    tested = np.concatenate([draw.tests["x"] for draw in draws])
+    assert sorted(tested.tolist()) == np.flatnonzero((labels >= 0) & (folds >= 0)).tolist()
+    for fold, draw in enumerate(draws):
+        assert set(folds[draw.tests["x"]]) == {fold}
+        assert set(folds[draw.validation]) == {(fold + 1) % (last + 1)}
+        assert not {fold, (fold + 1) % (last + 1), -1} & set(folds[draw.train])
+        assert len(set(Counter(labels[draw.train].tolist()).values())) == 1
+
+
+def test_a_fold_of_one_class_does_not_validate():
+    folds, labels = np.repeat([0, 1, 2, 3], 4), np.array([0, 1] * 2 + [0] * 4 + [0, 1] * 4)
+    draws = cross_validation(folds, labels, {"x": labels}, last=3, seed=0)
+    assert [set(folds[draw.validation]) for draw in draws] == [{2}, {2}, {3}, {0}]
 
 
 @given(labelled_folds(), st.integers(0, 2**32))
 def test_the_seed_decides_the_draws(world, seed):
     folds, labels = world
-    names = sorted(set(folds.tolist()))
-    first, again = (leak_free_draws(folds, labels, fold_names=names, seed=seed) for _ in range(2))
+    last = int(folds.max())
+    first, again = (leak_free(folds, labels, {}, last=last, seed=seed) for _ in range(2))
     assert all((a.train == b.train).all() for a, b in zip(first, again, strict=True))
 
 
 def test_every_run_draws_its_own_negatives():
     folds = np.repeat([0, 1, 2, 3], 50)
     labels = np.tile([1, 0, 0, 0, 0], 40)
-    draws = leak_free_draws(folds, labels, fold_names=folds, seed=0)
+    draws = leak_free(folds, labels, {}, last=3, seed=0)
     in_fold_2 = [set(d.train[folds[d.train] == 2].tolist()) for d in draws[:2]]
     assert in_fold_2[0] != in_fold_2[1]
 
 
-def test_the_test_fold_does_not_move_when_its_clips_are_missing():
-    folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    with pytest.raises(ExperimentError, match="test fold 3 has 0 positive and 0 negative clips"):
-        rows_to_test(folds, labels, fold_names=[0, 1, 2, 3])
+def paper_by_hand(clips, positive, negative):
+    """The text: 8 folds, all positives, as many folds of negatives as balance best."""
+    count = {
+        level: sum(1 for of, fold in clips if of in level and fold < 8)
+        for level in (positive, negative)
+    }
+    best = min(range(1, 9), key=lambda k: abs(k / 8 * count[negative] - count[positive]))
+    for run in range(8):
+        folds = {(run + step) % 8 for step in range(best)}
+        train = {
+            row
+            for row, (level, fold) in enumerate(clips)
+            if fold < 8 and (level in positive or (level in negative and fold in folds))
+        }
+        both = (*positive, *negative)
+        yield (
+            train,
+            {row for row, (level, fold) in enumerate(clips) if fold == 8 and level in both},
+            {row for row, (level, fold) in enumerate(clips) if fold == 9 and level in both},
+        )
 
 
-def test_one_class_only_is_one_clear_line():
-    folds, labels = np.repeat([0, 1, 2], 4), np.array([1, 1, 1, 1] + [0, 1] * 4)
-    with pytest.raises(ExperimentError, match="validation fold 0 has 4 positive and 0 negative"):
-        leak_free_draws(folds, labels, fold_names=folds, seed=0)
+@pytest.mark.parametrize("negative", [("EN",), ("HN",), ("EN", "HN")])
+def test_the_papers_text(negative):
+    sizes = {"EN": 430, "HN": 170, "S": 180, "NS": 40}
+    clips = [(level, row % 10) for level, size in sizes.items() for row in range(size)]
+    folds = np.array([fold for _, fold in clips])
+    code_of = {"S": 1} | dict.fromkeys(negative, 0)
+    labels = np.array([code_of.get(level, UNUSED) for level, _ in clips])
+    draws = paper(folds, labels, {"x": labels}, last=9, seed=0)
+    expected = list(paper_by_hand(clips, ("S",), negative))
+    assert [tuple(set(rows.tolist()) for rows in rows_of(draw)) for draw in draws] == expected
+    assert len({draw.seed for draw in draws}) == 8
 
 
-def test_two_folds_are_too_few():
+def test_each_film_is_left_out_in_turn():
+    chance = np.random.default_rng(4)
+    films = [f"tt{number}" for number in chance.integers(0, 5, 300)]
+    labels = chance.choice([0, 1, UNUSED], 300)
+    labels[[film == "tt2" for film in films]] = 0  # no positive: never tests, but trains
+    draws = leave_film_out(films, labels, {"x": labels}, seed=0)
+    expected = []
+    for test, other in product(["tt0", "tt1", "tt3", "tt4"], repeat=2):
+        if test != other:
+            used = [(row, film) for row, film in enumerate(films) if labels[row] != UNUSED]
+            expected.append(
+                (
+                    [row for row, film in used if film not in (test, other)],
+                    [row for row, film in used if film == other],
+                    [row for row, film in used if film == test],
+                )
+            )
+    assert [tuple(rows.tolist() for rows in rows_of(draw)) for draw in draws] == expected
+    assert [draw.group for draw in draws] == [
+        t for t in ("tt0", "tt1", "tt3", "tt4") for _ in "123"
+    ]
+    assert all("tt2" in {films[row] for row in draw.train} for draw in draws)
+
+
+def test_films_without_both_classes_cannot_be_left_out():
+    with pytest.raises(ExperimentError, match=r"two films .* and 1 of 2 have them"):
+        leave_film_out(["a"] * 20 + ["b"] * 15, np.array([0, 1] * 10 + [0] * 15), {}, seed=0)
+
+
+@pytest.mark.parametrize("draws", [leak_free, cross_validation])
+def test_two_folds_are_too_few(draws):
     with pytest.raises(ExperimentError, match="has 2 folds"):
-        leak_free_draws(np.array([0, 1]), np.array([0, 1]), fold_names=[0, 1], seed=0)
+        draws(np.array([0, 1]), np.array([0, 1]), {}, last=1, seed=0)
 
 
-def test_leaks_are_found_by_id():
+def test_leaks_are_found_by_id_and_by_what_models_saw():
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = leak_free_draws(folds, labels, fold_names=folds, seed=0)
+    draws = leak_free(folds, labels, {"x": labels}, last=2, seed=0)
     ids = [f"clip-{row}" for row in range(12)]
-    tested = rows_to_test(folds, labels, fold_names=folds)
-    assert leaks(draws, ids, tested) == []
+    assert leaks(draws, ids) == []
+    other = leaks(draws, ids, seen={1: np.array([0, 9])})
+    assert [(leak.run, leak.test, leak.otherwise) for leak in other] == [(1, "x", ["clip-9"])]
     ids[8] = ids[0]
-    assert leaks(draws, ids, tested) == ["clip-0"]
+    found = leaks(draws, ids)
+    assert [(leak.run, leak.train, leak.validation) for leak in found] == [
+        (0, [], ["clip-0"]),
+        (1, ["clip-0"], []),
+    ]
 
 
-def test_a_task_names_and_labels():
+KNOWN = Known(
+    ids=list("abcdef"),
+    levels=["S", "NS", "HN", "EN", "HN", "EN"],
+    concepts=np.array([[1, 0], [1, 0], [1, 1], [0, 0], [0, 1], [0, 0]], bool),
+    concept_names=("Look", "Body"),
+    films=["f"] * 6,
+    folds=np.zeros(6, int),
+    features=np.zeros((6, 1), np.float32),
+)
+
+
+def test_tasks_name_and_label():
     task = LevelTask(positives=("S",), negatives=("EN", "HN"))
     assert task.name == "EN+HN vs S"
-    assert task.labels(["S", "NS", "HN", "EN"]).tolist() == [1, UNUSED, 0, 0]
+    assert task.labels(KNOWN).tolist() == [1, -1, 0, 0, 0, 0]
+    levels = LevelsTask(("EN", "HN", "NS", "S"))
+    assert levels.labels(KNOWN).tolist() == [3, 2, 1, 0, 1, 0]
+
+
+def test_the_three_sets_of_negatives():
+    """Look: with it a and c (S, HN; b is Not Sure); EN are d and f; HN without it is e."""
+    found = {kind: ConceptTask("Look", kind).labels(KNOWN).tolist() for kind in "abc"}
+    assert found == {
+        "a": [1, -1, 1, 0, -1, 0],
+        "b": [1, -1, 1, 0, 0, 0],
+        "c": [1, -1, 1, -1, 0, -1],
+    }
+    assert ConceptTask("Look", "c").levels == {"HN", "S"}
 
 
 def test_a_level_cannot_be_on_both_sides():

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import ExperimentError, OutputExists, StoreError, UsageError
-from obygaze_features.manifests import Manifest
-from obygaze_models.experiments.evaluate import Clips, evaluate
+from obygaze_features.manifests import Item, Items, Manifest, Split
 from obygaze_models.experiments.run import read_run, run_experiment
-from obygaze_models.experiments.task import LevelTask
+from obygaze_models.persistence import load_model
+from obygaze_models.report.page import render_report
 from tests.world import RECIPE, make_world, write_store
 
 
@@ -60,10 +60,29 @@ def test_a_run_can_be_read_again(finished_run):
     assert read_run(finished_run.folder) == finished_run
 
 
+def files_of(run):
+    """All files but run.json, and what is in them."""
+    files = [path for path in run.folder.rglob("*") if path.is_file() and path.name != "run.json"]
+    return {path.relative_to(run.folder): path.read_bytes() for path in files}
+
+
+def test_a_saved_model_says_what_the_predictions_say(world, finished_run):
+    row = json.loads(
+        (finished_run.folder / "models.jsonl").read_text(encoding="utf-8").split("\n")[0]
+    )
+    model, about = load_model(finished_run.folder / row["folder"])
+    assert about["features"] == finished_run.record["features"]
+    said = [r for r in predictions(finished_run) if (r["run"], r["test"]) == ("0", "EN+HN vs S")]
+    features = world.features[[world.ids.index(r["id"]) for r in said]]
+    expected = [float(r["probability"]) for r in said]
+    np.testing.assert_allclose(model.predict_proba(features)[:, 1], expected, rtol=1e-6)
+
+
 def test_the_same_experiment_writes_the_same_bytes(experiment, finished_run, tmp_path):
     again = run_experiment(experiment, tmp_path / "again")
-    for name in ("predictions.csv", "history.jsonl"):
-        assert (again.folder / name).read_bytes() == (finished_run.folder / name).read_bytes()
+    held = [files_of(run) for run in (finished_run, again)]
+    assert len(held[0]) == 3 + 2 * 9
+    assert held[0] == held[1]
     times = {"started": "", "seconds": 0}
     first, second = (
         json.dumps(json.loads((run.folder / "run.json").read_text(encoding="utf-8")) | times)
@@ -130,13 +149,23 @@ def test_rows_that_failed_are_missing_rows(world, experiment, tmp_path):
     assert run.record["join"]["without_features"] == [broken]
 
 
+NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"positives": ("SURE",)}, ExperimentError, "no clip of toy has level SURE; there are EN"),
         ({"split": "nine"}, UsageError, "has no splits called 'nine'"),
         ({"array": "cls"}, StoreError, "has no array cls; it has native, frames"),
-        ({"array": "frames"}, ExperimentError, "'frames' has 2 axes a clip"),
+        ({"array": "frames"}, ExperimentError, "'frames' has 2 axes a clip; .* or a pooling"),
+        ({"pooling": "max"}, ExperimentError, "'native' has one vector a clip: there is nothing"),
+        (
+            {"protocol": "released", "split": None},
+            ExperimentError,
+            "no split '02_HN_S', .* obygaze12-splits",
+        ),
+        ({"concepts": ("all",), **NO_LEVELS}, ExperimentError, "'levels' has no concepts"),
     ],
 )
 def test_mistakes_leave_no_folder(experiment, tmp_path, change, error, message):
@@ -172,41 +201,6 @@ def test_nothing_is_said_of_what_is_real(finished_run):
     assert finished_run.record["cautions"] == []
 
 
-CLIPS = Clips(
-    ids=[f"clip-{row}" for row in range(24)],
-    levels=["S", "EN"] * 12,
-    folds=np.repeat([0, 1, 2], 8),
-    features=np.tile(np.float32([[1, 0], [0, 1]]), (12, 1)),
-)
-TASK = LevelTask(positives=("S",), negatives=("EN",))
-
-
-def test_features_that_are_no_numbers_are_named():
-    features = CLIPS.features.copy()
-    features[5, 1] = np.nan
-    with pytest.raises(ExperimentError, match=r"1 clips have features .* such as clip-5;"):
-        evaluate(
-            replace(CLIPS, features=features),
-            TASK,
-            [TASK],
-            fold_names=[0, 1, 2],
-            estimators=["mlp"],
-            seed=0,
-        )
-
-
-def test_arrays_alone_can_be_evaluated():
-    evaluation = evaluate(CLIPS, TASK, [TASK], fold_names=[0, 1, 2], estimators=["mlp"], seed=0)
-    assert len(evaluation.predictions) == 2 * 8
-    assert all((p.probability > 0.5) == (p.label == 1) for p in evaluation.predictions)
-
-
-def test_a_clip_under_one_id_twice_is_a_leak():
-    twice = replace(CLIPS, ids=["clip-0", *CLIPS.ids[1:20], "clip-0", *CLIPS.ids[21:]])
-    evaluation = evaluate(twice, TASK, [TASK], fold_names=[0, 1, 2], estimators=["mlp"], seed=0)
-    assert evaluation.leaked == ["clip-0"]
-
-
 def test_a_run_folder_is_checked(tmp_path):
     with pytest.raises(ExperimentError, match=r"is not a run: it has no run\.json"):
         read_run(tmp_path)
@@ -216,5 +210,110 @@ def test_a_run_folder_is_checked(tmp_path):
     (tmp_path / "run.json").write_text(
         '{"format": "obygaze-run", "format_version": 9}', encoding="utf-8"
     )
-    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 1"):
+    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 2"):
         read_run(tmp_path)
+
+
+def test_a_store_of_other_clips_is_one_clear_line(experiment, tmp_path):
+    other = Manifest("other", Items.of([Item("clip-1"), Item("clip-2"), Item("clip-3")]))
+    write_store(tmp_path / "other.zarr", other, dict.fromkeys(other.ids, np.ones(8, np.float32)))
+    with pytest.raises(
+        ExperimentError,
+        match=r"none of the 150 clips of toy .* such as tt0-000, tt0-001 and 148 more, has "
+        r"features in .*other\.zarr, which is of clips such as clip-1, clip-2 and 1 more",
+    ) as caught:
+        run_experiment(replace(experiment, store=tmp_path / "other.zarr"), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fold_column_with_gaps_is_one_clear_line(world, experiment, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    split = Split("gaps", world.ids, [fold + (fold > 3) for fold in world.folds])
+    manifest.with_parts(splits=[split]).save(tmp_path / "manifest")
+    changed = replace(experiment, manifest=tmp_path / "manifest", split="gaps")
+    with pytest.raises(ExperimentError, match="goes up to fold 10, and no clip is in fold 4"):
+        run_experiment(changed, tmp_path / "run")
+
+
+def test_a_class_that_no_test_clip_has_is_one_clear_line(world, experiment, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    labels = manifest.labels()
+    fold_of, level_of = manifest.split("ten").fold_of, labels.level_of
+    kept = labels.where(lambda one: fold_of[one] != 9 or level_of[one] != "S")
+    manifest.with_parts(labels=[kept]).save(tmp_path / "manifest")
+    with pytest.raises(ExperimentError, match=r"nothing can be learnt: .* has 5 of EN and 0 of S;"):
+        run_experiment(replace(experiment, manifest=tmp_path / "manifest"), tmp_path / "run")
+
+
+def test_what_is_not_of_a_run_is_not_replaced(experiment, tmp_path):
+    changed = replace(experiment, estimators=("mlp",))
+    run_experiment(changed, tmp_path / "run")
+    renamed = replace(changed, estimators=({"name": "mlp", "as": "other"},))
+    assert run_experiment(renamed, tmp_path / "run", overwrite=True).record["models"] == ["other"]
+    assert [path.name for path in (tmp_path / "run/models").iterdir()] == ["other"]
+    (tmp_path / "run/notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputExists, match=r"notes\.txt, which is not of a run"):
+        run_experiment(changed, tmp_path / "run", overwrite=True)
+
+
+def test_models_are_listed_with_what_they_fit(finished_run):
+    lines = (finished_run.folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
+    models = [json.loads(line) for line in lines]
+    assert [(one["model"], one["task"], one["run"]) for one in models] == [
+        ("mlp", "HN vs S", run) for run in range(9)
+    ]
+    for one in models:
+        assert (finished_run.folder / one["folder"]).is_dir()
+    features = finished_run.record["features"]
+    assert features["backbone"]["weights_sha256"] == "0" * 64
+    assert (features["array"], features["pooling"]) == ("native", None)
+
+
+def test_intervals_hold_the_mean_and_are_repeated(experiment, finished_run):
+    for of in finished_run.record["scores"]:
+        low, high = of["interval"]["f1"]
+        assert low <= of["mean"]["f1"] <= high
+        assert of["films"] == 4
+
+
+def test_each_level_can_be_a_class(world, experiment, tmp_path):
+    change = {**NO_LEVELS, "levels": ("EN", "HN", "S"), "split": None}
+    run = run_experiment(replace(experiment, **change), tmp_path / "run")
+    assert run.record["tests"]["EN / HN / S"]["classes"] == {"EN": 5, "HN": 5, "S": 5}
+    rows = predictions(run)
+    level_of = dict(zip(world.ids, world.levels, strict=True))
+    assert all(row["label"] == level_of[row["id"]] for row in rows)
+    names = [f"probability_{level}" for level in ("EN", "HN", "S")]
+    for row in rows:
+        assert sum(float(row[name]) for name in names) == pytest.approx(1)
+    said = [
+        names[np.argmax([float(row[name]) for name in names])] for row in rows if row["run"] == "0"
+    ]
+    right = np.mean(
+        [f"probability_{row['label']}" == s for row, s in zip(rows, said, strict=False)]
+    )
+    assert run.record["scores"][0]["runs"][0]["accuracy"] == pytest.approx(right)
+    assert "5 EN, 5 HN, 5 S" in render_report(run)
+
+
+def test_every_film_is_left_out(world, experiment, tmp_path):
+    run = run_experiment(replace(experiment, protocol="leave-film-out", split=None), tmp_path / "r")
+    film_of = {one: one.split("-")[0] for one in world.ids}
+    assert len(run.record["draws"]) == 4 * 3
+    assert run.record["films"] == {"tested": 4, "also_trained": 0}
+    assert run.record["leaked"] == []
+    for of in run.record["scores"]:
+        assert of["groups"].keys() == set(film_of.values())
+        means = [group["mean"]["auroc"] for group in of["groups"].values()]
+        assert np.mean(means) == pytest.approx(of["mean"]["auroc"])
+    rows = [row for row in predictions(run) if row["run"] == "0"]
+    assert {film_of[row["id"]] for row in rows} == {"tt0"}
+    assert "Film by film" in render_report(run)
+
+
+def test_any_split_scores_every_clip_once(world, experiment, tmp_path):
+    run = run_experiment(replace(experiment, protocol="split"), tmp_path / "run")
+    asked = [row["id"] for row in predictions(run) if row["test"] == "EN+HN vs S"]
+    assert sorted(asked) == [
+        one for one, level in sorted(zip(world.ids, world.levels, strict=True)) if level != "NS"
+    ]

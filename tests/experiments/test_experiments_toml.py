@@ -3,7 +3,9 @@ from dataclasses import replace
 import pytest
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.experiment import Experiment, load_experiment
+from obygaze_features.manifests import obygaze_scheme
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.reading import load_experiment
 
 FILE = """
 name = "Sure against Hard Negatives"
@@ -25,13 +27,18 @@ def written(tmp_path):
     return write
 
 
+def names(experiment):
+    """What is trained, and on what it is tested."""
+    problems = experiment.problems(obygaze_scheme())
+    return [(one.train.name, [test.name for test in one.tests]) for one in problems]
+
+
 def test_an_experiment_from_a_file(written):
     path = written(FILE + 'test_negatives = [["EN"], ["EN", "HN"]]\nseed = 3')
     experiment = load_experiment(path)
     assert experiment.manifest == path.parent / "../manifests/obygaze12"
     assert experiment.store.as_posix() == "/data/xclip.zarr"
-    assert experiment.train_task.name == "HN vs S"
-    assert [task.name for task in experiment.test_tasks] == ["EN vs S", "EN+HN vs S"]
+    assert names(experiment) == [("HN vs S", ["EN vs S", "EN+HN vs S"])]
     assert (experiment.labels, experiment.array, experiment.estimators) == (
         None,
         "native",
@@ -42,12 +49,12 @@ def test_an_experiment_from_a_file(written):
 
 def test_one_test_set_needs_no_list_of_lists(written):
     experiment = load_experiment(written(FILE + 'test_negatives = ["EN", "HN"]'))
-    assert [task.name for task in experiment.test_tasks] == ["EN+HN vs S"]
+    assert names(experiment) == [("HN vs S", ["EN+HN vs S"])]
 
 
 def test_without_test_negatives_tests_what_it_trains(written):
     experiment = load_experiment(written(FILE))
-    assert experiment.test_tasks == [experiment.train_task]
+    assert names(experiment) == [("HN vs S", ["HN vs S"])]
 
 
 @pytest.mark.parametrize(
@@ -86,3 +93,67 @@ def test_an_experiment_made_in_python_is_checked_alike(written):
     assert isinstance(experiment, Experiment)
     with pytest.raises(ExperimentError, match="unknown estimator"):
         replace(experiment, estimators=("forest",))
+
+
+KINDLESS = """
+name = "Concepts"
+manifest = "m"
+store = "s.zarr"
+"""
+
+
+def test_concepts_by_name_by_alias_or_all(written):
+    one = load_experiment(written(KINDLESS + 'concepts = ["Look", "Clothes"]\nnegatives = "c"'))
+    assert [train for train, _ in names(one)] == [
+        "Look vs HN+S without",
+        "Clothing vs HN+S without",
+    ]
+    everything = load_experiment(written(KINDLESS + 'concepts = "all"'))
+    assert [train for train, _ in names(everything)] == [
+        f"{name} vs EN" for name in obygaze_scheme().visual_concepts
+    ]
+    with pytest.raises(ExperimentError, match=r"unknown concept 'Loook'; did you mean 'Look'\?"):
+        names(load_experiment(written(KINDLESS + 'concepts = ["Loook"]')))
+
+
+def test_levels_are_a_class_each(written):
+    experiment = load_experiment(written(KINDLESS + 'levels = ["EN", "HN", "S"]'))
+    assert names(experiment) == [("EN / HN / S", ["EN / HN / S"])]
+
+
+def test_estimators_with_options_under_names_of_their_own(written):
+    line = 'estimators = ["mlp", {name = "mlp", as = "narrow", hidden = [8]}]'
+    learners = load_experiment(written(FILE + line)).learners
+    assert list(learners) == ["mlp", "narrow"]
+    assert learners["narrow"].name == "mlp"
+    assert learners["narrow"].options["hidden"] == (8,)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('protocol = "leek-free"', r"unknown protocol 'leek-free'; did you mean leak-free\?"),
+        ('pooling = "median"', "unknown pooling 'median'; did you mean m"),
+        ('negatives = "d"', "unknown set of negatives 'd'; known are a, b, c"),
+        ('concepts = ["Look"]', "has positives and concepts; one task at a time"),
+        ('estimators = ["mlp", "mlp"]', "two estimators are called 'mlp'"),
+        (
+            'estimators = [{name = "mlp", hiden = 8}]',
+            r"unknown option 'hiden'; did you mean hidden",
+        ),
+        ("estimators = [{hidden = 8}]", "estimators is .*, where a list of names, or of tables"),
+        ('pooling = ["max"]', "pooling is .*, where the name of a pooling"),
+    ],
+)
+def test_mistakes_in_newer_keys_are_one_line(written, line, message):
+    with pytest.raises(ExperimentError, match=message) as caught:
+        load_experiment(written(FILE + line))
+    assert "\n" not in str(caught.value)
+    assert "experiment.toml" in str(caught.value)
+
+
+def test_two_levels_are_a_pair(written):
+    with pytest.raises(ExperimentError, match="where three or more different ones are meant"):
+        load_experiment(written(KINDLESS + 'levels = ["EN", "S"]'))
+    with pytest.raises(ExperimentError, match="the paper's protocol is for two classes"):
+        load_experiment(written(KINDLESS + 'levels = ["EN", "HN", "S"]\nprotocol = "paper"'))

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-__all__ = ["f1_positive", "f1_weighted"]
+__all__ = ["f1_macro", "f1_positive", "f1_weighted"]
 
 
 def f1_positive(labels: NDArray[Any], predictions: NDArray[Any]) -> float | None:
@@ -23,7 +23,14 @@ def f1_positive(labels: NDArray[Any], predictions: NDArray[Any]) -> float | None
 
 
 def f1_weighted(labels: NDArray[Any], predictions: NDArray[Any]) -> float | None:
-    """Mean of the two classes' F1, weighted by their sizes; None for no clips at all."""
+    """Mean of the classes' F1, weighted by their sizes; None for no clips at all."""
     if not len(labels):
         return None
     return float(f1_score(labels, predictions, average="weighted", zero_division=0))
+
+
+def f1_macro(labels: NDArray[Any], predictions: NDArray[Any]) -> float | None:
+    """Plain mean of the F1 of all classes that occur or were named; None for no clips at all."""
+    if not len(labels):
+        return None
+    return float(f1_score(labels, predictions, average="macro", zero_division=0))

@@ -1,0 +1,138 @@
+"""Whether a concept's direction means more than directions of random labels do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from obygaze_models.estimators.concepts import ConceptBank, fit_direction
+from obygaze_models.estimators.svm import SharedGram
+
+__all__ = ["Significance", "concept_significance", "holm", "permutation_p"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Significance:
+    """A concept against directions fitted to its own labels, shuffled.
+
+    Parameters
+    ----------
+    name
+        The concept.
+    auc
+        How well its direction ranks the held-out clips.
+    random_auc
+        The mean of that over the random directions; their 95th percentile is ``random_auc_95``.
+    p, p_holm
+        The share of random directions that rank as well or better, the true one counted among
+        them; and corrected for the number of concepts (Holm).
+    runs
+        How many random directions there were: no p can be below 1 / (runs + 1).
+    """
+
+    name: str
+    auc: float
+    random_auc: float
+    random_auc_95: float
+    p: float
+    p_holm: float
+    runs: int
+
+
+def concept_significance(
+    bank: ConceptBank,
+    X: Array,  # noqa: N803
+    Y: Array,  # noqa: N803
+    X_held: Array,  # noqa: N803
+    Y_held: Array,  # noqa: N803
+    *,
+    runs: int = 100,
+    random_state: int | None = None,
+) -> list[Significance]:
+    """Test each direction of a bank on held-out clips.
+
+    The labels of the clips that take part are shuffled among them, `runs` times, and a direction
+    is fitted to each as the bank's own was, at its C. Concepts with one kind of held-out clips
+    are left out, as their AUC is undefined.
+
+    Parameters
+    ----------
+    bank
+        Fitted on `X` and `Y`.
+    X, Y
+        What it was fitted on.
+    X_held, Y_held
+        Clips that had no part in the fit: best those of a test set, as validation chose C.
+    runs
+        How many random directions.
+    random_state
+        Fixes the shuffles.
+    """
+    check_is_fitted(bank)
+    gram, chance = SharedGram(X), check_random_state(random_state)
+    held_features = np.asarray(X_held, dtype=np.float64)
+    found = []
+    for name, C, cav, column in zip(  # noqa: N806
+        bank.names_, bank.C_, bank.cavs_, bank.columns_, strict=True
+    ):
+        targets, held_targets = Y[:, column], Y_held[:, column]
+        rows, held = np.flatnonzero(targets >= 0), np.flatnonzero(held_targets >= 0)
+        truth, clips = held_targets[held], held_features[held]
+        if not 0 < truth.sum() < len(truth):
+            continue
+        null = []
+        for _ in range(runs):
+            shuffled = chance.permutation(targets[rows])
+            if bank.balance == "subsample":
+                kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
+                fewer = min(map(len, kinds))
+                some = np.concatenate([chance.choice(of, fewer, replace=False) for of in kinds])
+            else:
+                some = np.arange(len(rows))
+            fit = fit_direction(gram, rows[some], shuffled[some], bank.kind, bank.balance, C)
+            null.append(float(roc_auc_score(truth, clips @ fit.coef)))
+        found.append((name, float(roc_auc_score(truth, clips @ cav)), np.array(null)))
+    ps = [permutation_p(auc, null) for _, auc, null in found]
+    return [
+        Significance(
+            name, auc, float(null.mean()), float(np.quantile(null, 0.95)), p, corrected, runs
+        )
+        for (name, auc, null), p, corrected in zip(found, ps, holm(ps), strict=True)
+    ]
+
+
+def permutation_p(observed: float, null: Array) -> float:
+    """The share of `null` and `observed` itself that is at least as large as `observed`.
+
+    Examples
+    --------
+    >>> permutation_p(0.9, np.array([0.5, 0.6, 0.95]))
+    0.5
+    """
+    # AUCs that are equal as fractions may differ in their last bit.
+    return float((1 + np.sum(null >= observed - 1e-12)) / (1 + len(null)))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Probabilities p corrected for their number by Holm's step-down, in the order given.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected = [0.0] * len(ps)
+    highest = 0.0
+    for rank, one in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        highest = max(highest, min(1.0, (len(ps) - rank) * ps[one]))
+        corrected[one] = highest
+    return corrected

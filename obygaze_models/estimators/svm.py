@@ -1,0 +1,297 @@
+"""Linear support vector machines: many fits on one Gram matrix.
+
+To choose C for many concepts over many folds takes hundreds of fits on the same clips. The
+clips' inner products are computed once, in float64, and each fit picks its own out of them:
+the same solver and, but for rounding, the same numbers as ``SVC(kernel="linear")``. Above
+`GRAM_LIMIT` rows the matrix would not fit a laptop; there liblinear solves the hinge loss's
+dual, which also shrinks the intercept and so is a slightly different model.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.calibration import as_logits, fit_temperature, softmax
+from obygaze_models.estimators.classes import classes_of, codes_of
+
+__all__ = [
+    "GRAM_LIMIT",
+    "LinearSVMClassifier",
+    "LinearSVMFit",
+    "SharedGram",
+    "choose_c",
+    "fit_linear_svm",
+]
+
+Array = NDArray[Any]
+
+#: Rows above which liblinear stands in: 8,000 rows are a matrix of 512 MB.
+GRAM_LIMIT = 8_000
+
+
+class SharedGram:
+    """Features of N clips and, made when first asked for, their inner products.
+
+    Parameters
+    ----------
+    X
+        Features [N, D].
+    limit
+        Rows above which there is no matrix.
+    """
+
+    def __init__(self, X: Array, *, limit: int = GRAM_LIMIT) -> None:  # noqa: N803
+        self.features = np.ascontiguousarray(X, dtype=np.float64)
+        self.solver = "libsvm" if len(X) <= limit else "liblinear"
+        self._matrix: Array | None = None
+
+    def among(self, rows: Array) -> Array:
+        """The inner products of some rows with each other."""
+        if self._matrix is None:
+            self._matrix = self.features @ self.features.T
+        return np.asarray(self._matrix[np.ix_(rows, rows)])
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSVMFit:
+    """A hyperplane: ``X @ coef + intercept`` is above 0 on the positives' side.
+
+    Parameters
+    ----------
+    coef, intercept
+        Its normal [D] and its offset.
+    C
+        What a clip on the wrong side costs.
+    bounded
+        The share of the training clips whose dual is at its bound; None with liblinear, which
+        does not tell. At 1 the fit is degenerate: a difference of means with no margin to speak
+        of, whose offset is arbitrary.
+    margin
+        Half the width of the empty street, 1 / |coef|.
+    solver
+        ``libsvm`` or ``liblinear``.
+    converged
+        Whether the solver came to its end.
+    """
+
+    coef: Array
+    intercept: float
+    C: float
+    bounded: float | None
+    margin: float
+    solver: str
+    converged: bool
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether every dual is at its bound."""
+        return self.bounded is not None and self.bounded > 1 - 1e-9
+
+    def decide(self, X: Array) -> Array:  # noqa: N803
+        """Decision values [N], in float64."""
+        return np.asarray(X, dtype=np.float64) @ self.coef + self.intercept
+
+
+def fit_linear_svm(
+    gram: SharedGram,
+    rows: Array,
+    y: Array,
+    C: float,  # noqa: N803
+    class_weight: str | None = "balanced",
+    *,
+    products: Array | None = None,
+) -> LinearSVMFit:
+    """Fit on some rows of a shared matrix.
+
+    Parameters
+    ----------
+    gram
+        The clips.
+    rows, y
+        Which of them to train on, and whether each is positive.
+    C
+        What a clip on the wrong side costs.
+    class_weight
+        ``"balanced"``: the rarer class's clips cost more, by as much as they are rarer.
+    products
+        ``gram.among(rows)``, where several fits on the same rows share it.
+    """
+    y = np.asarray(y).astype(np.int64)
+    classes_of(y)
+    if gram.solver == "libsvm":
+        products = gram.among(rows) if products is None else products
+        model = SVC(C=C, kernel="precomputed", class_weight=class_weight).fit(products, y)
+        support, duals = model.support_, model.dual_coef_[0]
+        coef = duals @ gram.features[rows[support]]
+        weights = (
+            np.ones(2)
+            if class_weight is None
+            else compute_class_weight(class_weight, classes=np.array([0, 1]), y=y)
+        )
+        at_bound = np.abs(duals) >= C * weights[y[support]] * (1 - 1e-9)
+        bounded, converged = float(at_bound.sum() / len(rows)), True
+        intercept = float(model.intercept_[0])
+    else:
+        model = LinearSVC(
+            C=C, loss="hinge", dual=True, class_weight=class_weight, random_state=0, max_iter=2000
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`
+            model.fit(gram.features[rows], y)
+        coef, intercept = model.coef_[0], float(model.intercept_[0])
+        bounded, converged = None, bool(model.n_iter_ < model.max_iter)
+    norm = float(np.linalg.norm(coef))
+    if norm == 0:
+        raise ExperimentError("an SVM's positives and negatives have the very same features")
+    return LinearSVMFit(coef, intercept, float(C), bounded, 1 / norm, gram.solver, converged)
+
+
+def choose_c(
+    gram: SharedGram,
+    rows: Array,
+    y: Array,
+    Cs: Sequence[float],  # noqa: N803
+    class_weight: str | None,
+    X_val: Array,  # noqa: N803
+    y_val: Array,
+) -> tuple[LinearSVMFit, dict[float, float]]:
+    """The fit that ranks the validation clips best, and every C's AUC there.
+
+    Of equals one that is not degenerate is taken, and then the smallest C. Signs have no
+    say: where a C is too small they are all the same, and right as often as one class is common.
+    """
+    products = gram.among(rows) if gram.solver == "libsvm" else None
+    fits = [fit_linear_svm(gram, rows, y, C, class_weight, products=products) for C in Cs]
+    aucs = [float(roc_auc_score(y_val, fit.decide(X_val))) for fit in fits]
+    best = max(
+        range(len(fits)), key=lambda one: (aucs[one], not fits[one].degenerate, -fits[one].C)
+    )
+    return fits[best], dict(zip(map(float, Cs), aucs, strict=True))
+
+
+class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear SVM; with more than two classes one against the rest.
+
+    Parameters
+    ----------
+    C
+        What a clip on the wrong side costs; or several, of which validation chooses by AUC.
+    balanced
+        Whether the rarer class's clips cost more, by as much as they are rarer.
+
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    coef_, intercept_
+        The hyperplanes: one for two classes, else one a class.
+    C_
+        The C of each hyperplane.
+    bounded_
+        The share of training clips whose dual is at its bound, for each hyperplane; see
+        `LinearSVMFit`.
+    temperature_
+        Probabilities are the softmax (for two classes: the sigmoid) of decision values divided
+        by it, chosen by log-loss on validation, or else on the training data, where it
+        makes too sure. An offset is not fitted: a half stays on the hyperplane.
+    solver_
+        ``libsvm``, or ``liblinear`` above `GRAM_LIMIT` rows.
+    """
+
+    def __init__(
+        self,
+        C: float | Sequence[float] = 1.0,  # noqa: N803
+        balanced: bool = True,
+    ) -> None:
+        self.C = C
+        self.balanced = balanced
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        X_val: Any = None,  # noqa: N803
+        y_val: Any = None,
+        *,
+        gram: SharedGram | None = None,
+        rows: Array | None = None,
+    ) -> LinearSVMClassifier:
+        """Fit; validation data choose C and the temperature.
+
+        Parameters
+        ----------
+        X, y
+            Features [N, D] and one label a row.
+        X_val, y_val
+            The same, for clips to choose by.
+        gram, rows
+            The matrix that several fits share, and where in it the rows of `X` are.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        self.classes_ = classes_of(y)
+        codes = codes_of(y, self.classes_)
+        if X_val is not None:
+            X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)  # noqa: N806
+            val_codes = codes_of(y_val, self.classes_)
+        if gram is None or rows is None:
+            gram, rows = SharedGram(X), np.arange(len(X))
+        Cs = [self.C] if isinstance(self.C, int | float) else list(self.C)  # noqa: N806
+        if len(Cs) > 1 and X_val is None:
+            raise ExperimentError("to choose among several C takes validation data; or give one C")
+        class_weight = "balanced" if self.balanced else None
+        fits = []
+        for code in [1] if len(self.classes_) == 2 else range(len(self.classes_)):
+            if len(Cs) == 1:
+                fits.append(fit_linear_svm(gram, rows, codes == code, Cs[0], class_weight))
+                continue
+            is_class = val_codes == code
+            if not 0 < is_class.sum() < len(is_class):
+                raise ExperimentError(
+                    f"all {len(is_class)} validation labels are on one side of class "
+                    f"{self.classes_[code]!r}, so that no C can be chosen there; give one C"
+                )
+            fit, _ = choose_c(gram, rows, codes == code, Cs, class_weight, X_val, is_class)
+            fits.append(fit)
+        self.coef_ = np.stack([fit.coef for fit in fits])
+        self.intercept_ = np.array([fit.intercept for fit in fits])
+        self.C_ = [fit.C for fit in fits]
+        self.bounded_ = [fit.bounded for fit in fits]
+        self.solver_ = gram.solver
+        chosen_on = (X, codes) if X_val is None else (X_val, val_codes)
+        self.temperature_ = fit_temperature(self._logits(chosen_on[0]), chosen_on[1])
+        return self
+
+    def decision_function(self, X: Any) -> Array:  # noqa: N803
+        """Decision values: [N] for two classes, else [N, classes]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        decisions = X @ self.coef_.T + self.intercept_
+        return np.asarray(decisions[:, 0] if len(self.classes_) == 2 else decisions)
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        return softmax(self._logits(X) / self.temperature_)
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """The class on whose side each row lies."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        return np.asarray(self.classes_[self._logits(X).argmax(axis=1)])
+
+    def _logits(self, X: Array) -> Array:  # noqa: N803
+        return as_logits(X @ self.coef_.T + self.intercept_)

@@ -1,0 +1,83 @@
+"""Intervals of a mean over runs that respect that clips of one film are alike.
+
+Films are drawn, not clips: each draw takes as many films as there are, with replacement, and all
+their clips. One film's clips stand or fall together, so that the interval says how scores would
+move with other films of the kind, which is what a reader wants to know, and is wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_models.experiments.metrics.weighted import weighted_scores
+
+__all__ = ["LEVEL", "REPLICATES", "Scored", "film_intervals"]
+
+REPLICATES = 1000
+LEVEL = 0.95
+CELLS = 4_000_000
+"""Weights that are held at a time."""
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """One run's labels, probabilities ([N], or [N, classes]) and films on one test set."""
+
+    labels: Array
+    probabilities: Array
+    films: Sequence[str]
+
+
+def film_intervals(
+    runs: Sequence[Scored], *, seed: int, replicates: int = REPLICATES
+) -> dict[str, list[float] | None]:
+    """For each score the middle 95% of its mean over runs, from draws of films.
+
+    In a draw each run is scored on the clips drawn and counts by how many of its own clips these
+    are; so a run on a film that was not drawn counts nothing, and where all runs share a test
+    set the mean is the plain one. None where there is one film only, or the score is undefined
+    in more than half of the draws.
+    """
+    films = sorted({film for run in runs for film in run.films})
+    number = {film: place for place, film in enumerate(films)}
+    columns = [np.array([number[film] for film in run.films]) for run in runs]
+    drawn = np.random.default_rng(seed).multinomial(
+        len(films), np.full(len(films), 1 / len(films)), size=replicates
+    )
+    step = max(1, CELLS // max(len(run.labels) for run in runs))
+    parts = [_means(runs, columns, drawn[at : at + step]) for at in range(0, replicates, step)]
+    intervals: dict[str, list[float] | None] = {}
+    for name in parts[0]:
+        values = np.concatenate([part[name] for part in parts])
+        values = values[~np.isnan(values)]
+        ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+        enough = len(films) > 1 and len(values) > replicates / 2
+        intervals[name] = np.quantile(values, ends).tolist() if enough else None
+    return intervals
+
+
+def _means(runs: Sequence[Scored], columns: Sequence[Array], drawn: Array) -> dict[str, Array]:
+    """Each score's weighted mean over the runs, a value a draw."""
+    tops: dict[str, Array] = {}
+    bottoms: dict[str, Array] = {}
+    for run, column in zip(runs, columns, strict=True):
+        # A run on few films is drawn in few ways: each is scored once.
+        films, place = np.unique(column, return_inverse=True)
+        ways, which = np.unique(drawn[:, films], axis=0, return_inverse=True)
+        weights = ways[:, place].astype(np.float64)
+        share = weights.mean(axis=1)[which.ravel()]
+        for name, of_ways in weighted_scores(run.labels, run.probabilities, weights).items():
+            values = of_ways[which.ravel()]
+            there = ~np.isnan(values)
+            tops[name] = tops.get(name, 0) + np.where(there, values, 0) * share
+            bottoms[name] = bottoms.get(name, 0) + there * share
+    return {
+        name: np.divide(top, bottoms[name], out=np.full_like(top, np.nan), where=bottoms[name] > 0)
+        for name, top in tops.items()
+    }

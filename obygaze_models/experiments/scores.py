@@ -1,0 +1,114 @@
+"""Scores of predictions: of each run, their mean and interval, and what guessing gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_models.estimators.baselines import baselines
+from obygaze_models.experiments.evaluate import Prediction
+from obygaze_models.experiments.intervals import Scored, film_intervals
+from obygaze_models.experiments.metrics import Scores, score, score_classes
+
+__all__ = ["class_counts", "score_runs", "score_tests"]
+
+
+def score_runs(
+    predictions: Sequence[Prediction], films: Sequence[str], *, seed: int
+) -> list[dict[str, Any]]:
+    """For each model and test set the scores of each run, their mean, deviation and interval.
+
+    The deviation is that of these very runs (divided by n), as numpy gives it; the interval is
+    that of `film_intervals`. Where runs fall into groups, such as the film that was left out,
+    each group has its mean and deviation, too.
+    """
+    grouped: dict[tuple[str, str], list[Prediction]] = {}
+    for one in predictions:
+        grouped.setdefault((one.model, one.test.name), []).append(one)
+    rows = []
+    for (model, test), of in grouped.items():
+        runs = [_score(one) for one in of]
+        scored = [
+            Scored(one.labels, _said(one), [films[row] for row in one.rows.tolist()]) for one in of
+        ]
+        names = list(dict.fromkeys(one.draw.group for one in of))
+        groups = {
+            name: [run for run, one in zip(runs, of, strict=True) if one.draw.group == name]
+            for name in names
+            if name
+        }
+        rows.append(
+            {
+                "model": model,
+                "test": test,
+                **_spread(runs),
+                "interval": film_intervals(scored, seed=seed),
+                "films": len({film for one in scored for film in one.films}),
+                "groups": {name: {"runs": len(g), **_spread(g)} for name, g in groups.items()},
+                "of_runs": [one.draw.run for one in of],
+                "runs": runs,
+            }
+        )
+    return rows
+
+
+def score_tests(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """Each test set's size, and what guessing scores there: the mean over the runs' test clips.
+
+    Where all runs share their test clips that is the closed form at these clips' share.
+    """
+    found: dict[str, dict[int, Prediction]] = {}
+    for one in predictions:
+        found.setdefault(one.test.name, {})[one.draw.run] = one
+    tests = {}
+    for name, of in found.items():
+        classes = next(iter(of.values())).test.classes
+        label_of = {
+            row: label
+            for one in of.values()
+            for row, label in zip(one.rows.tolist(), one.labels.tolist(), strict=True)
+        }
+        counts = class_counts(np.array(list(label_of.values())), classes)
+        guesses: dict[str, Any] = {}
+        if len(classes) == 2:
+            by_run = [baselines(float(one.labels.mean())) for one in of.values()]
+            guesses = {guess: _over(np.mean, [run[guess] for run in by_run]) for guess in by_run[0]}
+        share = counts["positives"] / counts["clips"] if len(classes) == 2 else None
+        tests[name] = {**counts, "share": share, "baselines": guesses}
+    return tests
+
+
+def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
+    """Clips in all and of each class; and the positive ones, where there are two classes."""
+    count = Counter(labels.tolist())
+    return {
+        "clips": len(labels),
+        "positives": count[1] if len(classes) == 2 else None,
+        "classes": {name: count[code] for code, name in enumerate(classes)},
+    }
+
+
+def _said(one: Prediction) -> NDArray[Any]:
+    """The probability of the positive class, or of each where there are several."""
+    return one.probabilities[:, 1] if len(one.test.classes) == 2 else one.probabilities
+
+
+def _score(one: Prediction) -> Scores:
+    return (score if len(one.test.classes) == 2 else score_classes)(one.labels, _said(one))
+
+
+def _spread(runs: Sequence[Scores]) -> dict[str, Scores]:
+    return {"mean": _over(np.mean, runs), "std": _over(np.std, runs)}
+
+
+def _over(statistic: Any, runs: Sequence[Scores]) -> Scores:
+    """A statistic of each metric over the runs in which it is defined; None if in none."""
+    result: Scores = {}
+    for metric in runs[0]:
+        values = [run[metric] for run in runs if run[metric] is not None]
+        result[metric] = float(statistic(values)) if values else None
+    return result

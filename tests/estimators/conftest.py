@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from obygaze_models.experiments.known import Known
+from tests.estimators.clips import authors_clips
+
+
+@pytest.fixture(scope="session")
+def labelled(authors: Path) -> Known:
+    """The authors' clips and labels; features of our own."""
+    return authors_clips(authors)

@@ -1,0 +1,152 @@
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+from sklearn.svm import SVC
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
+from obygaze_models.estimators.targets import concept_targets
+from tests.estimators.clips import CONCEPTS
+
+
+@pytest.fixture(scope="module")
+def parts(labelled):
+    """Features and targets of the training folds and of fold 8."""
+    targets = concept_targets(labelled.levels, labelled.concepts, "b")
+    train, held = np.flatnonzero(labelled.folds < 8), np.flatnonzero(labelled.folds == 8)
+    return labelled.features[train], targets[train], labelled.features[held], targets[held]
+
+
+@pytest.fixture(scope="module")
+def bank(parts):
+    return ConceptBank(Cs=(0.5, 1.0, 10.0)).fit(*parts, names=CONCEPTS)
+
+
+def test_each_direction_is_an_svms_normal(bank, parts):
+    X, Y, X_val, _ = parts
+    assert bank.get_feature_names_out().tolist() == list(CONCEPTS)
+    for column in range(len(CONCEPTS)):
+        theirs = SVC(kernel="linear", C=bank.C_[column], class_weight="balanced")
+        theirs.fit(X, Y[:, column])
+        normal, length = theirs.coef_[0], np.linalg.norm(theirs.coef_)
+        assert bank.cavs_[column] == pytest.approx(normal / length, abs=1e-6)
+        decisions = theirs.decision_function(X_val)
+        assert bank.transform(X_val)[:, column] == pytest.approx(decisions / length, abs=1e-5)
+        bank.output = "decision"
+        assert bank.transform(X_val)[:, column] == pytest.approx(decisions, abs=1e-5)
+        bank.output = "distance"
+
+
+def test_quality_is_measured_on_validation(bank, parts):
+    _, _, X_val, Y_val = parts
+    for column, quality in enumerate(bank.quality_):
+        distances, truth = bank.transform(X_val)[:, column], Y_val[:, column]
+        assert quality["on"] == "validation"
+        assert quality["auc"] == pytest.approx(roc_auc_score(truth, distances))
+        assert quality["f1"] == pytest.approx(f1_score(truth, distances > 0))
+        assert quality["balanced_accuracy"] == pytest.approx(
+            balanced_accuracy_score(truth, distances > 0)
+        )
+        assert quality["positives"] + quality["negatives"] == len(truth)
+        assert quality["auc"] == max(quality["aucs"].values())
+        assert quality["solver"] == "libsvm"
+
+
+def test_cosines_find_the_directions_that_made_the_features(bank, labelled):
+    directions = np.random.default_rng(5).normal(size=(9, 64))[:8]
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    alike = bank.cavs_ @ directions.T
+    assert (alike.argmax(axis=1) == np.arange(8)).all()
+    assert bank.cosines() == pytest.approx(np.corrcoef(bank.cavs_), abs=0.1)
+    assert np.diag(bank.cosines()) == pytest.approx(1)
+
+
+def test_mean_difference_by_hand(parts):
+    X, Y, X_val, Y_val = parts
+    bank = ConceptBank("mean-difference").fit(X, Y, X_val, Y_val)
+    positive, negative = X[Y[:, 2] == 1].mean(0), X[Y[:, 2] == 0].mean(0)
+    assert bank.cavs_[2] @ (positive - negative) == pytest.approx(
+        np.linalg.norm(positive - negative), rel=1e-5
+    )
+    assert bank.C_ == [None] * 8
+    assert np.mean([quality["auc"] for quality in bank.quality_]) > 0.7
+
+
+def test_clips_of_minus_one_take_no_part(parts):
+    X, Y, X_val, Y_val = parts
+    some = np.random.default_rng(0).random(len(X)) < 0.7
+    masked = np.where(some[:, None], Y, -1)
+    left_out, cut = (
+        ConceptBank(Cs=[1.0]).fit(*data, X_val, Y_val) for data in [(X, masked), (X[some], Y[some])]
+    )
+    assert left_out.cavs_ == pytest.approx(cut.cavs_, abs=1e-9)
+
+
+def test_subsampling_takes_as_many_of_either_kind(parts):
+    X, Y, X_val, Y_val = parts
+    bank = ConceptBank(Cs=[1.0], balance="subsample", random_state=0).fit(X, Y, X_val, Y_val)
+    for quality, column in zip(bank.quality_, Y.T, strict=True):
+        fewer = min((column == 1).sum(), (column == 0).sum())
+        assert quality["training_positives"] == quality["training_negatives"] == fewer
+    again = ConceptBank(Cs=[1.0], balance="subsample", random_state=0).fit(X, Y, X_val, Y_val)
+    assert (again.cavs_ == bank.cavs_).all()
+
+
+def test_a_concept_that_cannot_be_learnt_is_named_and_skipped(parts):
+    X, Y, X_val, Y_val = parts
+    Y = Y.copy()
+    Y[:, 1] = np.minimum(Y[:, 1], 0)
+    bank = ConceptBank(Cs=[1.0]).fit(X, Y, X_val, Y_val, CONCEPTS)
+    assert bank.skipped_ == {"Look": f"no positive among {len(X)} training clips"}
+    assert "Look" not in bank.names_
+    assert bank.transform(X_val).shape == (len(X_val), 7)
+    with pytest.raises(ExperimentError, match="no concept can be learnt: a has no positive"):
+        ConceptBank(Cs=[1.0]).fit(X, np.zeros((len(X), 1)), names=["a"])
+
+
+def test_a_concept_without_positives_in_validation_still_has_a_direction(parts):
+    X, Y, X_val, Y_val = parts
+    Y_val = Y_val.copy()
+    Y_val[:, 1] = np.minimum(Y_val[:, 1], 0)
+    with pytest.warns(DegenerateConcept, match="Look: the validation clips are all of one kind"):
+        bank = ConceptBank(Cs=(0.5, 1.0, 10.0)).fit(X, Y, X_val, Y_val, CONCEPTS)
+    assert bank.C_[1] == 1.0
+    assert bank.quality_[1]["on"] == "training"
+
+
+def test_a_degenerate_c_warns(parts):
+    X, Y, X_val, Y_val = parts
+    with pytest.warns(DegenerateConcept, match=r"Look: at C = 0\.0001 every dual"):
+        bank = ConceptBank(Cs=[0.0001]).fit(X, Y, X_val, Y_val, CONCEPTS)
+    assert len(bank.warnings_) == 8
+    assert bank.quality_[0]["bounded"] == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ConceptBank(Cs=[10.0]).fit(X, Y, X_val, Y_val, CONCEPTS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, Y: (X, Y[:-1]), "do not fit"),
+        (lambda X, Y: (X, Y + 1), "a concept's target is 1, 0, or -1"),
+        (lambda X, Y: (X, Y, X, None), "both features and targets"),
+        (lambda X, Y: (X, Y), "takes validation data"),
+        (lambda X, Y: (X, Y, X, Y, ["a"]), "1 concept name"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(parts, change, message):
+    with pytest.raises(ExperimentError, match=message):
+        ConceptBank().fit(*change(*parts[:2]))
+
+
+def test_the_papers_three_sets_of_negatives():
+    levels = ["EN", "HN", "HN", "S", "S", "NS"]
+    shown = np.array([[0], [1], [0], [1], [0], [1]])
+    assert concept_targets(levels, shown, "a")[:, 0].tolist() == [0, 1, -1, 1, -1, -1]
+    assert concept_targets(levels, shown, "b")[:, 0].tolist() == [0, 1, 0, 1, 0, -1]
+    assert concept_targets(levels, shown, "c")[:, 0].tolist() == [-1, 1, 0, 1, 0, -1]
+    with pytest.raises(ExperimentError, match="'d' are not known; choose a"):
+        concept_targets(levels, shown, "d")

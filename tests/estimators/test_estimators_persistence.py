@@ -1,0 +1,273 @@
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from obygaze_features.errors import ExperimentError, OutputExists
+from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.estimators.directions import RandomDirections
+from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.pcbm import PCBMClassifier
+from obygaze_models.estimators.registry import ESTIMATORS, make_learner
+from obygaze_models.estimators.simple import LogisticClassifier
+from obygaze_models.persistence import load_model, save_model
+from tests.estimators.clips import small_clips
+
+ABOUT = {"features": {"backbone": "tiny", "array": "native", "pooling": None}, "run": 3}
+FRESH = """
+import sys
+from pathlib import Path
+import numpy as np
+from obygaze_models.persistence import load_model
+for folder in sorted(Path(sys.argv[1]).iterdir()):
+    model, about = load_model(folder / "model")
+    clips = np.load(folder / "clips.npy")
+    said = model.predict_proba if hasattr(model, "predict_proba") else model.transform
+    np.save(folder / "said.npy", said(clips))
+"""
+
+
+@pytest.fixture(scope="module")
+def known():
+    return small_clips()
+
+
+@pytest.fixture(scope="module")
+def models(known):
+    """Every estimator, fitted; and what it is asked about."""
+    labels = np.array([{"S": 1, "HN": 0}.get(level, -1) for level in known.levels])
+    train, validation = (
+        np.flatnonzero(np.isin(known.folds, folds) & (labels >= 0)) for folds in ([0, 1, 2, 3], [4])
+    )
+    made = {}
+    for name in ESTIMATORS:
+        options = {"max_epochs": 3, "hidden": [8, 8], "calibrate": True} if name == "mlp" else {}
+        fitted = make_learner(name, options).fit(known, train, validation, labels, 0)
+        made[name] = fitted.model, known.features if fitted.inputs is None else fitted.inputs
+    texts = np.array(known.levels)[train]
+    made["texts"] = LogisticClassifier().fit(known.features[train], texts), known.features
+    made["weights"] = (
+        MLPClassifier(class_weight={0: 1.0, 1: 2.5}, max_epochs=1, random_state=0).fit(
+            known.features[train], labels[train]
+        ),
+        known.features,
+    )
+    made["bank"] = made["pcbm-tree"][0].bank_, known.features
+    made["random bank"] = RandomDirections(3, 0).fit(known.features), known.features
+    return made
+
+
+def says(model, clips):
+    return model.predict_proba(clips) if hasattr(model, "predict_proba") else model.transform(clips)
+
+
+def test_every_estimator_says_the_same_in_a_fresh_process(models, tmp_path):
+    for name, (model, clips) in models.items():
+        save_model(model, tmp_path / name / "model", ABOUT)
+        np.save(tmp_path / name / "clips.npy", clips)
+    subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], check=True, timeout=120)
+    for name, (model, clips) in models.items():
+        said = np.load(tmp_path / name / "said.npy", allow_pickle=False)
+        assert (said == says(model, clips)).all(), name
+        assert said.dtype == says(model, clips).dtype
+        again, about = load_model(tmp_path / name / "model")
+        assert about == ABOUT
+        assert type(again) is type(model)
+        if hasattr(model, "classes_"):
+            assert (again.predict(clips) == model.predict(clips)).all()
+
+
+def test_what_was_learnt_is_all_there(models, tmp_path):
+    bank, _ = models["bank"]
+    save_model(bank, tmp_path / "bank", {})
+    again, _ = load_model(tmp_path / "bank")
+    assert again.quality_ == bank.quality_
+    assert again.names_ == bank.names_
+    assert again.C_ == bank.C_
+    assert again.get_params() == bank.get_params()
+
+
+def test_the_same_model_is_the_same_bytes(models, tmp_path):
+    for name in ("first", "second"):
+        save_model(models["pcbm-hybrid"][0], tmp_path / name, ABOUT)
+    for file in ("model.json", "model.safetensors"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+@pytest.mark.parametrize("order", ["F", "strided", "reversed"])
+def test_arrays_that_are_not_contiguous_are_kept_whole(known, tmp_path, order):
+    model = RandomDirections(6, 0).fit(known.features)
+    model.cavs_ = {
+        "F": np.asfortranarray(model.cavs_),
+        "strided": np.repeat(model.cavs_, 2, axis=1)[:, ::2],
+        "reversed": model.cavs_[::-1],
+    }[order]
+    save_model(model, tmp_path / "model", {})
+    assert (load_model(tmp_path / "model")[0].cavs_ == model.cavs_).all()
+
+
+@pytest.fixture
+def saved(models, tmp_path):
+    path = tmp_path / "tree"
+    save_model(models["pcbm-tree"][0], path, ABOUT)
+    return path
+
+
+@pytest.mark.parametrize("file", ["model.json", "model.safetensors"])
+@pytest.mark.parametrize("keep", [0, 1, 0.5, -2])
+def test_a_file_cut_short_is_one_line(saved, file, keep):
+    data = (saved / file).read_bytes()
+    (saved / file).write_bytes(data[: int(len(data) * keep)] if 0 < keep < 1 else data[:keep])
+    with pytest.raises(ExperimentError, match=rf"{file}") as raised:
+        load_model(saved)
+    assert "\n" not in str(raised.value)
+
+
+def test_every_edited_byte_of_the_arrays_is_seen(saved):
+    data = bytearray((saved / "model.safetensors").read_bytes())
+    for place in range(0, len(data), max(1, len(data) // 40)):
+        data[place] ^= 1
+        (saved / "model.safetensors").write_bytes(data)
+        with pytest.raises(ExperimentError, match="is damaged, or was edited"):
+            load_model(saved)
+        data[place] ^= 1
+
+
+def test_an_edited_description_is_seen(saved):
+    header = json.loads((saved / "model.json").read_text())
+    header["about"]["features"]["backbone"] = "another"
+    (saved / "model.json").write_text(json.dumps(header))
+    with pytest.raises(ExperimentError, match=r"model\.json is damaged, or was edited"):
+        load_model(saved)
+
+
+def test_a_missing_file_is_one_line(saved, tmp_path):
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(ExperimentError, match="cannot be read: No such file"):
+        load_model(saved)
+    with pytest.raises(ExperimentError, match=r"nothing is not a model: it has no model\.json"):
+        load_model(tmp_path / "nothing")
+
+
+def forge(path: Path, *, header=lambda header: None, arrays=lambda arrays: None) -> None:
+    """Edit both files, as somebody would who corrects the digests as well."""
+    tensors = load_file(path / "model.safetensors")
+    arrays(tensors)
+    save_file(tensors, path / "model.safetensors")
+    content = json.loads((path / "model.json").read_text())
+    header(content)
+    (path / "model.json").write_text(json.dumps(content))
+    sign(path)
+
+
+def sign(path: Path) -> None:
+    content = json.loads((path / "model.json").read_text())
+    content.pop("sha256")
+    data = (path / "model.safetensors").read_bytes()
+    content["arrays_sha256"] = hashlib.sha256(data).hexdigest()
+    text = json.dumps(content, sort_keys=True)
+    content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (path / "model.json").write_text(json.dumps(content))
+
+
+def test_a_forgery_that_changes_nothing_loads(saved):
+    """Or else the tests below would not show what they are meant to."""
+    forge(saved)
+    load_model(saved)
+
+
+@pytest.mark.parametrize("array", ["left", "right", "feature"])
+@pytest.mark.parametrize("value", [10**9, -7])
+def test_a_forged_tree_that_points_out_of_its_arrays_is_refused(saved, array, value):
+    def point_out(arrays):
+        arrays[f"model.head_.{array}"][0] = value
+
+    forge(saved, arrays=point_out)
+    with pytest.raises(ExperimentError, match=r"is damaged, or was edited \(a tree"):
+        load_model(saved)
+
+
+FORGERIES = {
+    "another kind": lambda h: h["model"].update(kind="Popen"),
+    "another module": lambda h: h["model"].update(kind="os:system"),
+    "a method's name": lambda h: h["model"]["fitted"].update(predict_proba=1),
+    "a private name": lambda h: h["model"]["fitted"].update(__class__=1),
+    "an unknown parameter": lambda h: h["model"]["parameters"].update(more=1),
+    "a missing part": lambda h: h["model"]["fitted"].pop("head_"),
+    "a part of another kind": lambda h: h["model"]["fitted"].update(head_="tree"),
+    "an array that is not there": lambda h: h["model"]["fitted"].update(classes_={"array": "x"}),
+    "an unknown form": lambda h: h["model"].update(fitted={"a_": {"pickle": "gASV"}}),
+    "no model": lambda h: h.pop("model"),
+    "a list": lambda h: h.update(model=[1, 2]),
+    "nested without end": lambda h: h.update(model=json.loads("[" * 500 + "]" * 500)),
+    "more classes": lambda h: h["model"]["fitted"].update(classes_={"texts": ["a", "b", "c"]}),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forged_descriptions_are_one_line(saved, forgery):
+    forge(saved, header=FORGERIES[forgery])
+    with pytest.raises(ExperimentError, match="is damaged, or was edited") as raised:
+        load_model(saved)
+    assert "\n" not in str(raised.value)
+
+
+def test_forged_shapes_are_refused(models, tmp_path):
+    save_model(models["mlp"][0], tmp_path / "mlp", {})
+
+    def narrow(arrays):
+        arrays["model.coefs_.1"] = np.ascontiguousarray(arrays["model.coefs_.1"][:-1])
+
+    forge(tmp_path / "mlp", arrays=narrow)
+    with pytest.raises(ExperimentError, match="is damaged, or was edited"):
+        load_model(tmp_path / "mlp")
+
+
+class Malice:
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
+    def __reduce__(self):
+        return Path.touch, (self.witness,)
+
+
+def test_a_pickle_is_never_run(saved, tmp_path):
+    malice = pickle.dumps(Malice(tmp_path / "witness"))
+    pickle.loads(malice)
+    (tmp_path / "witness").unlink()
+    (saved / "model.safetensors").write_bytes(malice)
+    with pytest.raises(ExperimentError, match="is damaged"):
+        load_model(saved)
+    sign(saved)
+    with pytest.raises(ExperimentError, match="is damaged"):
+        load_model(saved)
+    (saved / "model.json").write_bytes(malice)
+    with pytest.raises(ExperimentError, match="not valid JSON"):
+        load_model(saved)
+    assert not (tmp_path / "witness").exists()
+
+
+def test_what_cannot_be_saved_is_one_line(known, tmp_path, saved):
+    for model, message in [
+        (MLPClassifier(), "the MLPClassifier is not fitted"),
+        (object(), "model is a object, which cannot be saved"),
+        (PCBMClassifier(), "is not fitted"),
+        (ConceptBank(), "is not fitted"),
+    ]:
+        with pytest.raises(ExperimentError, match=message):
+            save_model(model, tmp_path / "new", {})
+        assert not (tmp_path / "new").exists()
+    with pytest.raises(OutputExists):
+        save_model(load_model(saved)[0], saved, {})
+
+
+def test_a_newer_format_asks_for_an_update(saved):
+    forge(saved, header=lambda header: header.update(format_version=2))
+    with pytest.raises(ExperimentError, match="update obygaze"):
+        load_model(saved)
