@@ -26,9 +26,9 @@ mkdir -p "$folder"
 export HF_HUB_OFFLINE=1
 
 say "1 of 7  Clips" \
-    "The films cannot be shared, so twelve short clips are drawn: three \"films\" of four scenes." \
+    "The films cannot be shared, so 48 short clips are drawn: four \"films\" of twelve scenes." \
     "They are SYNTHETIC: nothing was filmed, and nobody annotated anything."
-run features make-clips "$folder/data"
+run features make-clips "$folder/data" --films 4 --scenes 12 --seconds 1
 
 say "2 of 7  Manifest" \
     "A manifest lists the clips under stable ids, with their labels. Everything else is keyed by it." \
@@ -54,23 +54,37 @@ run features extract "$folder/manifest" --videos "$folder/data/videos" \
 run stores info "$folder/stores/tiny-xclip.zarr"
 
 say "6 of 7  Models" \
-    "A small network on the frozen features, and what guessing would score. CPU only, from the" \
-    "store alone. The experiment is a file:"
-cat > "$folder/experiment.toml" <<'TOML'
-name = "Demo: Sure against the negatives"
+    "On each store: a small network, concept vectors, bottlenecks that decide by concepts, and what" \
+    "guessing would score. CPU only, from the stores alone. An experiment is a file:"
+for backbone in tiny-xclip tiny-vivit tiny-xclip-lsmdc; do
+    cat > "$folder/$backbone.toml" <<TOML
+name = "Demo: Sure against the negatives, by $backbone"
 manifest = "manifest"
-store = "stores/tiny-xclip.zarr"
-array = "native"
+store = "stores/$backbone.zarr"
 split = "leak-free"
 positives = ["S"]
 train_negatives = ["EN", "HN"]
-estimators = ["mlp"]
+estimators = ["mlp", "svm", {name = "pcbm-tree", negatives = "b"}, {name = "pcbm-logistic", negatives = "b"}, "random-directions", "film-prior"]
 TOML
-sed 's/^/    /' "$folder/experiment.toml"
-run models run "$folder/experiment.toml" -o "$folder/runs/demo"
+done
+cat > "$folder/concepts.toml" <<'TOML'
+name = "Demo: concepts, each against all clips without it"
+manifest = "manifest"
+store = "stores/tiny-xclip.zarr"
+split = "leak-free"
+concepts = ["Look", "Body"]
+negatives = "b"
+estimators = ["svm"]
+TOML
+sed 's/^/    /' "$folder/tiny-xclip.toml"
+for experiment in tiny-xclip tiny-vivit tiny-xclip-lsmdc concepts; do
+    run models run "$folder/$experiment.toml" -o "$folder/runs/$experiment"
+done
+run models train "$folder/tiny-xclip.toml" --estimator pcbm-tree -o "$folder/model"
+run models predict "$folder/model" "$folder/stores/tiny-xclip.zarr" --band 0.4 0.6 -o "$folder/predictions.csv"
 
 say "7 of 7  Report" "The scores as a page, with what they do not allow one to conclude."
-run report "$folder/runs/demo" -o "$folder/report.html"
+run report "$folder/runs/tiny-xclip" -o "$folder/report.html"
 
 say "Done." \
     "Clips and weights were synthetic: the scores show that the way works, and nothing else." \

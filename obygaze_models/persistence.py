@@ -22,7 +22,7 @@ from obygaze_features.common.files import new_folder, to_json, write_bytes, writ
 from obygaze_features.common.headers import read_format
 from obygaze_features.errors import ExperimentError, ObygazeError
 
-__all__ = ["FORMAT_VERSION", "load_model", "save_model"]
+__all__ = ["FORMAT_VERSION", "load_model", "read_about", "save_model"]
 
 FORMAT = "obygaze-model"
 FORMAT_VERSION = 1
@@ -110,6 +110,12 @@ def load_model(path: Path) -> tuple[Any, dict[str, Any]]:
         TypeError, ValueError, SafetensorError,
     ) as problem:  # fmt: skip
         raise _damaged(path, f"{type(problem).__name__}: {problem}") from None
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What was said about a model when it was saved, without loading it."""
+    header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    return dict(header["about"])
 
 
 def _encode(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:

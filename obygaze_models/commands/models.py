@@ -1,4 +1,4 @@
-"""``obygaze models``: train and evaluate."""
+"""``obygaze models``: run experiments; train, ask and explain models."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
+from obygaze_models.commands.use import evaluate, list_models, predict, train
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run import Run
@@ -104,3 +105,7 @@ def _echo_run(done: Run) -> None:
     for caution in record["cautions"]:
         click.secho(f"CAUTION: {caution}", fg="yellow", bold=True, err=True)
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
+
+
+for command in (train, evaluate, predict, list_models):
+    models.add_command(command)

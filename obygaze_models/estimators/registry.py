@@ -19,7 +19,7 @@ from obygaze_features.errors import ExperimentError
 if TYPE_CHECKING:
     from obygaze_models.experiments.known import Known
 
-__all__ = ["ESTIMATORS", "Fitted", "Learner", "make_learner"]
+__all__ = ["ESTIMATORS", "Fitted", "Learner", "describe_estimators", "make_learner"]
 
 Array = NDArray[Any]
 
@@ -149,6 +149,22 @@ def make_learner(name: str, options: Mapping[str, Any] | None = None) -> Learner
                 f"where {_in_words(kinds[option])} is meant"
             )
     return Learner(name, checked)
+
+
+def describe_estimators() -> dict[str, dict[str, Any]]:
+    """What each estimator is, in a line, and its options with what they are by default."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in ESTIMATORS:
+        function = _function(name)
+        found[name] = {
+            "title": (inspect.getdoc(function) or "").splitlines()[0],
+            "options": {
+                one.name: one.default
+                for one in inspect.signature(function).parameters.values()
+                if one.kind is one.KEYWORD_ONLY
+            },
+        }
+    return found
 
 
 def _function(name: str) -> Callable[..., Fitted]:

@@ -14,16 +14,19 @@ from typing import Any
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
+from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.experiments.intervals import LEVEL, REPLICATES
 from obygaze_models.experiments.join import Join
+from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
+from obygaze_models.experiments.task import Task
 
-__all__ = ["about_features", "make_record"]
+__all__ = ["about_features", "about_model", "make_record"]
 
 #: Of what was skipped so many are named among the cautions; run.json has them all.
 SHOWN = 10
@@ -123,6 +126,29 @@ def about_features(experiment: Experiment, store: FeatureStore) -> dict[str, Any
         "preprocessing": attributes["preprocessing"],
         "array": experiment.array,
         "pooling": experiment.pooling,
+    }
+
+
+def about_model(
+    name: str,
+    experiment: Experiment,
+    task: Task,
+    fitted: Fitted,
+    known: Known,
+    features: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What is kept with a saved model: what it tells apart, by what, and from which clips."""
+    return {
+        "model": name,
+        "estimator": experiment.learners[name].name,
+        "options": dict(experiment.learners[name].options),
+        "task": task.name,
+        "learns": dict(vars(task)),
+        "classes": list(task.classes),
+        "facts": fitted.facts,
+        "features": dict(features),
+        # Whoever scores it again can see which clips it has seen.
+        "seen": sorted(known.ids[row] for row in fitted.seen.tolist()),
     }
 
 

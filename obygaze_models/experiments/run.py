@@ -34,7 +34,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.join import join
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import make_plan
-from obygaze_models.experiments.record import about_features, make_record
+from obygaze_models.experiments.record import about_features, about_model, make_record
 
 __all__ = ["FORMAT_VERSION", "Run", "read_run", "run_experiment"]
 
@@ -86,16 +86,14 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
 
         def keep(trained: Trained) -> None:
             name = _model_name(trained)
-            about = {
-                "model": trained.model,
-                "estimator": experiment.learners[trained.model].name,
-                "task": trained.task.name,
-                "classes": list(trained.task.classes),
-                "run": trained.draw.run,
-                "facts": trained.fitted.facts,
-            }
-            save_model(trained.fitted.model, folder / name, {**about, "features": features})
-            models.append({"folder": name, **about, "seed": trained.draw.seed})
+            about = about_model(
+                trained.model, experiment, trained.task, trained.fitted, known, features
+            )
+            save_model(trained.fitted.model, folder / name, {**about, "run": trained.draw.run})
+            brief = {key: value for key, value in about.items() if key not in ("features", "seen")}
+            models.append(
+                {"folder": name, **brief, "run": trained.draw.run, "seed": trained.draw.seed}
+            )
 
         evaluation = evaluate(
             known,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Cell", "Row", "film_rows", "main_metric", "metrics_of", "summary_rows"]
+__all__ = ["Cell", "Row", "film_rows", "main_metric", "metrics_of", "summary_rows", "titles_of"]
 
 METRICS = {
     "f1": "F1 positive",
@@ -52,7 +52,12 @@ class Row:
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, str]:
     """The scores that are shown, and their titles: two classes have others than three."""
-    return METRICS if "f1" in record["scores"][0]["mean"] else CLASS_METRICS
+    return titles_of(record["scores"][0]["mean"])
+
+
+def titles_of(scores: Mapping[str, Any]) -> dict[str, str]:
+    """The same, given some scores."""
+    return METRICS if "f1" in scores else CLASS_METRICS
 
 
 def main_metric(record: Mapping[str, Any]) -> str:

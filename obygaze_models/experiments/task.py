@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.known import Known
 
-__all__ = ["NEGATIVES", "UNUSED", "ConceptTask", "LevelTask", "LevelsTask", "Task"]
+__all__ = ["NEGATIVES", "UNUSED", "ConceptTask", "LevelTask", "LevelsTask", "Task", "task_from"]
 
 UNUSED = -1
 """The label of clips that take no part."""
@@ -143,6 +143,22 @@ class ConceptTask:
         if self.negatives != "c":
             labels[np.array(known.levels) == EASY] = 0
         return labels
+
+
+def task_from(said: Mapping[str, Any]) -> Task:
+    """The task of a record that holds its fields, as `vars` gives them.
+
+    >>> task_from({"positives": ["S"], "negatives": ["EN", "HN"]}).name
+    'EN+HN vs S'
+    """
+    values: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in said.items()
+    }
+    kinds: list[type[Task]] = [LevelTask, LevelsTask, ConceptTask]
+    for kind in kinds:
+        if kind.__dataclass_fields__.keys() == values.keys():  # type: ignore[attr-defined]
+            return kind(**values)
+    raise ExperimentError(f"no task has the fields {', '.join(said)}")
 
 
 def _codes(levels: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:

@@ -1,0 +1,115 @@
+"""One model for use: trained on all labelled clips but those that stop it.
+
+`run_experiment` says how well such a model does; here is nothing left to test it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from obygaze_features.common.files import new_folder, write_text
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import open_store
+from obygaze_models.experiments.experiment import Experiment, unknown
+from obygaze_models.experiments.join import Join, join
+from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.record import about_features, about_model
+from obygaze_models.model_card import CARD, model_card
+
+__all__ = ["TrainedModel", "train_model"]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What was trained, from how many clips, and what came together.
+
+    Parameters
+    ----------
+    path
+        The model's folder.
+    task
+        What it tells apart.
+    trained, validated
+        How many clips it learnt from, and how many stopped it.
+    join
+        What was missing on either side.
+    facts
+        What the estimator chose.
+    """
+
+    path: Path
+    task: str
+    trained: int
+    validated: int
+    join: Join
+    facts: dict[str, Any]
+
+
+def train_model(
+    experiment: Experiment,
+    output: Path,
+    *,
+    estimator: str | None = None,
+    concept: str | None = None,
+    overwrite: bool = False,
+) -> TrainedModel:
+    """Train one estimator of an experiment on all its labelled clips.
+
+    The clips of the last fold stop the training; in a run they would be tested.
+
+    Parameters
+    ----------
+    experiment
+        Its first task, features and seed are used; its protocol is not.
+    output
+        The model's folder.
+    estimator
+        Which of the experiment's; by default the first.
+    concept
+        Which of its concepts, where it has several; by default the first.
+    overwrite
+        Replace an earlier model.
+    """
+    learners = experiment.learners
+    name = estimator or next(iter(learners))
+    if name not in learners:
+        raise ExperimentError(f"{unknown('estimator', name, learners)} in {experiment.name!r}")
+    manifest, store = Manifest.load(experiment.manifest), open_store(experiment.store)
+    problems = {one.train.name: one for one in experiment.problems(manifest.scheme)}
+    chosen = next(
+        (task for task in problems if concept is None or task.startswith(f"{concept} vs ")), None
+    )
+    if chosen is None:
+        raise ExperimentError(
+            f"{unknown('concept', str(concept), problems)} in {experiment.name!r}"
+        )
+    task = problems[chosen].train
+    plan = make_plan(experiment, manifest, [problems[chosen]])
+    known, joined = join(experiment, manifest, store, plan, task.levels)
+    labels = task.labels(known)
+    rows = np.flatnonzero((labels >= 0) & (known.folds >= 0))
+    held = known.folds[rows] == plan.last
+    train, validation = rows[~held], rows[held]
+    for what, of in (("training", train), ("validation", validation)):
+        if len(np.unique(labels[of])) < len(task.classes):
+            raise ExperimentError(
+                f"the {what} clips of {task.name} are not of every class; give a split whose last "
+                "fold has clips of each"
+            )
+    with threadpool_limits(1):
+        fitted = learners[name].fit(known, train, validation, labels, experiment.seed)
+    features = about_features(experiment, store)
+    about = about_model(name, experiment, task, fitted, known, features)
+    from obygaze_models.persistence import save_model
+
+    with new_folder(output, overwrite=overwrite, marker="model.json", discard=True) as folder:
+        folder.rmdir()
+        save_model(fitted.model, folder, about)
+        write_text(folder / CARD, model_card(output.name, about, manifest))
+    return TrainedModel(output, task.name, len(train), len(validation), joined, fitted.facts)
