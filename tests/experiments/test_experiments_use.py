@@ -1,0 +1,160 @@
+"""Models for use: trained, saved, asked about any store, scored on any manifest."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, roc_auc_score
+
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import open_store
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.train import train_model
+from obygaze_models.persistence import load_model
+from obygaze_models.scoring import UNSURE, predict, score_model
+from tests.world import RECIPE, make_world
+
+
+@pytest.fixture(scope="module")
+def experiment(world) -> Experiment:
+    return Experiment(
+        name="Sure against Hard Negatives",
+        manifest=world.manifest,
+        store=world.store,
+        split="ten",
+        positives=("S",),
+        train_negatives=("HN",),
+        estimators=("logistic", "mlp", "majority", "film-prior"),
+    )
+
+
+@pytest.fixture(scope="module")
+def model(experiment, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "sure"
+    train_model(experiment, path, estimator="logistic")
+    return path
+
+
+def test_it_learns_from_all_folds_but_the_last(world, experiment, model):
+    """The same as scikit-learn's own on the same clips."""
+    rows = [
+        row
+        for row, (level, fold) in enumerate(zip(world.levels, world.folds, strict=True))
+        if level in ("HN", "S") and fold != 9
+    ]
+    labels = [world.levels[row] == "S" for row in rows]
+    plain = LogisticRegression(solver="liblinear").fit(world.features[rows], labels)
+    found = predict(model, open_store(world.store))
+    expected = plain.predict_proba(world.features)[:, 1]
+    np.testing.assert_allclose(found.probabilities[:, 1], expected, atol=1e-3)
+    trained = {world.ids[row] for row in rows}
+    assert set(found.about["seen"]) == trained
+    assert {one for one, seen in zip(found.ids, found.seen, strict=True) if seen} == trained
+
+
+def test_what_is_too_close_to_tell_is_said_to_be(world, model):
+    store = open_store(world.store)
+    plain, careful = predict(model, store), predict(model, store, band=(0.3, 0.7))
+    for probability, said, carefully in zip(
+        plain.probabilities[:, 1], plain.said, careful.said, strict=True
+    ):
+        assert said == ("S" if probability > 0.5 else "HN")
+        assert carefully == (UNSURE if 0.3 <= probability <= 0.7 else said)
+    with pytest.raises(ExperimentError, match="two probabilities in order"):
+        predict(model, store, band=(0.7, 0.3))
+
+
+def test_scores_are_those_of_scikit_learn_and_say_what_was_seen(world, model):
+    store, manifest = open_store(world.store), Manifest.load(world.manifest)
+    found = score_model(model, store, manifest)
+    rows = [row for row, level in enumerate(world.levels) if level in ("HN", "S")]
+    truth = np.array([world.levels[row] == "S" for row in rows])
+    said = predict(model, store, ids=[world.ids[row] for row in rows]).probabilities[:, 1]
+    assert found.clips == len(rows)
+    assert found.positives == truth.sum()
+    assert found.scores["f1"] == pytest.approx(f1_score(truth, said >= 0.5))
+    assert found.scores["auroc"] == pytest.approx(roc_auc_score(truth, said))
+    unseen = [place for place, row in enumerate(rows) if world.folds[row] == 9]
+    assert len(found.seen) == len(rows) - len(unseen)
+    assert found.unseen is not None
+    assert found.unseen["auroc"] == pytest.approx(roc_auc_score(truth[unseen], said[unseen]))
+
+
+def test_another_backbone_is_refused(model, tmp_path):
+    from dataclasses import replace
+
+    other = replace(RECIPE, backbone=RECIPE.backbone | {"weights_sha256": "1" * 64})
+    world = make_world(tmp_path, recipe=other)
+    with pytest.raises(ExperimentError, match="the model does not fit"):
+        predict(model, open_store(world.store))
+
+
+def test_a_model_of_annotations_cannot_be_asked_about_a_store(world, experiment, tmp_path):
+    train_model(experiment, tmp_path / "prior", estimator="film-prior")
+    with pytest.raises(ExperimentError, match="reads each clip's film, not features"):
+        predict(tmp_path / "prior", open_store(world.store))
+
+
+def test_an_estimator_that_the_experiment_lacks_is_refused_with_the_nearest(experiment, tmp_path):
+    with pytest.raises(ExperimentError, match="did you mean logistic"):
+        train_model(experiment, tmp_path / "x", estimator="logistics")
+
+
+def test_the_commands(obygaze, world, tmp_path):
+    file = tmp_path / "sure.toml"
+    file.write_text(
+        f'name = "Sure"\nmanifest = "{world.manifest}"\nstore = "{world.store}"\nsplit = "ten"\n'
+        'positives = ["S"]\ntrain_negatives = ["EN", "HN"]\nestimators = ["mlp", "logistic"]\n'
+    )
+    model = tmp_path / "models/sure"
+    trained = obygaze("models", "train", file, "-o", model)
+    assert trained.exit_code == 0, trained.stderr
+    assert "EN+HN vs S: trained on 135 clips, stopped by 15 clips" in trained.stdout
+    assert "# sure: EN+HN vs S" in (model / "README.md").read_text()
+    assert obygaze("models", "train", file, "-o", model).exit_code == 1
+
+    table = tmp_path / "said.csv"
+    said = obygaze("models", "predict", model, world.store, "--band", 0.4, 0.6, "-o", table)
+    assert said.exit_code == 0, said.stderr
+    assert "150 of them are among the clips that it was trained on" in said.stdout
+    with table.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["id"] for row in rows] == world.ids
+    for row in rows:
+        positive = float(row["probability_S"])
+        assert float(row["probability_EN+HN"]) + positive == pytest.approx(1, abs=2e-6)
+        assert (row["said"] == UNSURE) == (0.4 <= positive <= 0.6)
+
+    # A fresh process that only has the files says the same.
+    code = (
+        "import sys; from pathlib import Path; from obygaze_features.store import open_store\n"
+        "from obygaze_models.scoring import predict\n"
+        "print(predict(Path(sys.argv[1]), open_store(sys.argv[2])).to_csv(), end='')"
+    )
+    fresh = subprocess.run(
+        [sys.executable, "-c", code, model, world.store], capture_output=True, text=True, check=True
+    )
+    again = list(csv.DictReader(fresh.stdout.splitlines()))
+    assert [row["probability_S"] for row in again] == [row["probability_S"] for row in rows]
+
+    scored = obygaze("models", "evaluate", model, world.store, world.manifest)
+    assert "EN+HN vs S: 50 of 150 positive" in scored.stdout
+    assert "CAUTION: 150 of these 150 clips were used to train the model" in scored.stderr
+    told = json.loads(
+        obygaze("models", "evaluate", model, world.store, world.manifest, "--json").stdout
+    )
+    assert told["unseen"] is None
+
+    assert "pcbm-tree" in obygaze("models", "list").stdout
+    assert (
+        "sure   mlp        EN+HN vs S         150"
+        in obygaze("models", "list", tmp_path / "models").stdout
+    )
+    assert load_model(model)[1]["learns"] == {"positives": ["S"], "negatives": ["EN", "HN"]}
