@@ -69,6 +69,9 @@ class Experiment:
         is listed.
     seed
         Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
+    seeds
+        Do all runs once with each of these for the draws and the estimators; the folds stay those
+        of `seed`. Empty: with `seed` alone.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Experiment:
     protocol: str = PROTOCOLS[0]
     estimators: tuple[str | Mapping[str, Any], ...] = ("mlp",)
     seed: int = 0
+    seeds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for what, value, known in (

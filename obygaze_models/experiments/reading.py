@@ -28,6 +28,7 @@ _WANTED = {
     "protocol": 'the name of a protocol, such as "leak-free"',
     "estimators": 'a list of names, or of tables such as {name = "mlp", hidden = [64]},',
     "seed": "a whole number from 0 up",
+    "seeds": "a list of different whole numbers from 0 up",
 }
 _REQUIRED = ("name", "manifest", "store")
 
@@ -73,11 +74,17 @@ def _read(key: str, value: Any, folder: Path) -> Any:
             return (tuple(value),)
         case "test_negatives", list() if value and all(map(_are_texts, value)):
             return tuple(map(tuple, value))
-        case "seed", int() if value >= 0 and not isinstance(value, bool):
+        case "seed", int() if _is_seed(value):
             return value
+        case "seeds", list() if value and all(map(_is_seed, value)):
+            return tuple(value) if len(set(value)) == len(value) else None
         case _, str() if value and _WANTED[key].startswith(("a text", "the ")):
             return value
     return None
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _are_texts(value: Any) -> bool:

@@ -107,7 +107,7 @@ def make_record(
             for leak in found
         ],
         "films": _films(evaluation),
-        "tests": score_tests(evaluation.predictions),
+        "tests": score_tests(evaluation.predictions, seed=experiment.seed),
         "scores": score_runs(evaluation.predictions, known.films, seed=experiment.seed),
         "intervals": {"level": LEVEL, "draws_of_films": REPLICATES, "seed": experiment.seed},
         "versions": {

@@ -18,7 +18,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
-from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.join import join
 from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.plan import Plan, make_plan
+from obygaze_models.experiments.protocol import Draw
 from obygaze_models.experiments.record import about_features, about_model, make_record
 
 __all__ = ["FORMAT_VERSION", "Run", "read_run", "run_experiment"]
@@ -98,7 +99,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         evaluation = evaluate(
             known,
             problems,
-            lambda problem: plan.draws(known, problem, seed=experiment.seed),
+            lambda problem: _draws(experiment, plan, known, problem),
             experiment.learners,
             keep=keep,
         )
@@ -114,6 +115,17 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         write_text(folder / "models.jsonl", _lines(models))
         write_text(folder / RECORD, to_json(record))
     return read_run(output)
+
+
+def _draws(experiment: Experiment, plan: Plan, known: Known, problem: Problem) -> list[Draw]:
+    """The protocol's runs, once for each seed, numbered through."""
+    seeds = experiment.seeds or (experiment.seed,)
+    every = [
+        replace(draw, name=f"{draw.name}, seed {seed}") if len(seeds) > 1 else draw
+        for seed in seeds
+        for draw in plan.draws(known, problem, seed=seed)
+    ]
+    return [replace(draw, run=run) for run, draw in enumerate(every)]
 
 
 def read_run(folder: Path) -> Run:

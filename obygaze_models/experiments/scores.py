@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.estimators.baselines import baselines
+from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.evaluate import Prediction
 from obygaze_models.experiments.intervals import Scored, film_intervals
 from obygaze_models.experiments.metrics import Scores, score, score_classes
@@ -56,10 +56,11 @@ def score_runs(
     return rows
 
 
-def score_tests(predictions: Sequence[Prediction]) -> dict[str, Any]:
+def score_tests(predictions: Sequence[Prediction], *, seed: int) -> dict[str, Any]:
     """Each test set's size, and what guessing scores there: the mean over the runs' test clips.
 
-    Where all runs share their test clips that is the closed form at these clips' share.
+    Where all runs share their test clips that is the closed form at these clips' share. A coin is
+    thrown for real, too, for as many clips as all runs test.
     """
     found: dict[str, dict[int, Prediction]] = {}
     for one in predictions:
@@ -78,7 +79,10 @@ def score_tests(predictions: Sequence[Prediction]) -> dict[str, Any]:
             by_run = [baselines(float(one.labels.mean())) for one in of.values()]
             guesses = {guess: _over(np.mean, [run[guess] for run in by_run]) for guess in by_run[0]}
         share = counts["positives"] / counts["clips"] if len(classes) == 2 else None
-        tests[name] = {**counts, "share": share, "baselines": guesses}
+        chance = None
+        if guesses:
+            chance = simulated(counts["clips"], counts["positives"], seed=seed)
+        tests[name] = {**counts, "share": share, "baselines": guesses, "simulated": chance}
     return tests
 
 

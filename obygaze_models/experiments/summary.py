@@ -32,7 +32,7 @@ class Cell:
 
     def __str__(self) -> str:
         if self.mean is None:
-            return "undefined"
+            return "-"
         return f"{self.mean:.2f}" + ("" if self.std is None else f" ({self.std:.2f})")
 
     @property
@@ -77,6 +77,11 @@ def summary_rows(record: Mapping[str, Any]) -> list[Row]:
     for test, of in record["tests"].items():
         for name, scores in of["baselines"].items():
             guesses.setdefault(name, {})[test] = {m: Cell(scores[m]) for m in metrics}
+        if of["simulated"]:
+            mean, std = of["simulated"]["mean"], of["simulated"]["std"]
+            guesses.setdefault("random, simulated", {})[test] = {
+                m: Cell(mean.get(m), std.get(m)) for m in metrics
+            }
     return [
         *(Row(name, False, of) for name, of in cells.items()),
         *(Row(name, True, of) for name, of in guesses.items()),

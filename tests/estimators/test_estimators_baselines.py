@@ -3,7 +3,13 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.baselines import all_positive, baselines, majority, random_guess
+from obygaze_models.estimators.baselines import (
+    all_positive,
+    baselines,
+    majority,
+    random_guess,
+    simulated,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +61,21 @@ def test_precision_of_who_never_says_positive_is_undefined():
 def test_a_share_must_leave_both_classes(share):
     with pytest.raises(ExperimentError, match="between 0 and 1"):
         random_guess(share)
+
+
+@pytest.mark.parametrize(("clips", "positives"), [(12, 5), (105, 31)])
+def test_a_simulated_coin_scores_what_scikit_learn_says_of_coins(clips, positives):
+    labels = np.arange(clips) < positives
+    coins = np.random.default_rng(1).integers(0, 2, (3000, clips))
+    thrown = [f1_score(labels, coin) for coin in coins]
+    found = simulated(clips, positives, seed=0)
+    assert found["mean"]["f1"] == pytest.approx(np.mean(thrown), abs=0.01)
+    assert found["std"]["f1"] == pytest.approx(np.std(thrown), abs=0.01)
+    weighted = [f1_score(labels, coin, average="weighted") for coin in coins[:1000]]
+    assert found["mean"]["f1_weighted"] == pytest.approx(np.mean(weighted), abs=0.01)
+
+
+def test_with_many_clips_the_coin_comes_to_the_closed_form():
+    found = simulated(1_000_000, 236_000, seed=0, draws=100)
+    for name, value in found["mean"].items():
+        assert value == pytest.approx(random_guess(0.236)[name], abs=1e-3)

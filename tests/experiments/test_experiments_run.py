@@ -317,3 +317,19 @@ def test_any_split_scores_every_clip_once(world, experiment, tmp_path):
     assert sorted(asked) == [
         one for one, level in sorted(zip(world.ids, world.levels, strict=True)) if level != "NS"
     ]
+
+
+def test_with_several_seeds_all_runs_are_done_once_with_each(experiment, tmp_path):
+    from dataclasses import replace
+
+    one = run_experiment(replace(experiment, estimators=("logistic",)), tmp_path / "one")
+    two = run_experiment(
+        replace(experiment, estimators=("logistic",), seeds=(0, 7)), tmp_path / "two"
+    )
+    first = [draw["seed"] for draw in one.record["draws"]]
+    both = [draw["seed"] for draw in two.record["draws"]]
+    assert both[: len(first)] == first
+    assert len(both) == 2 * len(first) == len(set(both))
+    assert [draw["run"] for draw in two.record["draws"]] == list(range(len(both)))
+    ours, theirs = (run.record["scores"][0]["runs"] for run in (one, two))
+    assert theirs[: len(ours)] == ours
