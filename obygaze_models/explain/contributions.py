@@ -14,7 +14,7 @@ from obygaze_models.estimators.directions import project
 from obygaze_models.estimators.heads import LinearHead, TreeHead
 from obygaze_models.estimators.mlp import MLPClassifier
 from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
-from obygaze_models.explain.gradients import logit_gradients
+from obygaze_models.explain.gradients import logit_gradients, logits
 
 __all__ = [
     "Contribution",
@@ -230,14 +230,13 @@ def _sensitivity(
             f"{X.shape[1]}; take a bank of the same features"
         )
     gradient = logit_gradients(model, X, towards)[0]
-    logits = model.decision_logits(X)[0]
-    logit = logits[towards]
+    logit = logits(model, X)[0]
+    against = 0.0
     if len(labels) == 2:
-        gradient = gradient - logit_gradients(model, X, 0)[0]
-        logit = logits[1] - logits[0]
+        gradient, against = gradient - logit_gradients(model, X, 0)[0], logit[0]
     measured = project(bank, X, "distance")[0]
     contributions = _contributions(_names(bank), measured, bank.cavs_ @ gradient)
-    return Sensitivity(labels[towards], contributions, float(logit))
+    return Sensitivity(labels[towards], contributions, float(logit[towards] - against))
 
 
 def _row(head: LinearHead, towards: int) -> tuple[Array, float]:

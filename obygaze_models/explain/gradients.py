@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.mlp import MLPClassifier
 
-__all__ = ["activations", "logit_gradients"]
+__all__ = ["activations", "logit_gradients", "logits"]
 
 Array = NDArray[Any]
 
@@ -41,6 +41,11 @@ def logit_gradients(model: MLPClassifier, X: Array, code: int, *, layer: int = 0
     for at in range(len(model.coefs_) - 2, layer - 1, -1):
         gradients = (gradients * (seen[at + 1] > 0)) @ model.coefs_[at].T
     return np.asarray(gradients)
+
+
+def logits(model: MLPClassifier, X: Array) -> Array:  # noqa: N803
+    """The classes' logits before any temperature, [N, classes]."""
+    return np.asarray(_forward(model, X)[-1] @ model.coefs_[-1] + model.intercepts_[-1])
 
 
 def _forward(model: MLPClassifier, X: Array) -> list[Array]:  # noqa: N803

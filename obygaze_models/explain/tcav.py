@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.mlp import MLPClassifier
-from obygaze_models.estimators.significance import holm
+from obygaze_models.estimators.significance import holm, permutation_p
 from obygaze_models.explain.gradients import logit_gradients
 
 __all__ = ["TCAV", "random_cavs", "tcav"]
@@ -29,7 +29,8 @@ class TCAV:
     name
         The concept.
     score
-        The share of the clips whose logit rises along the concept's direction.
+        The share of the clips whose logit rises along the concept's direction; a clip whose
+        logit stays exactly as it is counts half.
     random_score
         The mean score of the random directions; `random_spread` is their standard deviation.
     p, p_holm
@@ -119,16 +120,13 @@ def tcav(
                 f"the {what} directions have {directions.shape[1]} numbers, layer {layer} of the "
                 f"network {gradients.shape[1]}; fit them on that layer"
             )
-    # Clips on which the logit does not change at all rise and fall half each, so that turning a
-    # direction round turns its score round: that makes one half the middle of chance.
+    # As what does not change counts half, turning a direction round turns its score round:
+    # that makes one half the middle of chance.
     scores, chance = (
         (np.sign(gradients @ directions.T).mean(axis=0) + 1) / 2 for directions in (cavs, random)
     )
     distances = np.abs(chance - 0.5)
-    p = [
-        float((1 + (distances >= abs(score - 0.5) - 1e-12).sum()) / (len(chance) + 1))
-        for score in scores
-    ]
+    p = [permutation_p(abs(score - 0.5), distances) for score in scores.tolist()]
     return [
         TCAV(
             name,
