@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.explain.contributions import (
@@ -64,10 +62,10 @@ def explain_clips(
     row_of = {one: row for row, one in enumerate(have)}
     explained = []
     for one in dict.fromkeys(ids):
-        x, others = features[row_of[one]], np.arange(len(have)) != row_of[one]
-        like = nearest_clips(x, [two for two in have if two != one], features[others], nearest)
+        x = features[row_of[one]]
         why = explain_clip(fitted, x, classes=about.get("classes"), bank=bank)
-        explained.append(ExplainedClip(one, why, like))
+        like = [near for near in nearest_clips(x, have, features, nearest + 1) if near.id != one]
+        explained.append(ExplainedClip(one, why, tuple(like[:nearest])))
     return explained
 
 

@@ -201,7 +201,9 @@ def _sum(
     towards: int,
 ) -> WeightedSum:
     measured = project(model.bank_, X, model.output)[0]
-    weights, intercept = _row(model.head_, towards)
+    head: LinearHead = model.head_
+    row = 0 if len(head.coef) == 1 else towards  # two classes share a row
+    weights, intercept = head.coef[row], float(head.intercept[row])
     amounts = weights * measured
     residual = None
     if isinstance(model, PCBMHybrid):
@@ -237,12 +239,6 @@ def _sensitivity(
     measured = project(bank, X, "distance")[0]
     contributions = _contributions(_names(bank), measured, bank.cavs_ @ gradient)
     return Sensitivity(labels[towards], contributions, float(logit[towards] - against))
-
-
-def _row(head: LinearHead, towards: int) -> tuple[Array, float]:
-    """The weights and the intercept of a class; two classes share a row."""
-    row = 0 if len(head.coef) == 1 else towards
-    return head.coef[row], float(head.intercept[row])
 
 
 def _names(bank: Any) -> list[str]:
