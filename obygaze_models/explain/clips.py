@@ -9,6 +9,7 @@ from typing import Any
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
+from obygaze_models.estimators.mlp import MLPClassifier
 from obygaze_models.explain.contributions import (
     Explanation,
     Neighbour,
@@ -56,6 +57,10 @@ def explain_clips(
     fitted, about = load_model(model)
     opened = open_store(store)
     check_features(about, opened)
+    if concepts is not None and not isinstance(fitted, MLPClassifier):
+        raise ExperimentError(
+            f"{model} is a {type(fitted).__name__}; only networks are read by others' concepts"
+        )
     bank = None if concepts is None else _bank(concepts, about)
     opened.rows_of(ids)  # names an id that is not there, and says why
     have, features = features_of(about, opened, opened.ids if nearest else ids)

@@ -150,10 +150,12 @@ def explain_clip(
     predicted = int(probabilities.argmax())
     towards = 1 if len(labels) == 2 else predicted
     why: WeightedSum | TreePath | Sensitivity | None = None
-    if isinstance(model, PCBMClassifier) and isinstance(model.head_, TreeHead):
-        why = _path(model.head_, model.measure(X)[0], _names(model.bank_), labels)
-    elif isinstance(model, PCBMClassifier | PCBMHybrid):
-        why = _sum(model, X, labels, towards)
+    if isinstance(model, PCBMClassifier | PCBMHybrid):
+        measured = project(model.bank_, X, model.output)[0]
+        if isinstance(model.head_, TreeHead):
+            why = _path(model.head_, measured, _names(model.bank_), labels)
+        else:
+            why = _sum(model, model.head_, measured, X, labels, towards)
     elif isinstance(model, MLPClassifier) and bank is not None:
         why = _sensitivity(model, X, bank, labels, towards)
     return Explanation(
@@ -196,12 +198,12 @@ def _path(head: TreeHead, measured: Array, names: list[str], labels: list[str]) 
 
 def _sum(
     model: PCBMClassifier | PCBMHybrid,
+    head: LinearHead,
+    measured: Array,
     X: Array,  # noqa: N803
     labels: list[str],
     towards: int,
 ) -> WeightedSum:
-    measured = project(model.bank_, X, model.output)[0]
-    head: LinearHead = model.head_
     row = 0 if len(head.coef) == 1 else towards  # two classes share a row
     weights, intercept = head.coef[row], float(head.intercept[row])
     amounts = weights * measured
