@@ -24,7 +24,7 @@ class Clips:
     bank: ConceptBank
 
     @property
-    def X(self) -> np.ndarray:  # noqa: N802
+    def X(self) -> np.ndarray:
         return self.known.features
 
 

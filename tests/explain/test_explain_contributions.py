@@ -73,17 +73,17 @@ def test_a_trees_path_is_scikit_learns(clips):
     for row, x in enumerate(clips.X[:40]):
         found = explain_clip(model, x, classes=("EN", "HN", "S"))
         *inner, leaf = theirs.decision_path(measured[[row]]).indices.tolist()
-        assert [
-            (step.concept, step.value, step.threshold, step.above) for step in found.why.steps
-        ] == [
+        assert [(step.concept, step.threshold, step.above) for step in found.why.steps] == [
             (
                 clips.known.concept_names[theirs.tree_.feature[node]],
-                measured[row, theirs.tree_.feature[node]],
                 theirs.tree_.threshold[node],
                 after == theirs.tree_.children_right[node],
             )
             for node, after in zip(inner, [*inner[1:], leaf], strict=True)
         ]
+        columns = theirs.tree_.feature[inner]
+        values = measured[row, columns].tolist()
+        assert [step.value for step in found.why.steps] == pytest.approx(values)
         assert found.why.leaf == leaf
         shares = theirs.predict_proba(measured[[row]])[0]
         assert found.why.shares == found.probabilities
