@@ -143,7 +143,8 @@ def intervene(
         ]
 
     chance = check_random_state(random_state)
-    random = [scores(chance.permutation(len(concepts))[None]) for _ in range(draws)]
+    orders = [chance.permutation(len(concepts)) for _ in range(draws)]
+    random = [scores(order.argsort()[None]) for order in orders]
     nearness = np.abs(project(model.bank_, test.features, "distance"))
     uncertain = scores(nearness.argsort(axis=1, kind="stable").argsort(axis=1))
     return Interventions(

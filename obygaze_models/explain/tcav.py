@@ -36,6 +36,11 @@ class TCAV:
     p, p_holm
         Two-sided: the share of random directions whose score lies as far from one half or
         farther, the concept counted among them; and corrected for the number of concepts (Holm).
+    slope
+        How steeply the logit rises along the direction, on average over the clips.
+    slope_p, slope_p_holm
+        As `p`, of the slope's size. Where a network is nearly linear, random directions score
+        nearly 0 or 1, too: then only the slope can be told from chance.
     clips, runs
         How many clips, and how many random directions: no p is below 1 / (runs + 1).
     """
@@ -46,6 +51,9 @@ class TCAV:
     random_spread: float
     p: float
     p_holm: float
+    slope: float
+    slope_p: float
+    slope_p_holm: float
     clips: int
     runs: int
 
@@ -91,8 +99,8 @@ def tcav(
 ) -> list[TCAV]:
     """Score each concept for a class, against random directions.
 
-    After the last hidden layer a logit is linear, so that every score is 0 or 1 there and no
-    direction can be told from chance: in a network of one hidden layer only the input can tell.
+    After the last hidden layer a logit is linear, so that every score is 0 or 1 there, that of
+    random directions too: look at the slope, or at an earlier layer.
 
     Parameters
     ----------
@@ -120,23 +128,33 @@ def tcav(
                 f"the {what} directions have {directions.shape[1]} numbers, layer {layer} of the "
                 f"network {gradients.shape[1]}; fit them on that layer"
             )
-    # As what does not change counts half, turning a direction round turns its score round:
-    # that makes one half the middle of chance.
-    scores, chance = (
-        (np.sign(gradients @ directions.T).mean(axis=0) + 1) / 2 for directions in (cavs, random)
-    )
-    distances = np.abs(chance - 0.5)
-    p = [permutation_p(abs(score - 0.5), distances) for score in scores.tolist()]
+    along, by_chance = gradients @ cavs.T, gradients @ random.T
+    scores, random_scores = _rising(along), _rising(by_chance)
+    slopes, random_slopes = along.mean(axis=0), by_chance.mean(axis=0)
+    # Turning a direction round turns its score round one half, and its slope round 0: these are
+    # the middles of chance.
+    p = [permutation_p(abs(one - 0.5), np.abs(random_scores - 0.5)) for one in scores.tolist()]
+    slope_p = [permutation_p(abs(one), np.abs(random_slopes)) for one in slopes.tolist()]
+    p_holm, slope_p_holm = holm(p), holm(slope_p)
     return [
         TCAV(
             name,
-            float(score),
-            float(chance.mean()),
-            float(chance.std()),
-            one,
-            corrected,
+            float(scores[place]),
+            float(random_scores.mean()),
+            float(random_scores.std()),
+            p[place],
+            p_holm[place],
+            float(slopes[place]),
+            slope_p[place],
+            slope_p_holm[place],
             clips=len(X),
-            runs=len(chance),
+            runs=len(random),
         )
-        for name, score, one, corrected in zip(names, scores, p, holm(p), strict=True)
+        for place, name in enumerate(names)
     ]
+
+
+def _rising(derivatives: Array) -> Array:
+    """The share of clips with a positive derivative along each direction."""
+    rising, still = (derivatives > 0).sum(axis=0), (derivatives == 0).sum(axis=0)
+    return np.asarray((rising + still / 2) / len(derivatives))

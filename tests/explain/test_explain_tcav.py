@@ -46,23 +46,40 @@ def test_scores_are_shares_of_finite_differences(clips, network, layer):
 
 
 def test_a_concept_that_decides_is_told_from_chance_and_another_is_not():
-    """Class 1 is what shows the first direction; its logit must rise along it, clip by clip."""
+    """Class 1 shows the first direction; all others count whichever way they are turned."""
+    chance = np.random.default_rng(2)
+    X = chance.normal(size=(600, 12)).astype(np.float32)
+    shown = X[:, 0] + np.abs(X[:, 1:]).sum(axis=1) / 2
+    y = (shown > np.median(shown)).astype(int)
+    model = MLPClassifier((64,), max_epochs=40, random_state=0).fit(X, y)
+    null = random_cavs(X, 200, random_state=5)
+    kept, other = tcav(model, X, 1, np.eye(12)[:2], ["it", "other"], null)
+    assert kept.score > 0.95
+    assert kept.p < 0.03
+    assert other.p > 0.1
+    assert kept.p_holm == pytest.approx(2 * kept.p)
+    assert kept.slope_p < 0.03 < other.slope_p
+    assert kept.slope_p_holm == pytest.approx(2 * kept.slope_p)
+    assert (kept.clips, kept.runs) == (600, 200)
+    assert abs(kept.random_score - 0.5) < 0.1
+    # Two-sided: the same direction turned round is as far from chance.
+    (turned,) = tcav(model, X, 1, -np.eye(12)[:1], ["not it"], null)
+    assert turned.score == pytest.approx(1 - kept.score)
+    assert turned.slope == pytest.approx(-kept.slope)
+    assert (turned.p, turned.slope_p) == (kept.p, kept.slope_p)
+
+
+def test_in_a_nearly_linear_network_only_the_slope_tells():
     chance = np.random.default_rng(2)
     X = chance.normal(size=(300, 12)).astype(np.float32)
     y = (X[:, 0] > 0).astype(int)
     model = MLPClassifier((32,), max_epochs=30, random_state=0).fit(X, y)
-    directions = np.eye(12)[:2]
     null = random_cavs(X, 200, random_state=5)
-    kept, other = tcav(model, X[y == 1], 1, directions, ["it", "other"], null)
+    kept, other = tcav(model, X[y == 1], 1, np.eye(12)[:2], ["it", "other"], null)
     assert kept.score > 0.98
-    assert kept.p < 0.1 < other.p
-    assert kept.p_holm == pytest.approx(2 * kept.p)
-    assert (kept.clips, kept.runs) == (int((y == 1).sum()), 200)
-    assert abs(kept.random_score - 0.5) < 0.1
-    # Two-sided: the same direction turned round, for the same class, is as far from chance.
-    (turned,) = tcav(model, X[y == 1], 1, -directions[:1], ["not it"], null)
-    assert turned.score == pytest.approx(1 - kept.score)
-    assert turned.p == kept.p
+    assert kept.random_spread > 0.4
+    assert kept.p > 0.1
+    assert kept.slope_p < 0.01 < 0.1 < other.slope_p
 
 
 def test_p_counts_the_random_directions_that_lie_as_far_from_one_half(clips, network):
@@ -73,13 +90,17 @@ def test_p_counts_the_random_directions_that_lie_as_far_from_one_half(clips, net
         mine = abs(float((gradients @ cav > 0).mean()) - 0.5)
         as_far = sum(abs(float((gradients @ v > 0).mean()) - 0.5) >= mine - 1e-9 for v in null)
         assert one.p == pytest.approx((1 + as_far) / 61)
+        steep = abs((gradients @ cav).mean())
+        as_steep = sum(abs((gradients @ v).mean()) >= steep - 1e-9 for v in null)
+        assert one.slope_p == pytest.approx((1 + as_steep) / 61)
+        assert abs(one.slope) == pytest.approx(steep)
 
 
 def test_random_directions_of_concepts_look_like_chance(clips, network):
     """A random direction among random directions: its p is uniform, so rarely below 0.1."""
     drawn = random_cavs(clips.X, 300, random_state=8)
     found = tcav(network, clips.X, 2, drawn[:100], [""] * 100, drawn[100:])
-    assert 0.02 <= np.mean([one.p <= 0.1 for one in found]) <= 0.2
+    assert 0.02 <= np.mean([one.slope_p <= 0.1 for one in found]) <= 0.2
 
 
 def test_where_a_clip_has_no_gradient_it_counts_half(clips):
