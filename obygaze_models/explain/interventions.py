@@ -1,0 +1,187 @@
+"""Test-time interventions: what a bottleneck would say if people corrected its concepts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.directions import project
+from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
+from obygaze_models.experiments.metrics.f1 import f1_macro, f1_positive
+
+__all__ = ["Annotated", "Curve", "Interventions", "intervene"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Annotated:
+    """Clips whose concepts people marked: features [N, D], and booleans [N, K]."""
+
+    features: Array
+    concepts: Array
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores after 0, 1 ... all concepts were corrected.
+
+    Parameters
+    ----------
+    order
+        ``"random"``: one order for all clips, drawn `draws` times; means and deviations are
+        over these. ``"uncertainty"``: in each clip first the concept whose hyperplane is nearest.
+    draws
+        How many orders.
+    accuracy, f1
+        A mean for each number of corrected concepts; F1 is that of the second of two classes,
+        the plain mean over all of more, and None where no class is ever positive.
+    accuracy_std, f1_std
+        Their standard deviations; 0 for a single order.
+    """
+
+    order: str
+    draws: int
+    accuracy: tuple[float, ...]
+    f1: tuple[float | None, ...]
+    accuracy_std: tuple[float, ...]
+    f1_std: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Interventions:
+    """A bottleneck's scores against the number of concepts that were corrected.
+
+    Parameters
+    ----------
+    concepts
+        In the bank's order.
+    present, absent
+        What a concept's value is set to where a clip is marked with it, and where it is not.
+    clips
+        How many clips were scored.
+    curves
+        By random order, and by uncertainty.
+    """
+
+    concepts: tuple[str, ...]
+    present: tuple[float, ...]
+    absent: tuple[float, ...]
+    clips: int
+    curves: tuple[Curve, Curve]
+
+
+def intervene(
+    model: PCBMClassifier | PCBMHybrid,
+    names: Sequence[str],
+    train: Annotated,
+    test: Annotated,
+    labels: Array,
+    *,
+    draws: int = 20,
+    random_state: int = 0,
+) -> Interventions:
+    """Correct the concepts of test clips, one more at a time, and score the model each time.
+
+    A corrected concept measures what it does on average in the training clips that are, or are
+    not, marked with it.
+
+    Parameters
+    ----------
+    model
+        A fitted bottleneck over a bank of named concepts.
+    names
+        The names of the annotations' columns; those that the bank lacks are not looked at.
+    train
+        The clips that the bottleneck was trained on.
+    test
+        The clips to score.
+    labels
+        Their true labels, of ``model.classes_``.
+    draws
+        How many random orders.
+    random_state
+        Fixes them.
+    """
+    concepts = [str(name) for name in model.bank_.get_feature_names_out()]
+    if lacking := [name for name in concepts if name not in names]:
+        raise ExperimentError(
+            f"the annotations have no concept {lacking[0]!r}, which the bottleneck measures; "
+            f"they have {', '.join(names) or 'none'}"
+        )
+    columns = [list(names).index(name) for name in concepts]
+    measured = project(model.bank_, train.features, model.output)
+    shown = np.asarray(train.concepts, dtype=bool)[:, columns]
+    for name, marked in zip(concepts, shown.T, strict=True):
+        if marked.all() or not marked.any():
+            raise ExperimentError(
+                f"all {len(marked)} training clips are {'' if marked.all() else 'not '}marked with "
+                f"{name!r}: there is no mean to correct it by; give training clips of both kinds"
+            )
+    present, absent = (
+        np.array([column[of].mean() for column, of in zip(measured.T, marks.T, strict=True)])
+        for marks in (shown, ~shown)
+    )
+    truth = np.asarray(test.concepts, dtype=bool)[:, columns]
+    before = project(model.bank_, test.features, model.output)
+    corrected = np.where(truth, present, absent)
+    residual = np.zeros(1)
+    if isinstance(model, PCBMHybrid):
+        residual = model.residual_.logits(np.asarray(test.features, dtype=np.float64))
+
+    def scores(ranks: Array) -> list[tuple[float, float | None]]:
+        """After 0, 1 ... K corrections; `ranks` [N or 1, K] are the places in the order."""
+        return [
+            _score(model, np.where(ranks < count, corrected, before), residual, labels)
+            for count in range(len(concepts) + 1)
+        ]
+
+    chance = check_random_state(random_state)
+    orders = [chance.permutation(len(concepts)) for _ in range(draws)]
+    random = [scores(order.argsort()[None]) for order in orders]
+    nearness = np.abs(project(model.bank_, test.features, "distance"))
+    uncertain = scores(nearness.argsort(axis=1, kind="stable").argsort(axis=1))
+    return Interventions(
+        tuple(concepts),
+        tuple(present.tolist()),
+        tuple(absent.tolist()),
+        len(test.features),
+        (_curve("random", random), _curve("uncertainty", [uncertain])),
+    )
+
+
+def _score(
+    model: PCBMClassifier | PCBMHybrid,
+    measured: Array,
+    residual: Array,
+    labels: Array,
+) -> tuple[float, float | None]:
+    if isinstance(model, PCBMHybrid):
+        said = model.head_.logits(measured) + residual
+    else:
+        said = model.head_.probabilities(measured)
+    predicted = model.classes_[said.argmax(axis=1)]
+    accuracy = float((predicted == labels).mean())
+    if len(model.classes_) == 2:
+        positive = model.classes_[1]
+        return accuracy, f1_positive(labels == positive, predicted == positive)
+    return accuracy, f1_macro(labels, predicted)
+
+
+def _curve(order: str, runs: Sequence[Sequence[tuple[float, float | None]]]) -> Curve:
+    accuracy = np.array([[accuracy for accuracy, _ in run] for run in runs])
+    f1 = [[f1 for _, f1 in run if f1 is not None] for run in zip(*runs, strict=True)]
+    return Curve(
+        order,
+        len(runs),
+        tuple(accuracy.mean(axis=0).tolist()),
+        tuple(float(np.mean(of)) if of else None for of in f1),
+        tuple(accuracy.std(axis=0).tolist()),
+        tuple(float(np.std(of)) if of else None for of in f1),
+    )

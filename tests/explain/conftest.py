@@ -1,0 +1,60 @@
+"""Bottlenecks and networks trained on small clips with a known signal."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
+from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.experiments.known import Known
+from tests.estimators.clips import small_clips
+
+
+@dataclass(frozen=True)
+class Clips:
+    """Clips, their labels (two and three classes), and the concepts' directions."""
+
+    known: Known
+    y: np.ndarray
+    levels: np.ndarray
+    bank: ConceptBank
+
+    @property
+    def X(self) -> np.ndarray:
+        return self.known.features
+
+
+@pytest.fixture(scope="session")
+def clips() -> Clips:
+    known = small_clips()
+    levels = np.array(known.levels)
+    bank = ConceptBank(Cs=(1.0,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateConcept)
+        bank.fit(known.features, known.concepts.astype(int), names=known.concept_names)
+    codes = np.searchsorted(("EN", "HN", "S"), levels)
+    return Clips(known, (codes == 2).astype(int), codes, bank)
+
+
+@pytest.fixture(scope="session")
+def network(clips) -> MLPClassifier:
+    """Three classes, two hidden layers."""
+    return MLPClassifier((12, 6), max_epochs=8, random_state=1).fit(clips.X, clips.levels)
+
+
+def torch_logits(model, layer):
+    """A torch module of what comes after a layer, with the model's weights, in float64."""
+    import torch
+
+    parts = []
+    pairs = list(zip(model.coefs_, model.intercepts_, strict=True))[layer:]
+    for place, (weight, offset) in enumerate(pairs):
+        linear = torch.nn.Linear(*weight.shape, dtype=torch.float64)
+        linear.weight.data = torch.tensor(weight.T, dtype=torch.float64)
+        linear.bias.data = torch.tensor(offset, dtype=torch.float64)
+        parts += [linear] if place == len(pairs) - 1 else [linear, torch.nn.ReLU()]
+    return torch.nn.Sequential(*parts)

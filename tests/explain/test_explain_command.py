@@ -1,0 +1,218 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.metrics.pairwise import cosine_similarity
+
+from obygaze_features.common.commands import RootGroup
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import Done, StoreWriter, open_store
+from obygaze_models.commands.explain import explain
+from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.pcbm import OracleBottleneck, PCBMClassifier, PCBMHybrid
+from obygaze_models.fitting import check_features, features_of
+from obygaze_models.persistence import save_model
+from tests.world import RECIPE, write_store
+
+NAMES = ["Look", "Body"]
+BACKBONE = RECIPE.backbone
+
+
+def about(**features):
+    fits = {
+        "backbone": dict(BACKBONE),
+        "preprocessing": dict(RECIPE.preprocessing),
+        "array": "native",
+        "pooling": None,
+    }
+    return {"classes": ["EN", "S"], "features": fits | features}
+
+
+@pytest.fixture(scope="module")
+def saved(world, tmp_path_factory):
+    """A folder of models of the world's clips, and the models by name."""
+    folder = tmp_path_factory.mktemp("models")
+    y = (np.array(world.levels) == "S").astype(int)
+    shown = (world.features[:, :2] > 0).astype(int)
+    bank = ConceptBank(Cs=(1.0,)).fit(world.features, shown, names=NAMES)
+    models = {
+        "tree": PCBMClassifier(bank, "tree", max_depth=3, random_state=0),
+        "linear": PCBMClassifier(bank, "logistic"),
+        "hybrid": PCBMHybrid(bank),
+        "mlp": MLPClassifier((8,), max_epochs=3, random_state=0),
+    }
+    for name, model in models.items():
+        save_model(model.fit(world.features, y), folder / name, about())
+    oracle = OracleBottleneck("tree").fit(shown, y)
+    save_model(oracle, folder / "oracle", about() | {"estimator": "oracle-tree"})
+    return folder, models
+
+
+@pytest.fixture
+def say(saved, world):
+    """``say("tree", "tt0-003", ...)``: the command under a root that turns errors into a line."""
+    root = RootGroup("obygaze", lazy={"explain": ("obygaze_models.commands.explain:explain", "")})
+
+    def run(model, *arguments, store=world.store):
+        path = saved[0] / model
+        return CliRunner().invoke(root, ["explain", str(path), str(store), *map(str, arguments)])
+
+    return run
+
+
+def test_a_trees_path_in_words(say, saved, world):
+    result = say("tree", "tt0-003", "tt0-000", "--nearest", "3")
+    assert result.exit_code == 0, result.output
+    first, second = result.stdout.split("\n\ntt0-000: ")
+    model = saved[1]["tree"]
+    sure = model.predict_proba(world.features[[3]])[0]
+    label = ("EN", "S")[sure.argmax()]
+    assert first.startswith(f"tt0-003: {label}, probability {sure.max():.2f} (")
+    measured = model.measure(world.features[[3]])[0]
+    assert f"measures {measured[model.head_.feature[0]]:.3g}, " in first
+    assert f"the training clips that end there: {sure[0]:.0%} EN, {sure[1]:.0%} S" in first
+    assert "nearest clips  cosine" in second
+
+
+def test_a_linear_rules_parts_as_bars(say, saved, world):
+    lines = say("linear", "tt0-003", "--nearest", "0").stdout.splitlines()
+    model = saved[1]["linear"]
+    parts = model.measure(world.features[[3]])[0] * model.head_.coef[0]
+    for name, part in zip(NAMES, parts, strict=True):
+        (line,) = (line for line in lines if line.split()[0] == name)
+        assert float(line.split()[1]) == pytest.approx(part, abs=0.006)
+        assert set("".join(line.split()[2:])) <= {"+" if part > 0 else "-"}
+    said = model.predict_proba(world.features[[3]])[0]
+    assert lines[-1] == f"  together {np.log(said[1] / said[0]):+.2f}: the logit of S"
+    assert "(not explained by concepts)" in say("hybrid", "tt0-003").stdout
+
+
+def test_a_network_is_read_by_anothers_concepts(say, saved):
+    alone = say("mlp", "tt0-003")
+    assert "no concepts of its own" in alone.stdout
+    read = say("mlp", "tt0-003", "--concepts", saved[0] / "tree")
+    assert "gradient x input on the logit of S" in read.stdout
+    for name in NAMES:
+        assert f"  {name}" in read.stdout
+    wrong = say("mlp", "tt0-003", "--concepts", saved[0] / "oracle")
+    assert wrong.exit_code == 1
+    assert "OracleBottleneck, which has no concepts" in wrong.stderr
+    needless = say("tree", "tt0-003", "--concepts", saved[0] / "linear")
+    assert needless.exit_code == 1
+    assert "only networks" in needless.stderr
+
+
+def test_prints_json_for_scripts(say, saved, world):
+    (found,) = json.loads(say("linear", "tt1-007", "--nearest", "4", "--json").stdout)
+    row = world.ids.index("tt1-007")
+    assert found["id"] == "tt1-007"
+    explanation = found["explanation"]
+    sure = saved[1]["linear"].predict_proba(world.features[[row]])[0]
+    assert list(explanation["probabilities"].values()) == pytest.approx(sure.tolist())
+    assert [one["concept"] for one in explanation["why"]["contributions"]] == NAMES
+    cosines = cosine_similarity(world.features[[row]], world.features)[0]
+    order = [one for one in np.argsort(-cosines) if one != row][:4]
+    assert [one["id"] for one in found["nearest"]] == [world.ids[one] for one in order]
+    assert [one["cosine"] for one in found["nearest"]] == pytest.approx(cosines[order].tolist())
+
+
+def test_an_id_that_is_not_there_is_one_line(say, world):
+    result = say("tree", "tt0-003", "tt9-999")
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {world.store}: tt9-999 is not an item of this store\n"
+
+
+OTHERS = {
+    "weights": (
+        {"backbone": dict(BACKBONE) | {"weights_sha256": "1" * 64}}, {},
+        "the model is for tiny with weights 000000000000, "
+        "the store is of tiny with weights 111111111111",
+    ),
+    "preprocessing": (
+        {"preprocessing": {"mode": "squash"}}, {},
+        "preprocessing mode is 'squash' in the store, 'standard' for the model",
+    ),
+    "array": ({}, {"array": "cls"}, "the store has no array 'cls', only native, frames"),
+    "pooled": (
+        {}, {"pooling": "max"},
+        "the model reads 'native' pooled by max, and it is [8] a clip",
+    ),
+    "tokens": (
+        {}, {"array": "frames"},
+        "the model reads 'frames' as one vector a clip, and it is [4, 8] a clip",
+    ),
+    "shape": (
+        {}, {"array": "frames", "pooling": "mean", "shape": [16, 8]},
+        "'frames' is [4, 8] a clip, [16, 8] for the model",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_refuses_a_store_made_otherwise_and_says_how(which, world, tmp_path):
+    of_store, of_model, words = OTHERS[which]
+    manifest = Manifest.load(world.manifest)
+    features = dict(zip(world.ids, world.features, strict=True))
+    write_store(tmp_path / "other.zarr", manifest, features, replace(RECIPE, **of_store))
+    store = open_store(tmp_path / "other.zarr")
+    for refuse in (check_features, lambda said, store: features_of(said, store, world.ids[:2])):
+        with pytest.raises(ValueError, match="the model does not fit") as problem:
+            refuse(about(**of_model), store)
+        assert f"other.zarr: {words}; take the store" in str(problem.value)
+        assert "\n" not in str(problem.value)
+
+
+def test_the_command_refuses_it_too(say, world, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    features = dict(zip(world.ids, world.features, strict=True))
+    other = replace(RECIPE, preprocessing={"mode": "squash"})
+    write_store(tmp_path / "other.zarr", manifest, features, other)
+    result = say("tree", "tt0-003", store=tmp_path / "other.zarr")
+    assert result.exit_code == 1
+    assert "preprocessing mode is 'squash'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_model_of_annotations_and_one_of_nothing_fit_no_store(say, world):
+    result = say("oracle", "tt0-003")
+    assert result.exit_code == 1
+    assert "(oracle-tree) reads annotated concepts, not features" in result.stderr
+    with pytest.raises(ValueError, match="does not say which features"):
+        check_features({}, open_store(world.store))
+
+
+def test_features_are_pooled_as_the_model_wants_in_the_order_asked_for(
+    world, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    store, wanted = open_store(world.store), ["tt2-001", "tt9-999", "tt0-000"]
+    have, features = features_of(about(array="frames", pooling="mean"), store, wanted)
+    assert have == ["tt2-001", "tt0-000"]
+    rows = world.features[[world.ids.index(one) for one in have]]
+    assert np.allclose(features, rows.astype(np.float16))
+    assert (features_of(about(), store, wanted)[1] == rows).all()
+
+
+def test_a_clip_of_nothing_but_padding_is_named(world, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spec = replace(RECIPE.arrays[1], padded=True)
+    recipe = replace(RECIPE, arrays=(RECIPE.arrays[0], spec))
+    manifest = Manifest.load(world.manifest)
+    writer = StoreWriter.create(
+        tmp_path / "padded.zarr", manifest, recipe, block_rows=len(manifest)
+    )
+    rows = [np.tile(row, (4, 1)).astype(np.float16) for row in world.features]
+    rows[world.ids.index("tt1-004")][:] = np.nan
+    native = world.features
+    done = [Done({"native": one, "frames": of}, None) for one, of in zip(native, rows, strict=True)]
+    writer.write_block(0, done)
+    store = open_store(tmp_path / "padded.zarr")
+    with pytest.raises(ValueError, match=r"1 clip with features .* such as tt1-004;"):
+        features_of(about(array="frames", pooling="max"), store, world.ids)
+
+
+def test_help_shows_examples():
+    assert "obygaze models explain runs/" in CliRunner().invoke(explain, ["--help"]).stdout

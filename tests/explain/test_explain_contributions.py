@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.tree import DecisionTreeClassifier
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
+from obygaze_models.estimators.simple import NearestClips
+from obygaze_models.explain.contributions import explain_clip, nearest_clips
+from tests.explain.conftest import torch_logits
+
+
+def logit(probabilities):
+    return np.log(probabilities[1] / probabilities[0])
+
+
+@pytest.mark.parametrize("output", ["distance", "decision"])
+@pytest.mark.parametrize("head", ["logistic", "elastic-net"])
+def test_a_linear_heads_parts_add_up_to_its_logit(clips, head, output):
+    model = PCBMClassifier(clips.bank, head, output, l1_ratio=0.5 * (head == "elastic-net"))
+    model.fit(clips.X, clips.y)
+    for x, expected in zip(clips.X[:20], model.predict_proba(clips.X[:20]), strict=True):
+        found = explain_clip(model, x, classes=("rest", "S"))
+        why = found.why
+        assert why.label == "S"  # even where "rest" is predicted
+        assert why.residual is None
+        assert found.label == ("rest", "S")[expected.argmax()]
+        assert why.intercept + sum(one.amount for one in why.contributions) == pytest.approx(
+            logit(expected)
+        )
+        assert why.logit == pytest.approx(logit(expected))
+        for one, measured in zip(why.contributions, model.measure([x])[0], strict=True):
+            assert one.amount == pytest.approx(one.weight * measured)
+        assert [one.concept for one in why.contributions] == list(clips.known.concept_names)
+
+
+def test_of_several_classes_the_predicted_ones_logit_is_explained(clips):
+    model = PCBMClassifier(clips.bank, "logistic", C=10).fit(clips.X, clips.levels)
+    for x in clips.X[:20]:
+        found = explain_clip(model, x, classes=("EN", "HN", "S"))
+        code = ("EN", "HN", "S").index(found.label)
+        assert found.why.label == found.label
+        expected = model.head_.logits(model.measure([x]))[0, code]
+        assert found.why.logit == pytest.approx(expected)
+        others = max(share for name, share in found.probabilities.items() if name != found.label)
+        assert found.probabilities[found.label] >= others
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
+    model = PCBMHybrid(clips.bank, C=1).fit(clips.X, clips.levels if several else clips.y)
+    for x in clips.X[:20]:
+        why = explain_clip(model, x).why
+        full = model.predict_proba([x])[0]
+        if several:
+            others = [one for one in range(3) if one != full.argmax()]
+            bare = model._logits(np.asarray([x], np.float64))[0]
+            assert why.logit == pytest.approx(bare.max())
+            assert (bare[others] <= why.logit).all()
+        else:
+            assert why.logit == pytest.approx(logit(full))
+            concepts = logit(model.predict_proba([x], without="residual")[0])
+            assert why.logit - why.residual == pytest.approx(concepts)
+
+
+def test_a_trees_path_is_scikit_learns(clips):
+    measured = clips.bank.transform(clips.X)
+    theirs = DecisionTreeClassifier(max_depth=5, random_state=3).fit(measured, clips.levels)
+    model = PCBMClassifier(clips.bank, "tree", max_depth=5, random_state=3)
+    model.fit(clips.X, clips.levels)
+    lengths = set()
+    for row, x in enumerate(clips.X[:40]):
+        found = explain_clip(model, x, classes=("EN", "HN", "S"))
+        *inner, leaf = theirs.decision_path(measured[[row]]).indices.tolist()
+        assert [(step.concept, step.threshold, step.above) for step in found.why.steps] == [
+            (
+                clips.known.concept_names[theirs.tree_.feature[node]],
+                theirs.tree_.threshold[node],
+                after == theirs.tree_.children_right[node],
+            )
+            for node, after in zip(inner, [*inner[1:], leaf], strict=True)
+        ]
+        columns = theirs.tree_.feature[inner]
+        values = measured[row, columns].tolist()
+        assert [step.value for step in found.why.steps] == pytest.approx(values)
+        assert found.why.leaf == leaf
+        shares = theirs.predict_proba(measured[[row]])[0]
+        assert found.why.shares == found.probabilities
+        assert list(found.why.shares.values()) == pytest.approx(shares.tolist())
+        lengths.add(len(inner))
+    assert len(lengths) > 1
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_networks_parts_are_its_derivatives_along_the_concepts(clips, several):
+    import torch
+
+    y = clips.levels if several else clips.y
+    model = MLPClassifier((12, 6), max_epochs=8, random_state=1).fit(clips.X, y)
+    network = torch_logits(model, 0)
+    measured = clips.bank.transform(clips.X)
+    for row, x in enumerate(clips.X[:10]):
+        why = explain_clip(model, x, bank=clips.bank).why
+        leaf = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        logits = network(leaf)
+        target = logits.max() if several else logits[1] - logits[0]
+        target.backward()
+        assert why.logit == pytest.approx(target.item())
+        slopes = clips.bank.cavs_ @ leaf.grad.numpy()
+        assert [one.weight for one in why.contributions] == pytest.approx(slopes.tolist())
+        amounts = (slopes * measured[row]).tolist()
+        assert [one.amount for one in why.contributions] == pytest.approx(amounts)
+
+
+def test_without_concepts_there_is_no_why(clips):
+    network = MLPClassifier(max_epochs=1).fit(clips.X, clips.y)
+    votes = NearestClips().fit(clips.X, clips.y)
+    for model in (network, votes):
+        found = explain_clip(model, clips.X[0])
+        assert found.why is None
+        assert list(found.probabilities.values()) == model.predict_proba(clips.X[:1])[0].tolist()
+
+
+def test_refuses_a_bank_of_other_features(clips):
+    network = MLPClassifier(max_epochs=1).fit(clips.X[:, :4], clips.y)
+    with pytest.raises(ExperimentError, match="16 numbers, the clip's features 4"):
+        explain_clip(network, clips.X[0, :4], bank=clips.bank)
+
+
+def test_the_nearest_clips_are_those_of_the_greatest_cosine(clips):
+    ids, features = clips.known.ids, clips.X * np.arange(1, 241)[:, None]
+    cosines = cosine_similarity(clips.X[:1], features)[0]
+    found = nearest_clips(clips.X[0], ids, features, 7)
+    order = sorted(range(len(ids)), key=lambda row: -cosines[row])[:7]
+    assert [one.id for one in found] == [ids[row] for row in order]
+    assert [one.cosine for one in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
+
+
+def test_a_clip_of_zeros_is_like_none(clips):
+    features = np.vstack([np.zeros(16), -clips.X[0]])
+    found = nearest_clips(clips.X[0], ["zeros", "opposite"], features)
+    assert [(one.id, round(one.cosine, 6)) for one in found] == [("zeros", 0), ("opposite", -1)]
