@@ -94,7 +94,8 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
                 "run": trained.draw.run,
                 "facts": trained.fitted.facts,
             }
-            save_model(trained.fitted.model, folder / name, {**about, "features": features})
+            model = trained.fitted.model
+            save_model(model, folder / name, {**about, "features": features}, durable=False)
             models.append({"folder": name, **about, "seed": trained.draw.seed})
 
         evaluation = evaluate(
