@@ -102,7 +102,7 @@ def test_the_same_model_is_the_same_bytes(models, tmp_path):
 
 
 def test_within_a_folder_that_is_being_made_the_same_files(models, tmp_path, monkeypatch):
-    model = models["pcbm-tree"]
+    model, _ = models["pcbm-tree"]
     save_model(model, tmp_path / "public", {})
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
