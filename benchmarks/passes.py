@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
 from obygaze_features.extraction import Wanted, extract
@@ -92,7 +92,7 @@ def _memory(folder: Path) -> Result:
         command = ["features", "extract", videos / "manifest", "--videos", videos, "-o", videos]
         for name in THREE:
             command += ["--backbone", name]
-        peaks.append(_peak([sys.executable, "-m", "cli", *map(str, command)]))
+        peaks.append(peak_mib([sys.executable, "-m", "cli", *map(str, command)]))
     return Result(
         "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
     )
@@ -115,21 +115,6 @@ def _on_a_gpu(folder: Path) -> Iterator[Result]:
             f"{name}: 1 - cosine of bfloat16 to float32, {array} (limit)",
             1 - least, "", 0.001, (1 - least) / 0.001, 1,
         )  # fmt: skip
-
-
-def _peak(command: list[str]) -> float:
-    """The most that a command and its children hold at any time, in MiB, as seen from outside."""
-    peak = 0
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None:
-            of = str(process.pid)
-            told = subprocess.run(
-                ["ps", "-o", "rss=", "-p", of, "--ppid", of], capture_output=True, text=True
-            )
-            peak = max(peak, sum(map(int, told.stdout.split())))
-            time.sleep(0.05)
-    assert process.returncode == 0
-    return peak / 1024
 
 
 def _clips(

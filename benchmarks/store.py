@@ -45,7 +45,7 @@ def _clips(folder: Path) -> Iterator[Result]:
     native = chance.standard_normal((CLIPS, DIM), np.float32)
     frames = chance.standard_normal((CLIPS, FRAMES, DIM), np.float32).astype(np.float16)
     ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
-    store = _store(folder / "s.zarr", ids, {"native": native, "frames": frames})
+    store = make_store(folder / "s.zarr", ids, {"native": native, "frames": frames})
     for name, values in (("native", native), ("frames", frames)):
         (folder / name).mkdir()
         for identifier, row in zip(ids, values, strict=True):
@@ -179,7 +179,7 @@ def _million(folder: Path) -> Iterator[Result]:
     for start in range(0, MILLION, 50_000):
         values[start : start + 50_000] = chance.standard_normal((50_000, DIM), np.float32)
     np.save(folder / "ids.npy", np.array([one.encode() for one in ids]))
-    _store(folder / "m.zarr", ids, {"native": values}, block_rows=8192)
+    make_store(folder / "m.zarr", ids, {"native": values}, block_rows=8192)
     wanted = [ids[row] for row in np.random.default_rng(2).integers(0, MILLION, 1000)]
     (folder / "wanted.json").write_text(json.dumps(wanted))
 
@@ -202,7 +202,7 @@ def _million(folder: Path) -> Iterator[Result]:
     yield Result("its memory (limit)", used / 1e6, "MB", 500, used / 500e6, 1)
 
 
-def _store(
+def make_store(
     path: Path,
     ids: list[str],
     arrays: dict[str, NDArray[np.generic]],

@@ -8,17 +8,18 @@ nodes, and that the model predicts a clip of zeros.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
+from obygaze_features.common.files import new_folder, to_json
 from obygaze_features.common.headers import read_format
 from obygaze_features.errors import ExperimentError, ObygazeError
 
@@ -47,7 +48,7 @@ _KINDS = {
 }
 
 
-def save_model(model: Any, path: Path, about: Mapping[str, Any]) -> None:
+def save_model(model: Any, path: Path, about: Mapping[str, Any], *, durable: bool = True) -> None:
     """Write a fitted estimator as a new folder.
 
     Parameters
@@ -59,6 +60,9 @@ def save_model(model: Any, path: Path, about: Mapping[str, Any]) -> None:
     about
         What a user must know, as JSON: the features it fits (backbone, weights, array,
         pooling), the run it is from.
+    durable
+        False within a folder that is itself being made by `new_folder`, which flushes all that
+        is in it to disk, and which nobody sees before.
     """
     from safetensors.numpy import save
 
@@ -72,9 +76,10 @@ def save_model(model: Any, path: Path, about: Mapping[str, Any]) -> None:
         "model": tree,
         "arrays_sha256": hashlib.sha256(data).hexdigest(),
     }
-    with new_folder(path) as folder:
-        write_bytes(folder / ARRAYS, data)
-        write_text(folder / HEADER, to_json(header | {"sha256": _digest(header)}))
+    with new_folder(path) if durable else _within(path) as folder:
+        (folder / ARRAYS).write_bytes(data)
+        text = to_json(header | {"sha256": _digest(header)})
+        (folder / HEADER).write_bytes(text.encode())
         # safetensors once wrote arrays that are not contiguous wrongly and said nothing.
         again: dict[str, np.ndarray[Any, Any]] = {}
         _encode(load_model(folder)[0], "model", again)
@@ -116,6 +121,12 @@ def read_about(path: Path) -> dict[str, Any]:
     """What was said about a model when it was saved, without loading it."""
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     return dict(header["about"])
+
+
+@contextlib.contextmanager
+def _within(path: Path) -> Iterator[Path]:
+    path.mkdir(parents=True)
+    yield path
 
 
 def _encode(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:

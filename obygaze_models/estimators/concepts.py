@@ -63,7 +63,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         The chosen C of each concept; None for a mean difference.
     quality_
         For each concept: ``on`` (validation or training), ``auc``, ``f1``, ``balanced_accuracy``,
-        counts of positives and negatives, and of an SVM ``C``, ``aucs`` (of every C),
+        counts of positives and negatives, and of an SVM ``C``, ``aucs`` (of each C that had a
+        say; see `choose_c`),
         ``bounded`` (see `LinearSVMFit`), ``margin``, ``solver`` and ``converged``.
     skipped_
         Concepts that could not be learnt, each with the reason.
@@ -191,6 +192,11 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             weight = "balanced" if self.balance == "weights" else None
             fit, by_c = choose_c(gram, rows, y, Cs, weight, *held_out)
             aucs = {str(C): auc for C, auc in by_c.items()}
+            if fit.converged and len(by_c) < len(Cs):
+                self.warnings_.append(
+                    f"{name}: {gram.solver} was stopped before its end at C = {Cs[len(by_c)]:g}, "
+                    "so C is chosen among smaller ones"
+                )
         else:
             middle = Cs[(len(Cs) - 1) // 2]
             fit = fit_direction(gram, rows, y, self.kind, self.balance, middle)
@@ -205,7 +211,10 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 "a difference of means whose offset is arbitrary; give larger C, or larger features"
             )
         if not fit.converged:
-            self.warnings_.append(f"{name}: liblinear had not converged at C = {fit.C:g}")
+            self.warnings_.append(
+                f"{name}: {fit.solver} was stopped before its end at C = {fit.C:g}, so this is "
+                "not quite the SVM; give smaller C, or smaller features"
+            )
         return fit, aucs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -78,14 +79,23 @@ def svm(
     balanced: bool = True,
 ) -> Fitted:
     """A linear SVM; where no C is given, validation chooses."""
+    from sklearn.exceptions import ConvergenceWarning
+
     from obygaze_models.estimators.concepts import DEFAULT_CS
     from obygaze_models.estimators.svm import LinearSVMClassifier
 
     model = LinearSVMClassifier(DEFAULT_CS if C is None else C, balanced)
     X, y = known.features, labels  # noqa: N806
     gram, rows = _shared_gram(known, train)
-    model.fit(X[train], y[train], X[validation], y[validation], gram=gram, rows=rows)
-    facts = {"C": model.C_, "bounded": model.bounded_, "solver": model.solver_}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it is among the facts
+        model.fit(X[train], y[train], X[validation], y[validation], gram=gram, rows=rows)
+    facts = {
+        "C": model.C_,
+        "bounded": model.bounded_,
+        "solver": model.solver_,
+        "converged": model.converged_,
+    }
     return _fitted(model, labels, (train, validation), facts=facts)
 
 

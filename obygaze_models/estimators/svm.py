@@ -5,6 +5,10 @@ clips' inner products are computed once, in float64, and each fit picks its own 
 the same solver and, but for rounding, the same numbers as ``SVC(kernel="linear")``. Above
 `GRAM_LIMIT` rows the matrix would not fit a laptop; there liblinear solves the hinge loss's
 dual, which also shrinks the intercept and so is a slightly different model.
+
+Where the classes cannot be told apart and C is large beside the features' squared length, the
+solver takes millions of steps for a plane that means nothing. `fit_linear_svm` stops it after
+`STEPS` a clip and says so; `choose_c` climbs no further. C is never rescaled.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from obygaze_models.estimators.classes import classes_of, codes_of
 
 __all__ = [
     "GRAM_LIMIT",
+    "STEPS",
     "LinearSVMClassifier",
     "LinearSVMFit",
     "SharedGram",
@@ -40,6 +45,8 @@ Array = NDArray[Any]
 
 #: Rows above which liblinear stands in: 8,000 rows are a matrix of 512 MB.
 GRAM_LIMIT = 8_000
+#: The most steps of libsvm for each training clip. Fits on features with any signal take 1 to 10.
+STEPS = 50
 
 
 class SharedGram:
@@ -84,7 +91,7 @@ class LinearSVMFit:
     solver
         ``libsvm`` or ``liblinear``.
     converged
-        Whether the solver came to its end.
+        Whether the solver came to its end, so that this is the SVM at C, or was stopped before.
     """
 
     coef: Array
@@ -133,7 +140,12 @@ def fit_linear_svm(
     classes_of(y)
     if gram.solver == "libsvm":
         products = gram.among(rows) if products is None else products
-        model = SVC(C=C, kernel="precomputed", class_weight=class_weight).fit(products, y)
+        # A few clips cost next to nothing, so that they may take as long as a thousand.
+        steps = STEPS * max(len(rows), 1_000)
+        model = SVC(C=C, kernel="precomputed", class_weight=class_weight, max_iter=steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`
+            model.fit(products, y)
         support, duals = model.support_, model.dual_coef_[0]
         coef = duals @ gram.features[rows[support]]
         weights = (
@@ -142,7 +154,8 @@ def fit_linear_svm(
             else compute_class_weight(class_weight, classes=np.array([0, 1]), y=y)
         )
         at_bound = np.abs(duals) >= C * weights[y[support]] * (1 - 1e-9)
-        bounded, converged = float(at_bound.sum() / len(rows)), True
+        bounded = float(at_bound.sum() / len(rows))
+        converged = model.fit_status_ == 0
         intercept = float(model.intercept_[0])
     else:
         model = LinearSVC(
@@ -168,18 +181,26 @@ def choose_c(
     X_val: Array,  # noqa: N803
     y_val: Array,
 ) -> tuple[LinearSVMFit, dict[float, float]]:
-    """The fit that ranks the validation clips best, and every C's AUC there.
+    """The fit that ranks the validation clips best, and each C's AUC there.
 
-    Of equals one that is not degenerate is taken, and then the smallest C. Signs have no
-    say: where a C is too small they are all the same, and right as often as one class is common.
+    C is raised until a fit does not converge; that one and larger ones have no AUC and no
+    say, unless it is the smallest, which is then returned. Of equals one that is not degenerate
+    is taken, and then the smallest C. Signs have no say: where a C is too small they are all
+    the same, and right as often as one class is common.
     """
     products = gram.among(rows) if gram.solver == "libsvm" else None
-    fits = [fit_linear_svm(gram, rows, y, C, class_weight, products=products) for C in Cs]
+    fits: list[LinearSVMFit] = []
+    for C in sorted(Cs):  # noqa: N806
+        fit = fit_linear_svm(gram, rows, y, C, class_weight, products=products)
+        if fit.converged or not fits:
+            fits.append(fit)
+        if not fit.converged:
+            break
     aucs = [float(roc_auc_score(y_val, fit.decide(X_val))) for fit in fits]
     best = max(
         range(len(fits)), key=lambda one: (aucs[one], not fits[one].degenerate, -fits[one].C)
     )
-    return fits[best], dict(zip(map(float, Cs), aucs, strict=True))
+    return fits[best], {fit.C: auc for fit, auc in zip(fits, aucs, strict=True)}
 
 
 class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -203,6 +224,8 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     bounded_
         The share of training clips whose dual is at its bound, for each hyperplane; see
         `LinearSVMFit`.
+    converged_
+        Whether each hyperplane's solver came to its end; see `LinearSVMFit`.
     temperature_
         Probabilities are the softmax (for two classes: the sigmoid) of decision values divided
         by it, chosen by log-loss on validation, or else on the training data, where it
@@ -269,7 +292,15 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.intercept_ = np.array([fit.intercept for fit in fits])
         self.C_ = [fit.C for fit in fits]
         self.bounded_ = [fit.bounded for fit in fits]
+        self.converged_ = [fit.converged for fit in fits]
         self.solver_ = gram.solver
+        if not all(self.converged_):
+            warnings.warn(
+                f"{gram.solver} was stopped before its end at C = {min(self.C_):g}, so this is not "
+                "quite the SVM; give a smaller C, or smaller features",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         chosen_on = (X, codes) if X_val is None else (X_val, val_codes)
         self.temperature_ = fit_temperature(self._logits(chosen_on[0]), chosen_on[1])
         return self

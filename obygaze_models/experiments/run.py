@@ -90,7 +90,12 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
             about = about_model(
                 trained.model, experiment, trained.task, trained.fitted, known, features
             )
-            save_model(trained.fitted.model, folder / name, {**about, "run": trained.draw.run})
+            save_model(
+                trained.fitted.model,
+                folder / name,
+                {**about, "run": trained.draw.run},
+                durable=False,
+            )
             brief = {key: value for key, value in about.items() if key not in ("features", "seen")}
             models.append(
                 {"folder": name, **brief, "run": trained.draw.run, "seed": trained.draw.seed}

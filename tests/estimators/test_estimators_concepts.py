@@ -1,9 +1,11 @@
+import time
 import warnings
 
 import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
@@ -114,6 +116,23 @@ def test_a_concept_without_positives_in_validation_still_has_a_direction(parts):
         bank = ConceptBank(Cs=(0.5, 1.0, 10.0)).fit(X, Y, X_val, Y_val, CONCEPTS)
     assert bank.C_[1] == 1.0
     assert bank.quality_[1]["on"] == "training"
+
+
+@pytest.mark.parametrize("size", [1, 30])
+def test_features_without_signal_take_a_second_or_two_and_a_warning(size):
+    chance = np.random.default_rng(2)
+    X = size * chance.normal(size=(1_200, 128))
+    Y = (chance.random((1_200, 8)) < 0.3).astype(int)
+    start = time.perf_counter()
+    with threadpool_limits(1), pytest.warns(DegenerateConcept, match="stopped before its end at C"):
+        bank = ConceptBank().fit(X[:1_000], Y[:1_000], X[1_000:], Y[1_000:])
+    assert time.perf_counter() - start < 8  # without a limit: minutes
+    assert len(bank.warnings_) == 8
+    for one in bank.quality_:
+        tried = [float(C) for C in one["aucs"]]
+        assert one["C"] in tried
+        assert max(tried) < 10
+        assert one["converged"] == (size == 1)
 
 
 def test_a_degenerate_c_warns(parts):

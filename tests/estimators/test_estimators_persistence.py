@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -98,6 +99,18 @@ def test_the_same_model_is_the_same_bytes(models, tmp_path):
         save_model(models["pcbm-hybrid"][0], tmp_path / name, ABOUT)
     for file in ("model.json", "model.safetensors"):
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+def test_within_a_folder_that_is_being_made_the_same_files(models, tmp_path, monkeypatch):
+    model, _ = models["pcbm-tree"]
+    save_model(model, tmp_path / "public", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
+        save_model(model, tmp_path / "new" / "inner", {}, durable=False)
+    for name in ("model.json", "model.safetensors"):
+        assert (tmp_path / "public" / name).read_bytes() == (
+            tmp_path / "new" / "inner" / name
+        ).read_bytes()
 
 
 @pytest.mark.parametrize("order", ["F", "strided", "reversed"])

@@ -3,6 +3,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
@@ -107,6 +108,42 @@ def test_ten_times_faster_than_one_fit_at_a_time(labelled):
                 )
             theirs.append(time.perf_counter() - start)
     assert min(theirs) > 10 * min(ours)
+
+
+@pytest.fixture
+def noise():
+    """1,000 clips in 64 numbers that have nothing to do with the labels: libsvm never ends."""
+    chance = np.random.default_rng(3)
+    return chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
+
+
+def test_where_libsvm_would_not_end_it_is_stopped_and_that_is_said(noise):
+    X, y = noise
+    gram, rows = SharedGram(X), np.arange(1_000)
+    start = time.perf_counter()
+    fit = fit_linear_svm(gram, rows, y, 1e6)
+    assert time.perf_counter() - start < 5
+    assert not fit.converged
+    assert np.isfinite(fit.coef).all()
+    small = fit_linear_svm(gram, rows, y, 1e-3)
+    assert small.converged
+    theirs = SVC(C=1e-3, kernel="linear", class_weight="balanced").fit(X, y)
+    assert small.decide(X) == pytest.approx(theirs.decision_function(X), abs=1e-5)
+    with pytest.warns(ConvergenceWarning, match="stopped before its end at C = 1e\\+06"):
+        model = LinearSVMClassifier(C=1e6).fit(X, y)
+    assert model.converged_ == [False]
+
+
+def test_a_c_is_chosen_among_those_at_which_the_svm_ends(noise):
+    X, y = noise
+    half = np.arange(500)
+    gram = SharedGram(X)
+    fit, aucs = choose_c(gram, half, y[half], (1e6, 1e-3, 1e7, 1e-2), None, X[500:], y[500:])
+    assert fit.converged
+    assert list(aucs) == [1e-3, 1e-2]
+    fit, aucs = choose_c(gram, half, y[half], (1e7, 1e6), None, X[500:], y[500:])
+    assert not fit.converged
+    assert list(aucs) == [fit.C] == [1e6]
 
 
 @pytest.fixture

@@ -1,0 +1,245 @@
+"""The zoo on 1,048 clips x 512, against what people write without one; and its memory.
+
+Both sides run on one thread, which is fastest for steps this small. Where a peer takes minutes
+a stated share of its fits is run, spread evenly, and the time scaled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from benchmarks import zoo_peers
+from benchmarks.clips import known_clips
+from benchmarks.memory import peak_mib
+from benchmarks.result import Result
+from benchmarks.store import make_store
+from obygaze_features.store import open_store
+from obygaze_models.estimators.concepts import DEFAULT_CS
+from obygaze_models.estimators.registry import make_learner
+from obygaze_models.estimators.svm import SharedGram, fit_linear_svm
+from obygaze_models.estimators.targets import concept_targets
+from obygaze_models.experiments import protocol
+from obygaze_models.experiments.evaluate import Evaluation, evaluate
+from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.features import read_features
+from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.protocol import Draw
+from obygaze_models.experiments.task import LevelTask
+
+EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))
+HARD = LevelTask(("S",), ("HN",))
+TABLE_2 = (Problem(EASY, (EASY, ALL)), Problem(HARD, (EASY, ALL)))
+TOKENS = (3137, 768)
+MANY = 100_000
+
+
+def measure() -> Iterator[Result]:
+    """What is promised of the zoo."""
+    with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
+        folder = Path(name)
+        # Features of length 23 overfit within a few epochs, those of length 1 take many.
+        raw = known_clips(signal=0.12, length=23)
+        unit = known_clips(signal=0.12, length=1)
+        for what, known, share in (("stop early", raw, 4), ("stop late", unit, 8)):
+            yield _table_2(folder / what, what, known, share)
+        yield _films(folder / "films", raw)
+        yield from _svms(unit)
+        yield from _tokens(folder / "tokens")
+        yield from _many(folder / "many")
+
+
+def _table_2(folder: Path, what: str, known: Known, share: int) -> Result:
+    """Eight runs for each pair of training levels, as the paper's text has them."""
+
+    def draws(problem: Problem) -> list[Draw]:
+        labels = problem.train.labels(known)
+        tests = {task.name: task.labels(known) for task in problem.tests}
+        return protocol.paper(known.folds, labels, tests, last=9, seed=0)
+
+    return _mlps(folder, f"16 MLPs that {what}", known, TABLE_2, draws, share)
+
+
+def _films(folder: Path, known: Known) -> Result:
+    """Each film tests, each other one validates."""
+    problem = Problem(HARD, (ALL,))
+
+    def draws(problem: Problem) -> list[Draw]:
+        labels = problem.train.labels(known)
+        tests = {task.name: task.labels(known) for task in problem.tests}
+        return protocol.leave_film_out(known.films, labels, tests, seed=0)
+
+    count = len(draws(problem))
+    return _mlps(folder, f"leave-film-out, {count} MLPs", known, [problem], draws, 10)
+
+
+def _mlps(
+    folder: Path,
+    what: str,
+    known: Known,
+    problems: Sequence[Problem],
+    draws: Callable[[Problem], list[Draw]],
+    share: int,
+) -> Result:
+    """Ours from a store in full; of the peer's models every so many."""
+    folder.mkdir()
+    store = make_store(folder / "s.zarr", known.ids, {"native": known.features})
+    zoo_peers.save_clips(folder / "files", known.features)
+    learners = {"mlp": make_learner("mlp")}
+
+    def ours() -> Evaluation:
+        _, features = read_features(open_store(store), known.ids, "native")
+        return evaluate(replace(known, features=features), problems, draws, learners)
+
+    begin = time.perf_counter()
+    done = ours()
+    seconds = time.perf_counter() - begin
+    fits = [(problem, draw) for problem in problems for draw in done.draws[problem.train.name]]
+    some = fits[share // 2 :: share]
+    begin = time.perf_counter()
+    epochs = []
+    for problem, draw in some:
+        tests = [(draw.tests[task.name], task.labels(known)) for task in problem.tests]
+        labels = problem.train.labels(known)
+        epochs.append(
+            zoo_peers.fit_mlp(folder / "files", draw.train, draw.validation, labels, tests)
+        )
+    peer = (time.perf_counter() - begin) * len(fits) / len(some)
+    mean = len(done.history) / len(fits)
+    name = (
+        f"{what}, {mean:.0f} epochs each (file a clip, DataLoader, "
+        f"{np.mean(epochs):.0f} epochs; {len(some)} of {len(fits)}, scaled)"
+    )
+    return Result(name, seconds, "s", peer, seconds / peer, 0.1)
+
+
+def _svms(known: Known) -> Iterator[Result]:
+    """Each of nine folds validates in turn; the last tests. All concepts, all C."""
+    X = known.features  # noqa: N806
+    targets = concept_targets(known.levels, known.concepts, "a").astype(np.int64)
+    fits = []
+    for fold in range(9):
+        for labels in targets.T:
+            takes_part = labels >= 0
+            train = np.flatnonzero(takes_part & (known.folds != fold) & (known.folds != 9))
+            fits.append((train, np.flatnonzero(takes_part & (known.folds == 9)), labels))
+    begin = time.perf_counter()
+    gram = SharedGram(X)
+    ours: list[list[NDArray[np.float64]]] = []
+    for train, test, labels in fits:
+        products = gram.among(train)
+        found = [
+            fit_linear_svm(gram, train, labels[train], C, products=products) for C in DEFAULT_CS
+        ]
+        assert all(fit.converged for fit in found)
+        ours.append([fit.decide(X[test]) for fit in found])
+    seconds = time.perf_counter() - begin
+    some, peer = range(2, len(fits), 6), 0.0
+    others, signs, apart = 0, 0, 0.0
+    for place, (train, test, labels) in enumerate(fits):
+        begin = time.perf_counter()
+        values = list(
+            zoo_peers.fit_svcs(X, train, test, labels, DEFAULT_CS, probability=place in some)
+        )
+        peer += (time.perf_counter() - begin) * (place in some)
+        for mine, theirs in zip(ours[place], values, strict=True):
+            signs += len(test)
+            others += int(((mine > 0) != (theirs > 0)).sum())
+            apart = max(apart, float(np.abs(mine - theirs).max()))
+    peer *= len(fits) / len(some)
+    name = f"8 concepts x 9 folds x 6 C (SVC(probability=True) a fit; 1 of {6}, scaled)"
+    yield Result(name, seconds, "s", peer, seconds / peer, 0.1)
+    yield Result("test clips on the other side than with SVC (of)", others, "", signs, others, 0)
+    yield Result("decision values apart from SVC's (limit)", apart, "", 1e-5, apart / 1e-5, 1)
+
+
+_POOL = """
+import sys
+from obygaze_features.store import open_store
+from obygaze_models.experiments.features import read_features
+store = open_store(sys.argv[1])
+ids, features = read_features(store, store.ids, "tokens", "max")
+assert features.shape == (len(store), 768)
+"""
+
+
+def _tokens(folder: Path) -> Iterator[Result]:
+    """Pooled in a process of its own, whose cache is empty; then twice here."""
+    folder.mkdir()
+    peaks, stores = [], []
+    with patch.dict(os.environ, XDG_CACHE_HOME=str(folder / "cache")):
+        for count in (256, 32):
+            ids = [f"tt0000001-{row:04}" for row in range(count)]
+            values = np.random.default_rng(0).standard_normal(TOKENS, np.float32)
+            same = np.broadcast_to(values.astype(np.float16), (count, *TOKENS))
+            stores.append(make_store(folder / f"{count}.zarr", ids, {"tokens": same}))
+            peaks.append(peak_mib([sys.executable, "-c", _POOL, str(stores[-1])]))
+    yield Result(
+        "peak memory when 256 x [3137,768] float16 are pooled (when 32 are)",
+        peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10,
+    )  # fmt: skip
+    seconds = []
+    store = open_store(stores[0])
+    with patch.dict(os.environ, XDG_CACHE_HOME=str(folder / "other")):
+        for _ in range(2):
+            begin = time.perf_counter()
+            read_features(store, store.ids, "tokens", "max")
+            seconds.append(time.perf_counter() - begin)
+    yield Result(
+        "256 x [3137,768] pooled, second time (first)",
+        seconds[1], "s", seconds[0], seconds[1] / seconds[0], 0.1,
+    )  # fmt: skip
+
+
+_MANY = """
+import json, sys, time, warnings
+from pathlib import Path
+import numpy as np
+from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.estimators.mlp import MLPClassifier
+warnings.simplefilter("ignore")
+count = int(sys.argv[2])
+chance = np.random.default_rng(0)
+Y = (chance.random((count, 9)) < 0.3).astype(np.int8)
+X = chance.standard_normal((count, 512), np.float32)
+for column, direction in zip(Y.T, chance.standard_normal((9, 512), np.float32)):
+    X[column == 1] += np.float32(0.12) * direction
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+cut = count * 9 // 10
+seconds = []
+begin = time.perf_counter()
+model = MLPClassifier(random_state=0).fit(X[:cut], Y[:cut, 8], X[cut:], Y[cut:, 8])
+seconds.append(time.perf_counter() - begin)
+begin = time.perf_counter()
+bank = ConceptBank().fit(X[:cut], Y[:cut, :8], X[cut:], Y[cut:, :8])
+seconds.append(time.perf_counter() - begin)
+worst = min(one["auc"] for one in bank.quality_)
+accuracy = model.score(X[cut:], Y[cut:, 8])
+Path(sys.argv[1]).write_text(json.dumps([*seconds, accuracy, worst, bank.C_]))
+"""
+
+
+def _many(folder: Path) -> Iterator[Result]:
+    """An MLP and eight directions, in a process of their own that also makes the clips."""
+    folder.mkdir()
+    said = folder / "said.json"
+    peak = peak_mib([sys.executable, "-c", _MANY, str(said), str(MANY)])
+    mlp, bank, accuracy, worst, _ = json.loads(said.read_text())
+    name = f"100,000 clips: peak memory of an MLP ({mlp:.0f} s) and 8 CAVs ({bank:.0f} s) (limit)"
+    yield Result(name, peak / 1024, "GiB", 4, peak / 1024 / 4, 1)
+    least = min(accuracy, worst)
+    yield Result(
+        "100,000 clips: the lower of accuracy and least AUC (chance)",
+        least, "", 0.7, 0.7 / least, 0.95,
+    )  # fmt: skip
