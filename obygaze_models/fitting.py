@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import FeatureStore
 from obygaze_models.experiments.features import read_features
@@ -67,15 +65,7 @@ def features_of(
     """
     check_features(about, store)
     wanted = about["features"]
-    have, features = read_features(store, ids, wanted["array"], wanted["pooling"])
-    broken = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if len(broken):
-        names = ", ".join(have[row] for row in broken[:5])
-        raise ExperimentError(
-            f"{store.path}: {counted(len(broken), 'clip')} with features that are not finite "
-            f"numbers, such as {names}; verify the store and extract them again"
-        )
-    return have, features
+    return read_features(store, ids, wanted["array"], wanted["pooling"])
 
 
 def _differences(wanted: Mapping[str, Any], store: FeatureStore) -> list[str]:

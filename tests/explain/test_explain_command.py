@@ -8,7 +8,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from obygaze_features.common.commands import RootGroup
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import Done, StoreWriter, open_store
+from obygaze_features.store import open_store
 from obygaze_models.commands.explain import explain
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPClassifier
@@ -194,24 +194,6 @@ def test_features_are_pooled_as_the_model_wants_in_the_order_asked_for(
     rows = world.features[[world.ids.index(one) for one in have]]
     assert np.allclose(features, rows.astype(np.float16))
     assert (features_of(about(), store, wanted)[1] == rows).all()
-
-
-def test_a_clip_of_nothing_but_padding_is_named(world, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    spec = replace(RECIPE.arrays[1], padded=True)
-    recipe = replace(RECIPE, arrays=(RECIPE.arrays[0], spec))
-    manifest = Manifest.load(world.manifest)
-    writer = StoreWriter.create(
-        tmp_path / "padded.zarr", manifest, recipe, block_rows=len(manifest)
-    )
-    rows = [np.tile(row, (4, 1)).astype(np.float16) for row in world.features]
-    rows[world.ids.index("tt1-004")][:] = np.nan
-    native = world.features
-    done = [Done({"native": one, "frames": of}, None) for one, of in zip(native, rows, strict=True)]
-    writer.write_block(0, done)
-    store = open_store(tmp_path / "padded.zarr")
-    with pytest.raises(ValueError, match=r"1 clip with features .* such as tt1-004;"):
-        features_of(about(array="frames", pooling="max"), store, world.ids)
 
 
 def test_help_shows_examples():
