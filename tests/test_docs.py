@@ -97,6 +97,27 @@ def test_films_of_your_own(
     run_console(block, obygaze)
 
 
+def test_the_zoo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Every block of docs/zoo.md, in order; a toml block is the file that is named above it."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/zoo.md").read_text()
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "console":
+            run_console(block, obygaze)
+        elif language == "toml":
+            named = re.findall(r"`(zoo/\w+[.]toml)`", text[: match.start()])
+            Path(named[-1]).write_text(block)
+        else:
+            assert language == "python"
+            told = subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            )
+            assert told.stdout == "['Look' 'Body'] (400, 2)\n"
+
+
 def test_help_page_is_up_to_date() -> None:
     assert help_page.PATH.read_text() == help_page.page(), "run: make docs"
 

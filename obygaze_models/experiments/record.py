@@ -125,6 +125,7 @@ def about_features(experiment: Experiment, store: FeatureStore) -> dict[str, Any
         "backbone": attributes["backbone"],
         "preprocessing": attributes["preprocessing"],
         "array": experiment.array,
+        "shape": next(list(one.shape) for one in store.specs if one.name == experiment.array),
         "pooling": experiment.pooling,
     }
 

@@ -66,13 +66,13 @@ def test_a_share_must_leave_both_classes(share):
 @pytest.mark.parametrize(("clips", "positives"), [(12, 5), (105, 31)])
 def test_a_simulated_coin_scores_what_scikit_learn_says_of_coins(clips, positives):
     labels = np.arange(clips) < positives
-    coins = np.random.default_rng(1).integers(0, 2, (3000, clips))
+    coins = np.random.default_rng(1).integers(0, 2, (800, clips))
     thrown = [f1_score(labels, coin) for coin in coins]
     found = simulated(clips, positives, seed=0)
-    assert found["mean"]["f1"] == pytest.approx(np.mean(thrown), abs=0.01)
-    assert found["std"]["f1"] == pytest.approx(np.std(thrown), abs=0.01)
-    weighted = [f1_score(labels, coin, average="weighted") for coin in coins[:1000]]
-    assert found["mean"]["f1_weighted"] == pytest.approx(np.mean(weighted), abs=0.01)
+    assert found["mean"]["f1"] == pytest.approx(np.mean(thrown), abs=0.02)
+    assert found["std"]["f1"] == pytest.approx(np.std(thrown), abs=0.02)
+    weighted = [f1_score(labels, coin, average="weighted") for coin in coins]
+    assert found["mean"]["f1_weighted"] == pytest.approx(np.mean(weighted), abs=0.02)
 
 
 def test_with_many_clips_the_coin_comes_to_the_closed_form():
