@@ -21,7 +21,8 @@ JOBS = {
     "report": "report pages and figures",
     "views": "stores as pandas and xarray",
     "remote": "stores over networks",
-    "ray": "extraction on several machines",
+    "ray": "extraction driven by Ray",
+    "onnx": "models as ONNX files",
 }
 _REQUIREMENT = re.compile(
     r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:\s*>=\s*([0-9.]+))?[^;]*(?:;\s*(.*))?"

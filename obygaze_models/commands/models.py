@@ -14,7 +14,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
 )
 from obygaze_models.commands.explain import explain
-from obygaze_models.commands.use import evaluate, list_models, predict, train
+from obygaze_models.commands.use import evaluate, export, list_models, predict, train
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run import Run
@@ -108,5 +108,5 @@ def _echo_run(done: Run) -> None:
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
 
 
-for command in (train, evaluate, predict, explain, list_models):
+for command in (train, evaluate, predict, explain, export, list_models):
     models.add_command(command)

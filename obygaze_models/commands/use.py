@@ -15,7 +15,7 @@ from obygaze_features.common.commands import (
 )
 from obygaze_features.common.words import counted
 
-__all__ = ["evaluate", "list_models", "predict", "train"]
+__all__ = ["evaluate", "export", "list_models", "predict", "train"]
 
 
 @click.command()
@@ -189,6 +189,27 @@ def evaluate(model: Path, store: Path, manifest: Path, labels: str | None, as_js
             bold=True,
             err=True,
         )
+
+
+@click.command()
+@folder_argument("model")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The ONNX file."
+)
+@overwrite_option
+def export(model: Path, output: Path, overwrite: bool) -> None:
+    """Write a MODEL as ONNX, for programs that do not speak Python.
+
+    Networks, logistic regression and bottlenecks with a linear head can be written.
+
+    \b
+    Example:
+      obygaze models export models/sure -o sure.onnx
+    """
+    from obygaze_models.onnx_export import export_onnx
+
+    export_onnx(model, output, overwrite=overwrite)
+    click.echo(f"features in, probabilities out -> {output}")
 
 
 @click.command("list")
