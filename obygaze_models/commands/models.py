@@ -101,6 +101,9 @@ def _echo_run(done: Run) -> None:
     if films := film_rows(record):
         click.echo(align(["model", "test set", "film left out", *titles.values()], films))
         click.echo()
+    for name, of in record["ablated"].items():
+        parts = ", ".join(f"{what.replace('_', ' ')} {value:.2f}" for what, value in of.items())
+        click.echo(f"{name}, accuracy on validation: {parts}")
     runs = len({draw["run"] for draw in record["draws"]})
     click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
     for caution in record["cautions"]:

@@ -3,7 +3,8 @@
 Concepts are learnt from all clips of the training folds, and C is chosen on all of the
 validation folds: an experiment on Hard Negatives against Sure trains on no Easy Negative, and
 the concepts' negatives are just those. No clip of another fold has any part. The head is fitted
-on the training and the validation clips, as the paper does.
+on the training and the validation clips, as the paper does; but for the hybrid, whose validation
+clips say how it does without its concepts.
 """
 
 from __future__ import annotations
@@ -167,9 +168,12 @@ def random_directions(
     from obygaze_models.estimators.directions import RandomDirections
     from obygaze_models.estimators.pcbm import PCBMClassifier
 
+    count = n_directions or len(known.concept_names)
+    if not count:
+        raise ExperimentError("the labels mark no concepts to be matched; give n_directions")
     rows = np.concatenate([train, validation])
     X = known.features[rows]  # noqa: N806
-    bank = RandomDirections(n_directions or len(known.concept_names), seed).fit(X)
+    bank = RandomDirections(count, seed).fit(X)
     model = PCBMClassifier(bank, head, random_state=seed).fit(X, labels[rows])
     return Fitted(model, _classes(labels), np.unique(rows))
 
@@ -187,6 +191,8 @@ def fit_bank(
     from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
     from obygaze_models.estimators.targets import concept_targets
 
+    if not known.concept_names:
+        raise ExperimentError("the labels mark no concepts, which a bottleneck learns")
     learn, choose = rows_of_same_folds(known, train, validation)
     targets = concept_targets(known.levels, known.concepts, negatives)
     bank = ConceptBank(kind, balance=balance, random_state=seed)

@@ -156,7 +156,7 @@ def evaluate(
             labels = task.labels(known)
             try:
                 fitted = learners[name].fit(known, draw.train, draw.validation, labels, draw.seed)
-            except ExperimentError as reason:
+            except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
                 # One that cannot learn here does not take the others' work with it.
                 skipped.append(Skipped(task.name, draw.run, f"{name}, {draw.name}", str(reason)))
                 continue

@@ -10,7 +10,7 @@ import numpy as np
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import FeatureStore
-from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.experiment import ALL, Experiment
 from obygaze_models.experiments.features import read_features
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import Plan
@@ -81,7 +81,11 @@ def join(
             f"such as {_some(placed, 2) or 'none'}, has features in {store.path}, "
             f"which is of clips such as {_some(store.ids, 2)}; take the store of this manifest"
         )
-    names = manifest.scheme.concept_names
+    # What can be heard or told is not in the picture: it is learnt only where it is asked for.
+    scheme = manifest.scheme
+    asked = {scheme.concept(one) for one in experiment.concepts if one != ALL}
+    seen = set(scheme.visual_concepts or scheme.concept_names) | asked
+    names = tuple(name for name in scheme.concept_names if name in seen)
     known = Known(
         ids=ids,
         levels=[labels.level_of[one] for one in ids],

@@ -14,7 +14,7 @@ from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.protocol import Draw
 from obygaze_models.experiments.task import LevelTask, Task
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["RELEASED_CONCEPTS", "Plan", "make_plan"]
 
 #: The authors' file for each pairing of levels; their concepts are learnt from the last one.
 RELEASED = {

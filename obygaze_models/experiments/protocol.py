@@ -31,6 +31,7 @@ __all__ = [
     "PROTOCOLS",
     "Draw",
     "Leak",
+    "balanced",
     "cross_validation",
     "leak_free",
     "leaks",
@@ -110,7 +111,7 @@ def leak_free(
             fold,
             f"validation fold {fold}",
             own_seed,
-            _balanced(
+            balanced(
                 _rows((folds >= 0) & (folds != fold) & (folds != last), labels), labels, own_seed
             ),
             _rows(folds == fold, labels),
@@ -146,7 +147,7 @@ def cross_validation(
                 fold,
                 f"test fold {fold}",
                 own_seed,
-                _balanced(train, labels, own_seed),
+                balanced(train, labels, own_seed),
                 _rows(folds == after, labels),
                 _tests(folds == fold, tests),
             )
@@ -314,7 +315,7 @@ def _tests(chosen: Array, tests: Mapping[str, Array]) -> dict[str, Array]:
     return {name: _rows(chosen, labels) for name, labels in tests.items()}
 
 
-def _balanced(rows: Array, labels: Array, seed: int) -> Array:
+def balanced(rows: Array, labels: Array, seed: int) -> Array:
     """As many rows of each class as the smallest has; the classes are those of all labels."""
     chance = np.random.default_rng(seed)
     classes = [rows[labels[rows] == one] for one in np.unique(labels[labels >= 0])]

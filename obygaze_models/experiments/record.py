@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
@@ -21,7 +23,7 @@ from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.experiments.intervals import LEVEL, REPLICATES
 from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 from obygaze_models.experiments.task import Task
@@ -40,6 +42,7 @@ def make_record(
     problems: Sequence[Problem],
     joined: Join,
     evaluation: Evaluation,
+    models: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All of ``run.json`` but the times."""
     known = evaluation.known
@@ -61,7 +64,11 @@ def make_record(
         "models": list(experiment.learners),
         "protocol": plan.protocol,
         "split": plan.split,
-        "cautions": _cautions(manifest, store.attributes, evaluation, leaked),
+        "cautions": [
+            *_cautions(manifest, store.attributes, evaluation, leaked),
+            *_about_concepts(experiment, plan, models),
+        ],
+        "ablated": _ablated(models),
         "manifest": {
             "name": manifest.name,
             "version": manifest.version,
@@ -178,6 +185,42 @@ def _cautions(
     if (more := len(evaluation.skipped) - SHOWN) > 0:
         cautions.append(f"SKIPPED: {more} more, which run.json names.")
     return cautions
+
+
+def _about_concepts(
+    experiment: Experiment, plan: Plan, models: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """What bottlenecks could not learn, or learnt badly; and from which file."""
+    found: dict[tuple[str, str], int] = {}
+    for one in models:
+        for name, why in dict(one["facts"].get("skipped", {})).items():
+            key = one["model"], f"the concept {name} is left out: {why}"
+            found[key] = found.get(key, 0) + 1
+        for why in one["facts"].get("warnings", []):
+            found[one["model"], why] = found.get((one["model"], why), 0) + 1
+    said = [f"CONCEPTS: {model}, in {runs} runs: {why}." for (model, why), runs in found.items()]
+    cautions = said[:SHOWN]
+    if len(said) > SHOWN:
+        cautions.append(f"CONCEPTS: {len(said) - SHOWN} more like it, which models.jsonl names.")
+    learnt = [one for one in models if "concepts" in one["facts"]]
+    if plan.protocol == "released" and learnt and plan.split != RELEASED_CONCEPTS:
+        cautions.append(
+            f"The bottlenecks learnt their concepts from {plan.split}; the authors learnt them from "
+            f"{RELEASED_CONCEPTS}: give these an experiment of their own, with that split."
+        )
+    return cautions
+
+
+def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """For each hybrid its mean accuracy on validation, with and without its concepts."""
+    of: dict[str, list[Mapping[str, float]]] = {}
+    for one in models:
+        if "accuracy" in one["facts"]:
+            of.setdefault(one["model"], []).append(one["facts"]["accuracy"])
+    return {
+        name: {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+        for name, runs in of.items()
+    }
 
 
 def _leakage(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> str:

@@ -43,7 +43,7 @@ FORMAT = "obygaze-run"
 FORMAT_VERSION = 2
 RECORD = "run.json"
 KEYS = (
-    "experiment", "goal", "models", "protocol", "split", "cautions", "manifest", "store",
+    "experiment", "goal", "models", "protocol", "split", "cautions", "ablated", "manifest", "store",
     "features", "join", "draws", "skipped", "leaked", "leaks", "films", "tests", "scores",
     "intervals", "versions", "machine", "started", "seconds",
 )  # fmt: skip
@@ -111,7 +111,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         record = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            **make_record(experiment, manifest, store, plan, problems, joined, evaluation),
+            **make_record(experiment, manifest, store, plan, problems, joined, evaluation, models),
             "started": started.isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - clock, 1),
         }

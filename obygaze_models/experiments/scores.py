@@ -60,7 +60,7 @@ def score_tests(predictions: Sequence[Prediction], *, seed: int) -> dict[str, An
     """Each test set's size, and what guessing scores there: the mean over the runs' test clips.
 
     Where all runs share their test clips that is the closed form at these clips' share. A coin is
-    thrown for real, too, for as many clips as all runs test.
+    thrown for real, too, for each run's test clips; of these the mean and the deviation are means.
     """
     found: dict[str, dict[int, Prediction]] = {}
     for one in predictions:
@@ -81,7 +81,12 @@ def score_tests(predictions: Sequence[Prediction], *, seed: int) -> dict[str, An
         share = counts["positives"] / counts["clips"] if len(classes) == 2 else None
         chance = None
         if guesses:
-            chance = simulated(counts["clips"], counts["positives"], seed=seed)
+            thrown = [
+                simulated(len(one.labels), int(one.labels.sum()), seed=seed) for one in of.values()
+            ]
+            chance = {
+                what: _over(np.mean, [one[what] for one in thrown]) for what in ("mean", "std")
+            }
         tests[name] = {**counts, "share": share, "baselines": guesses, "simulated": chance}
     return tests
 

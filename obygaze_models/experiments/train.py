@@ -1,4 +1,4 @@
-"""One model for use: trained on all labelled clips but those that stop it.
+"""One model for use: trained on the labelled clips but those that stop it, balanced as in a run.
 
 `run_experiment` says how well such a model does; here is nothing left to test it on.
 """
@@ -19,6 +19,7 @@ from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment, unknown
 from obygaze_models.experiments.join import Join, join
 from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.protocol import balanced
 from obygaze_models.experiments.record import about_features, about_model
 from obygaze_models.model_card import CARD, model_card
 
@@ -66,7 +67,7 @@ def train_model(
     Parameters
     ----------
     experiment
-        Its first task, features and seed are used; its protocol is not.
+        Its first task, features, fold column and seed are used.
     output
         The model's folder.
     estimator
@@ -96,6 +97,8 @@ def train_model(
     rows = np.flatnonzero((labels >= 0) & (known.folds >= 0))
     held = known.folds[rows] == plan.last
     train, validation = rows[~held], rows[held]
+    if len(task.classes) == 2:  # as in a run: the larger class is drawn from
+        train = balanced(train, labels, experiment.seed)
     for what, of in (("training", train), ("validation", validation)):
         if len(np.unique(labels[of])) < len(task.classes):
             raise ExperimentError(

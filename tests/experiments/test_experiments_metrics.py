@@ -20,9 +20,9 @@ clips = st.lists(
 
 def counted(pairs):
     """Every metric from first principles, by counting; None where it is 0 / 0."""
-    tp = sum(label and p >= 0.5 for label, p in pairs)
-    fp = sum(not label and p >= 0.5 for label, p in pairs)
-    fn = sum(label and p < 0.5 for label, p in pairs)
+    tp = sum(label and p > 0.5 for label, p in pairs)
+    fp = sum(not label and p > 0.5 for label, p in pairs)
+    fn = sum(label and p <= 0.5 for label, p in pairs)
     tn = len(pairs) - tp - fp - fn
     share = (tp + fn) / len(pairs)
     ranked = [(p, q) for label, p in pairs if label for other, q in pairs if not other]

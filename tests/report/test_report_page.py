@@ -58,8 +58,8 @@ def test_scores_are_those_of_the_predictions(finished_run, page):
             labels, said = map(np.array, zip(*pairs, strict=True))
             runs.append(
                 [
-                    f1_score(labels, said >= 0.5),
-                    f1_score(labels, said >= 0.5, average="weighted"),
+                    f1_score(labels, said > 0.5),
+                    f1_score(labels, said > 0.5, average="weighted"),
                     roc_auc_score(labels, said),
                     average_precision_score(labels, said),
                 ]

@@ -27,9 +27,9 @@ def score(labels: NDArray[Any], probabilities: NDArray[Any]) -> Scores:
     labels
         1 where a clip is positive, else 0.
     probabilities
-        The model's probability that it is; 0.5 and more counts as "positive".
+        The model's probability that it is; more than 0.5 counts as "positive".
     """
-    predictions = (probabilities >= 0.5).astype(np.int64)
+    predictions = (probabilities > 0.5).astype(np.int64)
     return {
         "f1": f1_positive(labels, predictions),
         "f1_weighted": f1_weighted(labels, predictions),

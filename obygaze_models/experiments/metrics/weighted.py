@@ -49,7 +49,7 @@ def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict
             "balanced_accuracy": _balanced(confusion),
             "calibration_error": _calibration(right, probabilities.max(axis=1), weights),
         }
-    confusion = _confusion(labels, (probabilities >= 0.5).astype(np.int64), 2, weights)
+    confusion = _confusion(labels, (probabilities > 0.5).astype(np.int64), 2, weights)
     f1, hits = _f1(confusion), confusion[:, 1, 1]
     return {
         "f1": f1[:, 1],
