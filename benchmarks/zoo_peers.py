@@ -19,7 +19,7 @@ __all__ = ["fit_mlp", "fit_svcs", "save_clips"]
 BATCH, EPOCHS, PATIENCE = 16, 100, 5
 
 
-class Clips(Dataset[tuple[torch.Tensor, int]]):
+class Clips(Dataset[tuple[torch.Tensor, int]]):  # type: ignore[misc]
     """Some clips of a folder with a .pth file each."""
 
     def __init__(self, folder: Path, rows: NDArray[np.intp], labels: NDArray[np.int64]) -> None:
