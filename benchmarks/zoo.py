@@ -1,6 +1,6 @@
 """The zoo on 1,048 clips x 512, against what people write without one; and its memory.
 
-Both sides run on one thread, which is fastest for steps this small. Where a peer takes minutes
+Both sides run on one thread; with two the peer is no faster. Where a peer takes minutes
 a stated share of its fits is run, spread evenly, and the time scaled.
 """
 
