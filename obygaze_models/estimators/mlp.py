@@ -107,74 +107,72 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> MLPClassifier:  # noqa: N803
         import torch
-        from torch.nn.functional import cross_entropy
 
         X, y = validate_data(self, X, y, dtype=np.float32)  # noqa: N806
         self.classes_ = classes_of(y)
         if self.calibrate and X_val is None:
             raise ExperimentError("calibrate=True takes validation data (X_val, y_val)")
         codes = codes_of(y, self.classes_)
-        features, targets = torch.from_numpy(X), torch.from_numpy(codes)
-        watched = None
-        if X_val is not None:
-            X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float32, reset=False)  # noqa: N806
-            watched_codes = codes_of(y_val, self.classes_)
-            watched = torch.from_numpy(X_val), torch.from_numpy(watched_codes)
-        class_weights = None
+        clip_weights = np.ones(len(self.classes_))
         if self.class_weight is not None:
             weight_of = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
             # Scaled to a mean of 1 over all clips, not over a batch as torch's own mean does:
             # there, a batch of one class would count in full, whatever the class's weight.
-            scaled = weight_of / weight_of[codes].mean()
-            class_weights = torch.tensor(scaled, dtype=torch.float32)
-
-        def loss_of(features: Any, targets: Any) -> Any:
-            logits = _logits(features, weights)
-            scores = logits.softmax(1) if self.author else logits
-            total = cross_entropy(scores, targets, class_weights, reduction="sum")
-            return total / len(targets)
+            clip_weights = weight_of / weight_of[codes].mean()
+        # A class's row: what a clip of it counts, in its column.
+        truth_of = torch.diag(torch.tensor(clip_weights, dtype=torch.float32))
+        features, truth = torch.from_numpy(X), truth_of[torch.from_numpy(codes)]
+        watched = None
+        if X_val is not None:
+            X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float32, reset=False)  # noqa: N806
+            watched_codes = codes_of(y_val, self.classes_)
+            watched = torch.from_numpy(X_val), truth_of[torch.from_numpy(watched_codes)]
 
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         generator = torch.Generator().manual_seed(seed)
         sizes = [X.shape[1], *self.hidden, len(self.classes_)]
-        weights = [tensor for pair in pairwise(sizes) for tensor in _layer(*pair, generator)]
-        adam = torch.optim.Adam(weights, lr=self.learning_rate, fused=True)
+        # All weights in one row, so that Adam has one to look after, and their gradients.
+        row = torch.cat([_layer(*pair, generator) for pair in pairwise(sizes)])
+        row.grad = torch.empty_like(row)
+        layers, gradients = _parts(row, sizes), _parts(row.grad, sizes)
+        adam = torch.optim.Adam([row], lr=self.learning_rate, fused=True)
 
         self.history_: list[dict[str, float]] = []
-        best_loss, best_epoch, best = np.inf, 0, weights
+        best_loss, best_epoch, best = np.inf, 0, row
         for epoch in range(1, self.max_epochs + 1):
             total = torch.zeros(())
             order = torch.randperm(len(features), generator=generator)
-            batches = features[order].split(self.batch_size), targets[order].split(self.batch_size)
+            batches = features[order].split(self.batch_size), truth[order].split(self.batch_size)
             for some, their in zip(*batches, strict=True):
-                loss = loss_of(some, their)
-                adam.zero_grad()
-                loss.backward()
+                seen = _forward(some, layers)
+                loss, slope = _loss(seen[-1], their, author=self.author)
+                _backward(seen, slope, layers, gradients)
                 adam.step()
-                total += loss.detach() * len(some)
+                total += loss * len(some)
             self.history_.append({"epoch": epoch, "train_loss": total.item() / len(features)})
             if watched is None:
                 best_epoch = epoch
                 continue
-            with torch.no_grad():
-                loss_now = loss_of(*watched).item()
+            loss, _ = _loss(_forward(watched[0], layers)[-1], watched[1], author=self.author)
+            loss_now = loss.item()
             self.history_[-1]["validation_loss"] = loss_now
             if loss_now < best_loss:
                 best_loss, best_epoch = loss_now, epoch
-                best = [weight.detach().clone() for weight in weights]
+                best = row.clone()
             elif epoch >= self.min_epochs and epoch - best_epoch >= self.patience:
                 break
 
         if self.author:
-            best_epoch, best = epoch, weights
-        if not all(weight.isfinite().all() for weight in best):
+            best_epoch, best = epoch, row
+        if not best.isfinite().all():
             raise ExperimentError(
                 f"the MLP's weights have grown beyond all numbers in epoch {epoch}; "
                 "look at the features' size, or lower learning_rate"
             )
         self.best_epoch_ = best_epoch
-        arrays = [weight.detach().numpy() for weight in best]
-        self.coefs_, self.intercepts_ = arrays[::2], arrays[1::2]
+        found = _parts(best, sizes)
+        self.coefs_ = [weight.numpy() for weight, _ in found]
+        self.intercepts_ = [offset.numpy() for _, offset in found]
         self.temperature_ = 1.0
         if self.calibrate:
             self.temperature_ = fit_temperature(self._logits(X_val), watched_codes)
@@ -200,19 +198,59 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(X @ last[0] + last[1])
 
 
-def _layer(inputs: int, outputs: int, generator: Any) -> list[Any]:
-    """Weights and offsets, drawn as torch's own linear layer draws them."""
+def _layer(inputs: int, outputs: int, generator: Any) -> Any:
+    """Weights and then offsets, drawn as torch's own linear layer draws them."""
     import torch
 
     bound = inputs**-0.5
-    return [
-        torch.empty(shape).uniform_(-bound, bound, generator=generator).requires_grad_()
-        for shape in [(inputs, outputs), (outputs,)]
-    ]
+    return torch.empty((inputs + 1) * outputs).uniform_(-bound, bound, generator=generator)
 
 
-def _logits(features: Any, weights: list[Any]) -> Any:
-    *hidden, last, offset = weights
-    for inner, its_offset in zip(hidden[::2], hidden[1::2], strict=True):
-        features = its_offset.addmm(features, inner).relu()
-    return offset.addmm(features, last)
+def _parts(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
+    """Each layer's weights [inputs, outputs] and offsets, as views of one row of numbers."""
+    parts, start = [], 0
+    for inputs, outputs in pairwise(sizes):
+        middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
+        parts.append((row[start:middle].view(inputs, outputs), row[middle:end]))
+        start = end
+    return parts
+
+
+def _forward(features: Any, layers: list[tuple[Any, Any]]) -> list[Any]:
+    """What goes into each layer, and last the logits."""
+    seen = [features]
+    *hidden, (last, its_offset) = layers
+    for weight, offset in hidden:
+        seen.append(offset.addmm(seen[-1], weight).relu_())
+    return [*seen, its_offset.addmm(seen[-1], last)]
+
+
+def _loss(logits: Any, truth: Any, *, author: bool) -> tuple[Any, Any]:
+    """The mean cross-entropy, and its gradient by the logits.
+
+    By hand, as autograd's bookkeeping takes longer than what it keeps for steps this small.
+    """
+    scores = logits.softmax(1) if author else logits
+    logs = scores.log_softmax(1)
+    loss = -(logs * truth).sum() / len(truth)
+    slope = (logs.exp() * truth.sum(1, keepdim=True) - truth) / len(truth)
+    if author:
+        slope = scores * (slope - (slope * scores).sum(1, keepdim=True))
+    return loss, slope
+
+
+def _backward(
+    seen: list[Any],
+    slope: Any,
+    layers: list[tuple[Any, Any]],
+    gradients: list[tuple[Any, Any]],
+) -> None:
+    """Put the loss's gradient by each layer's weights and offsets into `gradients`."""
+    import torch
+
+    for layer in reversed(range(len(layers))):
+        by_weight, by_offset = gradients[layer]
+        torch.mm(seen[layer].T, slope, out=by_weight)
+        torch.sum(slope, 0, out=by_offset)
+        if layer:
+            slope = slope.mm(layers[layer][0].T) * (seen[layer] > 0)

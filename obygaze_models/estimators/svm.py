@@ -159,7 +159,7 @@ def fit_linear_svm(
         intercept = float(model.intercept_[0])
     else:
         model = LinearSVC(
-            C=C, loss="hinge", dual=True, class_weight=class_weight, random_state=0, max_iter=2000
+            C=C, loss="hinge", dual=True, class_weight=class_weight, random_state=0, max_iter=500
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`

@@ -111,6 +111,41 @@ def test_faster_than_a_loop_with_a_loader(labelled):
     assert min(theirs) > 1.1 * min(ours)
 
 
+@pytest.mark.parametrize("hidden", [(7,), (7, 5)])
+@pytest.mark.parametrize("author", [False, True])
+@pytest.mark.parametrize("class_weight", [None, {0: 1.0, 1: 3.0, 2: 0.5}])
+def test_each_step_is_what_autograd_says(hidden, author, class_weight):
+    chance = np.random.default_rng(0)
+    X, y = chance.normal(size=(60, 9)).astype(np.float32), np.arange(60) % 3
+    options = {
+        "hidden": hidden, "author": author, "class_weight": class_weight, "random_state": 0,
+        "batch_size": 60,
+    }  # fmt: skip
+    first = MLPClassifier(max_epochs=1, learning_rate=1e-30, **options).fit(X, y)
+    last = MLPClassifier(max_epochs=6, learning_rate=0.01, **options).fit(X, y)
+    layers = [
+        [torch.tensor(one, requires_grad=True) for one in pair]
+        for pair in zip(first.coefs_, first.intercepts_, strict=True)
+    ]
+    adam = torch.optim.Adam([one for pair in layers for one in pair], lr=0.01)
+    counts = torch.tensor([(class_weight or {}).get(label, 1.0) for label in y])
+    for epoch in last.history_:
+        scores = torch.tensor(X)
+        for place, (weight, offset) in enumerate(layers):
+            scores = scores @ weight + offset
+            scores = scores.relu() if place < len(hidden) else scores
+        scores = scores.softmax(1) if author else scores
+        losses = torch.nn.functional.cross_entropy(scores, torch.tensor(y), reduction="none")
+        loss = (losses * counts / counts.mean()).mean()
+        assert epoch["train_loss"] == pytest.approx(loss.item(), rel=1e-5)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    for pair, *found in zip(layers, last.coefs_, last.intercepts_, strict=True):
+        for expected, one in zip(pair, found, strict=True):
+            assert one == pytest.approx(expected.detach().numpy(), abs=1e-4)
+
+
 def test_first_weights_are_drawn_as_torch_draws_them():
     X, y = np.random.default_rng(0).normal(size=(64, 100)), np.arange(64) % 2
     model = MLPClassifier(max_epochs=1, learning_rate=1e-12, random_state=0).fit(X, y)
