@@ -205,8 +205,8 @@ def _about_concepts(
     learnt = [one for one in models if "concepts" in one["facts"]]
     if plan.protocol == "released" and learnt and plan.split != RELEASED_CONCEPTS:
         cautions.append(
-            f"The bottlenecks learnt their concepts from {plan.split}; the authors learnt them from "
-            f"{RELEASED_CONCEPTS}: give these an experiment of their own, with that split."
+            f"The bottlenecks learnt their concepts from {plan.split}; the authors learnt them "
+            f"from {RELEASED_CONCEPTS}: give these an experiment of their own, with that split."
         )
     return cautions
 
@@ -216,7 +216,9 @@ def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]
     of: dict[str, list[Mapping[str, float]]] = {}
     for one in models:
         if "accuracy" in one["facts"]:
-            of.setdefault(one["model"], []).append(one["facts"]["accuracy"])
+            said = one["facts"]["accuracy"]
+            parts = {key: value for key, value in said.items() if isinstance(value, float)}
+            of.setdefault(one["model"], []).append(parts)
     return {
         name: {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
         for name, runs in of.items()
