@@ -120,6 +120,8 @@ def load_model(path: Path) -> tuple[Any, dict[str, Any]]:
 def read_about(path: Path) -> dict[str, Any]:
     """What was said about a model when it was saved, without loading it."""
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    if header.pop("sha256", None) != _digest(header):
+        raise _damaged(path / HEADER, "its digest is another")
     return dict(header["about"])
 
 

@@ -120,6 +120,11 @@ def predict(
         )
     if ids is None:
         ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
+    if lost := [one for one in ids if one not in store]:
+        raise ExperimentError(
+            f"{store.path} has no clip {lost[0]}"
+            + (f", nor {len(lost) - 1} more" * (len(lost) > 1))
+        )
     found, features = features_of(about, store, ids)
     table = np.zeros((len(found), len(about["classes"])))
     if len(found):
@@ -163,7 +168,7 @@ def score_model(
     label_of = {one: code for one, code in zip(known.ids, codes.tolist(), strict=True) if code >= 0}
     if not label_of:
         raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
-    said = predict(model, store, ids=list(label_of))
+    said = predict(model, store, ids=[one for one in label_of if one in store])
     if not said.ids:
         raise ExperimentError(
             f"none of the {len(label_of)} clips of {manifest.name} that take part in "

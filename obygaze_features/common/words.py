@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
-__all__ = ["counted", "duration", "quote", "size"]
+__all__ = ["counted", "duration", "quote", "size", "unknown"]
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -47,6 +49,20 @@ def size(count: int) -> str:
     units = ["B", "kB", "MB", "GB", "TB"]
     step = min(len(units) - 1, int(math.log10(max(1, count)) // 3))
     return f"{count / 1000**step:,.{1 if step and count / 1000**step < 10 else 0}f} {units[step]}"
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """A name that is not known, and the one that may be meant.
+
+    Examples
+    --------
+    >>> unknown("array", "natve", ["native", "frames"])
+    "unknown array 'natve'; did you mean native?"
+    """
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"unknown {what} {name!r}; " + (
+        f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    )
 
 
 def quote(text: str, most: int = 60) -> str:

@@ -82,6 +82,8 @@ def _echo_run(done: Run) -> None:
     record = done.record
     joined = Join(**record["join"])
     click.echo(f"{joined.used} of {joined.labelled} labelled clips have a fold and features")
+    if record["split"]:
+        click.echo(f"  folds: {record['split']}")
     for line in joined.lines():
         click.echo(f"  {line}")
     click.echo()

@@ -14,6 +14,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
 )
 from obygaze_features.common.words import counted
+from obygaze_features.errors import ExperimentError
 
 __all__ = ["evaluate", "export", "list_models", "predict", "train"]
 
@@ -65,7 +66,7 @@ def train(
         click.echo(f"  {line}")
     click.echo(
         f"{done.task}: trained on {counted(done.trained, 'clip')}, "
-        f"stopped by {counted(done.validated, 'clip')} -> {done.path}"
+        f"{done.validated:,} held out to choose and to stop -> {done.path}"
     )
     click.echo(f"card -> {done.path / 'README.md'}")
     click.echo(f"next: obygaze models predict {done.path} STORE")
@@ -172,7 +173,10 @@ def evaluate(model: Path, store: Path, manifest: Path, labels: str | None, as_js
     if found.unseen is not None and found.seen:
         rows["not seen in training"] = found.unseen
     rows |= found.baselines
-    header = [f"{found.task}: {found.positives} of {found.clips} positive", *titles.values()]
+    held = f"{found.positives} of {found.clips} positive"
+    if not found.baselines:
+        held = counted(found.clips, "clip")
+    header = [f"{found.task}: {held}", *titles.values()]
     table = [
         [name, *("undefined" if of[key] is None else f"{of[key]:.2f}" for key in titles)]
         for name, of in rows.items()
@@ -238,10 +242,14 @@ def list_models(folder: Path | None, as_json: bool) -> None:
             if options:
                 click.echo(f"{'':<18} options: {options}")
         return
+    if not folder.is_dir():
+        raise ExperimentError(f"there is no folder {folder}")
     models = {
         str(path.parent.relative_to(folder)): read_about(path.parent)
         for path in sorted(folder.rglob("model.json"))
     }
+    if not models:
+        raise ExperimentError(f"{folder} holds no models; obygaze models run and train make some")
     if as_json:
         echo_json(models)
         return

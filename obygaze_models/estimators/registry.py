@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def make_learner(name: str, options: Mapping[str, Any] | None = None) -> Learner
     Learner(name='mlp', options={'hidden': (64,)})
     """
     if name not in ESTIMATORS:
-        raise ExperimentError(_unknown("estimator", name, ESTIMATORS))
+        raise ExperimentError(unknown("estimator", name, ESTIMATORS))
     function = _function(name)
     kinds = typing.get_type_hints(function)
     known = [
@@ -141,7 +141,7 @@ def make_learner(name: str, options: Mapping[str, Any] | None = None) -> Learner
     checked = {}
     for option, value in (options or {}).items():
         if option not in known:
-            raise ExperimentError(f"{_unknown('option', option, known)} of estimator {name!r}")
+            raise ExperimentError(f"estimator {name!r}: {unknown('option', option, known)}")
         checked[option] = tuple(value) if isinstance(value, list) else value
         if not _is_of(kinds[option], checked[option]):
             raise ExperimentError(
@@ -202,10 +202,3 @@ def _in_words(kind: Any) -> str:
         bool: "true or false",
         type(None): "nothing",
     }.get(kind, "a text")
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"unknown {what} {name!r}; " + (
-        f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-    )

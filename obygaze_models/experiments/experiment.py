@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_models.estimators.registry import Learner, make_learner
@@ -15,12 +16,20 @@ from obygaze_models.experiments.features import POOLINGS
 from obygaze_models.experiments.protocol import PROTOCOLS
 from obygaze_models.experiments.task import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 
-__all__ = ["ALL", "Experiment", "Problem", "unknown"]
+__all__ = ["ALL", "Experiment", "Problem", "folder_name"]
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
 CALLED = "as"
 """The key of an estimator's table under which it is listed, where its name will not do."""
+
+
+_LISTED = re.compile(r"[^\W_].*")
+
+
+def folder_name(text: str) -> str:
+    """Letters, digits and a few signs, on any file system."""
+    return re.sub(r"[^\w+.]+", "-", text)
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ class Experiment:
             ("set of negatives", self.negatives, NEGATIVES),
         ):
             if value is not None and value not in known:
-                raise ExperimentError(f"{unknown(what, value, known)} in {self.name!r}")
+                raise ExperimentError(f"{self.name!r}: {unknown(what, value, known)}")
         given = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
@@ -138,10 +147,27 @@ class Experiment:
                     f"two estimators are called {listed!r} in {self.name!r}; give one another "
                     f'name: {{name = "{name}", {CALLED} = "..."}}'
                 )
+            if not _LISTED.fullmatch(listed):
+                raise ExperimentError(
+                    f"{self.name!r}: {listed!r} cannot name an estimator; begin with a letter or "
+                    "digit"
+                )
             try:
                 found[listed] = make_learner(name, options)
             except ExperimentError as problem:
-                raise ExperimentError(f"{problem} in {self.name!r}") from None
+                raise ExperimentError(f"{self.name!r}: {problem}") from None
+        folders = {folder_name(listed).casefold(): listed for listed in found}
+        if len(folders) < len(found):
+            raise ExperimentError(
+                f"{self.name!r}: two estimators would be kept in one folder; give them names that "
+                "differ in more than signs and case"
+            )
+        oracles = [name for name, one in found.items() if one.name.startswith("oracle-")]
+        if self.concepts and oracles:
+            raise ExperimentError(
+                f"{self.name!r}: {oracles[0]} reads the annotated concepts, and these are what is "
+                "asked for; leave it out"
+            )
         return found
 
     @property
@@ -170,7 +196,7 @@ class Experiment:
         try:
             names = list(dict.fromkeys(map(scheme.concept, wanted)))
         except ManifestError as problem:
-            raise ExperimentError(f"{problem} in {self.name!r}") from None
+            raise ExperimentError(f"{self.name!r}: {problem}") from None
         tasks = [ConceptTask(name, self.negatives) for name in names]
         return [Problem(task, (task,)) for task in tasks]
 
@@ -184,11 +210,3 @@ class Experiment:
             LevelTask(self.positives, self.train_negatives),
             tuple(LevelTask(self.positives, levels) for levels in tests),
         )
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """A name that is not known, and the one that may be meant."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"unknown {what} {name!r}; " + (
-        f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-    )

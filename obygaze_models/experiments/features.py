@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.cache import cache_folder
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.progress import progress
+from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import FeatureStore
 from obygaze_features.store.format import CHECKSUMS
@@ -57,7 +58,10 @@ def read_features(
         (padding) are left out.
     """
     spec = next((one for one in store.specs if one.name == array), None)
-    axes = 1 if spec is None else len(spec.shape)  # without one, store.read says what there is
+    if spec is None:
+        names = [one.name for one in store.specs]
+        raise ExperimentError(f"{store.path}: {unknown('array', array, names)}")
+    axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(
             f"array {array!r} has {axes} axes a clip; take one with a vector a clip, such as "

@@ -103,6 +103,11 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     For their concepts the last fold tests, each other one validates in turn and all the rest
     trains. Clips without a media file are left out, as their code does.
     """
+    if experiment.split not in (None, *RELEASED.values(), RELEASED_CONCEPTS):
+        raise ExperimentError(
+            f"{experiment.split} is no split that the authors released; leave split out, or take "
+            f"the protocol 'split' for it"
+        )
     split = _released_split(manifest, experiment.split or _file_of(problems[0].train))
     with_media = {item.id for item in manifest if item.media}
     rebuilt = split.name in manifest.run_names

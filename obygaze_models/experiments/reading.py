@@ -6,8 +6,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.experiment import ALL, Experiment, unknown
+from obygaze_models.experiments.experiment import ALL, Experiment
 
 __all__ = ["load_experiment"]
 
@@ -46,7 +47,7 @@ def load_experiment(path: Path) -> Experiment:
             raise ExperimentError(f"{path}: {unknown('key', key, _WANTED)}")
     if missing := [key for key in _REQUIRED if key not in table]:
         raise ExperimentError(
-            f"{path}: {missing[0]} is missing; add {missing[0]} = {_WANTED[missing[0]]}"
+            f"{path}: {missing[0]} is missing; add {missing[0]} = ..., {_WANTED[missing[0]]}"
         )
     values = {}
     for key, value in table.items():

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from obygaze_features.common.words import counted
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
@@ -198,7 +199,10 @@ def _about_concepts(
             found[key] = found.get(key, 0) + 1
         for why in one["facts"].get("warnings", []):
             found[one["model"], why] = found.get((one["model"], why), 0) + 1
-    said = [f"CONCEPTS: {model}, in {runs} runs: {why}." for (model, why), runs in found.items()]
+    said = [
+        f"CONCEPTS: {model}, in {counted(runs, 'run')}: {why}."
+        for (model, why), runs in found.items()
+    ]
     cautions = said[:SHOWN]
     if len(said) > SHOWN:
         cautions.append(f"CONCEPTS: {len(said) - SHOWN} more like it, which models.jsonl names.")

@@ -15,7 +15,6 @@ The same experiment on the same machine writes the same bytes, but for ``started
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
-from obygaze_models.experiments.experiment import Experiment, Problem
+from obygaze_models.experiments.experiment import Experiment, Problem, folder_name
 from obygaze_models.experiments.join import join
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import Plan, make_plan
@@ -159,7 +158,7 @@ def _refuse_to_lose(output: Path) -> None:
 
 def _model_name(trained: Trained) -> str:
     """``models/mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
-    model, task = (re.sub(r"[^\w+.]+", "-", text) for text in (trained.model, trained.task.name))
+    model, task = map(folder_name, (trained.model, trained.task.name))
     return f"models/{model}/{task}-{trained.draw.run}"
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import new_folder, write_text
+from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
-from obygaze_models.experiments.experiment import Experiment, unknown
+from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.join import Join, join
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.protocol import balanced
@@ -80,7 +81,7 @@ def train_model(
     learners = experiment.learners
     name = estimator or next(iter(learners))
     if name not in learners:
-        raise ExperimentError(f"{unknown('estimator', name, learners)} in {experiment.name!r}")
+        raise ExperimentError(f"{experiment.name!r}: {unknown('estimator', name, learners)}")
     manifest, store = Manifest.load(experiment.manifest), open_store(experiment.store)
     problems = {one.train.name: one for one in experiment.problems(manifest.scheme)}
     chosen = next(
@@ -88,7 +89,7 @@ def train_model(
     )
     if chosen is None:
         raise ExperimentError(
-            f"{unknown('concept', str(concept), problems)} in {experiment.name!r}"
+            f"{experiment.name!r}: {unknown('task', f'{concept} vs ...', problems)}"
         )
     task = problems[chosen].train
     plan = make_plan(experiment, manifest, [problems[chosen]])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from obygaze_features.errors import ExperimentError, OutputExists, StoreError, UsageError
+from obygaze_features.errors import ExperimentError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, Split
 from obygaze_models.experiments.run import read_run, run_experiment
 from obygaze_models.persistence import load_model
@@ -157,7 +157,7 @@ NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
     [
         ({"positives": ("SURE",)}, ExperimentError, "no clip of toy has level SURE; there are EN"),
         ({"split": "nine"}, UsageError, "has no splits called 'nine'"),
-        ({"array": "cls"}, StoreError, "has no array cls; it has native, frames"),
+        ({"array": "cls"}, ExperimentError, "unknown array 'cls'; known are native, frames"),
         ({"array": "frames"}, ExperimentError, "'frames' has 2 axes a clip; .* or a pooling"),
         ({"pooling": "max"}, ExperimentError, "'native' has one vector a clip: there is nothing"),
         (

@@ -116,7 +116,7 @@ def test_the_commands(obygaze, world, tmp_path):
     model = tmp_path / "models/sure"
     trained = obygaze("models", "train", file, "-o", model)
     assert trained.exit_code == 0, trained.stderr
-    assert "EN+HN vs S: trained on 90 clips, stopped by 15 clips" in trained.stdout
+    assert "EN+HN vs S: trained on 90 clips, 15 held out" in trained.stdout
     assert "# sure: EN+HN vs S" in (model / "README.md").read_text()
     assert obygaze("models", "train", file, "-o", model).exit_code == 1
 

@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 from sklearn.metrics.pairwise import cosine_similarity
 
-from obygaze_features.common.commands import RootGroup
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.commands.explain import explain
@@ -52,13 +51,12 @@ def saved(world, tmp_path_factory):
 
 
 @pytest.fixture
-def say(saved, world):
-    """``say("tree", "tt0-003", ...)``: the command under a root that turns errors into a line."""
-    root = RootGroup("obygaze", lazy={"explain": ("obygaze_models.commands.explain:explain", "")})
+def say(saved, world, obygaze):
+    """``say("tree", "tt0-003", ...)``: the command, given a saved model's name."""
 
     def run(model, *arguments, store=world.store):
         path = saved[0] / model
-        return CliRunner().invoke(root, ["explain", str(path), str(store), *map(str, arguments)])
+        return obygaze("models", "explain", path, store, *arguments)
 
     return run
 
