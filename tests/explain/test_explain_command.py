@@ -3,12 +3,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.metrics.pairwise import cosine_similarity
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
-from obygaze_models.commands.explain import explain
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPClassifier
 from obygaze_models.estimators.pcbm import OracleBottleneck, PCBMClassifier, PCBMHybrid
@@ -194,5 +192,5 @@ def test_features_are_pooled_as_the_model_wants_in_the_order_asked_for(
     assert (features_of(about(), store, wanted)[1] == rows).all()
 
 
-def test_help_shows_examples():
-    assert "obygaze models explain runs/" in CliRunner().invoke(explain, ["--help"]).stdout
+def test_help_shows_examples(obygaze):
+    assert "obygaze models explain runs/" in obygaze("models", "explain", "--help").stdout
