@@ -115,7 +115,7 @@ def test_the_zoo(
             told = subprocess.run(
                 [sys.executable, "-c", block], capture_output=True, text=True, check=True
             )
-            assert told.stdout == "['Look' 'Body'] (400, 2)\n"
+            assert told.stdout == "['Look' 'Body'] (400, 2)\n['Look']\n"
 
 
 def test_help_page_is_up_to_date() -> None:
