@@ -53,13 +53,18 @@ def pcbm_tree(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
+    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
     output: Output = "distance",
     max_depth: int | None = 10,
     min_samples_leaf: int = 1,
+    random_state: int | None = None,
 ) -> Fitted:
     """A decision tree on distances from the concepts' hyperplanes."""
-    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance)
-    return fit(head="tree", output=output, max_depth=max_depth, min_samples_leaf=min_samples_leaf)
+    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance, concept_C)
+    return fit(
+        head="tree", output=output, max_depth=max_depth, min_samples_leaf=min_samples_leaf,
+        random_state=seed if random_state is None else random_state,
+    )  # fmt: skip
 
 
 def pcbm_logistic(
@@ -72,12 +77,13 @@ def pcbm_logistic(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
+    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
     output: Output = "distance",
     penalty: Penalty = "l2",
     C: float = 0.1,  # noqa: N803
 ) -> Fitted:
     """Logistic regression on distances from the concepts' hyperplanes."""
-    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance)
+    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance, concept_C)
     return fit(head="logistic", output=output, C=C, l1_ratio=float(penalty == "l1"))
 
 
@@ -91,12 +97,13 @@ def pcbm_elastic_net(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
+    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
     output: Output = "distance",
     C: float = 1.0,  # noqa: N803
     l1_ratio: float = 0.5,
 ) -> Fitted:
     """A sparse linear rule on distances from the concepts' hyperplanes."""
-    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance)
+    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance, concept_C)
     return fit(head="elastic-net", output=output, C=C, l1_ratio=l1_ratio)
 
 
@@ -110,6 +117,7 @@ def pcbm_hybrid(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
+    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
     output: Output = "distance",
     C: float = 0.1,  # noqa: N803
     residual_C: float = 1.0,  # noqa: N803
@@ -117,7 +125,9 @@ def pcbm_hybrid(
     """A linear bottleneck and a residual; validation says how it does without the concepts."""
     from obygaze_models.estimators.pcbm import PCBMHybrid
 
-    bank, seen, facts = fit_bank(known, train, validation, seed, negatives, kind, balance)
+    bank, seen, facts = fit_bank(
+        known, train, validation, seed, negatives, kind, balance, concept_C
+    )
     model = PCBMHybrid(bank, output, C, residual_C=residual_C, random_state=seed)
     X = known.features  # noqa: N806
     model.fit(X[train], labels[train], X[validation], labels[validation])
@@ -186,16 +196,20 @@ def fit_bank(
     negatives: str,
     kind: Kind,
     balance: Balance,
+    concept_C: float | tuple[float, ...] | None,  # noqa: N803
 ) -> tuple[ConceptBank, Array, dict[str, Any]]:
     """The concepts' directions, the rows that had a part in them, and what is worth keeping."""
-    from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
+    from obygaze_models.estimators.concepts import DEFAULT_CS, ConceptBank, DegenerateConcept
     from obygaze_models.estimators.targets import concept_targets
 
     if not known.concept_names:
         raise ExperimentError("the labels mark no concepts, which a bottleneck learns")
     learn, choose = rows_of_same_folds(known, train, validation)
     targets = concept_targets(known.levels, known.concepts, negatives)
-    bank = ConceptBank(kind, balance=balance, random_state=seed)
+    if concept_C is None:
+        concept_C = DEFAULT_CS  # noqa: N806
+    Cs = concept_C if isinstance(concept_C, tuple) else (concept_C,)  # noqa: N806
+    bank = ConceptBank(kind, Cs, balance=balance, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateConcept)  # they are among the facts
         bank.fit(
@@ -223,15 +237,18 @@ def _with_bank(
     negatives: Negatives,
     kind: Kind,
     balance: Balance,
+    concept_C: float | tuple[float, ...] | None,  # noqa: N803
 ) -> Callable[..., Fitted]:
     """What fits a `PCBMClassifier` with given options on a bank, once that is learnt."""
     from obygaze_models.estimators.pcbm import PCBMClassifier
 
-    bank, seen, facts = fit_bank(known, train, validation, seed, negatives, kind, balance)
+    bank, seen, facts = fit_bank(
+        known, train, validation, seed, negatives, kind, balance, concept_C
+    )
     rows = np.concatenate([train, validation])
 
     def fit(**options: Any) -> Fitted:
-        model = PCBMClassifier(bank, **options, random_state=seed)
+        model = PCBMClassifier(bank, **{"random_state": seed, **options})
         model.fit(known.features[rows], labels[rows])
         return Fitted(model, _classes(labels), seen, facts=facts)
 

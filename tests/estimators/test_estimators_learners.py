@@ -162,3 +162,9 @@ def test_options_may_be_as_toml_has_them():
     assert make_learner("mlp", {"hidden": [64, 32]}).options == {"hidden": (64, 32)}
     assert make_learner("svm", {"C": [1, 2.5]}).options == {"C": (1, 2.5)}
     assert make_learner("pcbm-tree", {"max_depth": None}).options == {"max_depth": None}
+
+
+def test_the_c_of_concepts_and_the_trees_seed_can_be_given_as_the_authors_did(known, rows):
+    fitted = fit("pcbm-tree", known, rows, negatives="b", concept_C=0.05, random_state=42)
+    assert {one["C"] for one in fitted.facts["concepts"].values()} == {0.05}
+    assert fitted.model.random_state == 42
