@@ -76,7 +76,7 @@ class RootGroup(LazyGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
-        previous = signal.signal(signal.SIGTERM, _terminate) if _in_main_thread() else None
+        previous = _take_signals() if _in_main_thread() else {}
         try:
             return super().invoke(ctx)
         except ObygazeError as error:
@@ -97,8 +97,8 @@ class RootGroup(LazyGroup):
             click.echo("Terminated.", err=True)
             ctx.exit(143)
         finally:
-            if previous is not None:
-                signal.signal(signal.SIGTERM, previous)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
 
 def _in_words(error: OSError) -> str:
@@ -115,12 +115,31 @@ def _in_words(error: OSError) -> str:
     return f"{path}: {error.strerror}"
 
 
+class _Interrupted(KeyboardInterrupt):
+    """SIGINT. Python ends by the signal, whoever caught it, if a plain one went through an exec."""
+
+
 class _Terminated(BaseException):
     """SIGTERM, as an exception, so that files are closed and temporary ones removed."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise _Terminated
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise _Interrupted
+
+
+def _take_signals() -> dict[int, Any]:
+    """Have signals raise what `RootGroup` knows; gives the handlers that were there.
+
+    Where Ctrl-C is ignored, as in a shell script's background, it stays ignored.
+    """
+    previous: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
+    return previous
 
 
 def _in_main_thread() -> bool:
