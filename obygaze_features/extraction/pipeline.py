@@ -94,11 +94,12 @@ def extract(
     begin = time.monotonic()
     check_items(manifest)
     rows = wanted.rows(manifest)
-    if not any(path.exists() for path in store_paths(backbones, output).values()):
+    is_new = not any(path.exists() for path in store_paths(backbones, output).values())
+    if is_new:
         check_media(manifest, rows, videos)
     lanes = open_lanes(manifest, backbones, output)
     todo = errands(lanes, rows, wanted)
-    if todo:
+    if todo and not is_new:
         check_media(manifest, rows, videos)
     end = math.inf if max_hours is None else begin + 3600 * max_hours
     run = _Run(manifest, lanes, wanted, rows, ClipReader(videos, backbones, cache), batch, end)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -89,12 +90,7 @@ def write_clip(
     width: int = 160,
     height: int = 120,
     rate: int = 24,
-    variable_rate: bool = False,
-    rotation: int = 0,
-    codec: str | None = None,
-    gop: int = 12,
-    b_frames: int = 2,
-    options: Mapping[str, str] | None = None,
+    **how: Any,
 ) -> None:
     """Write one clip; the suffix of `path` says in which container.
 
@@ -108,21 +104,11 @@ def write_clip(
         Clips of different seeds differ in hue and movement; the same seed gives the same clip.
     seconds, width, height, rate
         Its length, its picture size (at least 128 wide) and its frames a second.
-    variable_rate, rotation, codec, gop, b_frames, options
-        See `write_pictures`.
+    how
+        As in `write_pictures`.
     """
     pictures = _frames(level, seed, round(seconds * rate), width, height)
-    write_pictures(
-        path,
-        pictures,
-        rate=rate,
-        variable_rate=variable_rate,
-        rotation=rotation,
-        codec=codec,
-        gop=gop,
-        b_frames=b_frames,
-        options=options,
-    )
+    write_pictures(path, pictures, rate=rate, **how)
 
 
 def write_pictures(

@@ -20,7 +20,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.calibration import softmax
 from obygaze_models.estimators.classes import classes_of, codes_of
 from obygaze_models.estimators.directions import Output, RandomDirections, project
-from obygaze_models.estimators.heads import HeadKind, LinearHead, fit_head, fit_logistic
+from obygaze_models.estimators.heads import Head, HeadKind, LinearHead, fit_head, fit_logistic
 
 __all__ = ["OracleBottleneck", "PCBMClassifier", "PCBMHybrid"]
 
@@ -81,16 +81,7 @@ class PCBMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = classes_of(y)
         seed = _seed(self.random_state)
         self.bank_ = _fitted_bank(self.bank, X, seed)
-        self.head_ = fit_head(
-            self.head,
-            project(self.bank_, X, self.output),
-            codes_of(y, self.classes_),
-            max_depth=self.max_depth,
-            min_samples_leaf=self.min_samples_leaf,
-            C=self.C,
-            l1_ratio=self.l1_ratio,
-            seed=seed,
-        )
+        self.head_ = _fit_head(self, project(self.bank_, X, self.output), y, seed)
         return self
 
     def measure(self, X: Any) -> Array:  # noqa: N803
@@ -243,16 +234,7 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the head on concepts X [N, K]."""
         X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
         self.classes_ = classes_of(y)
-        self.head_ = fit_head(
-            self.head,
-            X,
-            codes_of(y, self.classes_),
-            max_depth=self.max_depth,
-            min_samples_leaf=self.min_samples_leaf,
-            C=self.C,
-            l1_ratio=self.l1_ratio,
-            seed=_seed(self.random_state),
-        )
+        self.head_ = _fit_head(self, X, y, _seed(self.random_state))
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
@@ -265,6 +247,25 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+def _fit_head(
+    model: PCBMClassifier | OracleBottleneck,
+    Z: Array,  # noqa: N803
+    y: Array,
+    seed: int,
+) -> Head:
+    """The head that a model's parameters ask for, on concepts Z [N, K]."""
+    return fit_head(
+        model.head,
+        Z,
+        codes_of(y, model.classes_),
+        max_depth=model.max_depth,
+        min_samples_leaf=model.min_samples_leaf,
+        C=model.C,
+        l1_ratio=model.l1_ratio,
+        seed=seed,
+    )
 
 
 def _seed(random_state: Chance) -> int:

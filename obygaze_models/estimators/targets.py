@@ -12,12 +12,8 @@ from obygaze_features.errors import ExperimentError
 
 __all__ = ["NEGATIVES", "concept_targets"]
 
-#: The three sets of negatives. Positives are Sure and Hard Negative clips with the concept.
-NEGATIVES = {
-    "a": "Easy Negatives only",
-    "b": "Easy Negatives, and Sure and Hard Negatives without the concept",
-    "c": "Sure and Hard Negatives without the concept",
-}
+#: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
+NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
 
 def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: str) -> NDArray[Any]:

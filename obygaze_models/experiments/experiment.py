@@ -12,9 +12,10 @@ from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_models.estimators.registry import Learner, make_learner
+from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.features import POOLINGS
 from obygaze_models.experiments.protocol import PROTOCOLS
-from obygaze_models.experiments.task import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
+from obygaze_models.experiments.task import ConceptTask, LevelsTask, LevelTask, Task
 
 __all__ = ["ALL", "Experiment", "Problem", "folder_name"]
 

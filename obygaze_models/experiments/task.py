@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.targets import NEGATIVES, concept_targets
 from obygaze_models.experiments.known import Known
 
-__all__ = ["NEGATIVES", "UNUSED", "ConceptTask", "LevelTask", "LevelsTask", "Task", "task_from"]
+__all__ = ["UNUSED", "ConceptTask", "LevelTask", "LevelsTask", "Task", "task_from"]
 
 UNUSED = -1
 """The label of clips that take no part."""
@@ -20,12 +21,6 @@ Array = NDArray[Any]
 
 EASY, CARRIERS = "EN", ("HN", "S")
 """The paper's levels: clips without any concept, and those whose concepts are learnt from."""
-NEGATIVES = {
-    "a": "EN",
-    "b": "all without",
-    "c": "HN+S without",
-}
-"""The paper's three sets of negatives of a concept: solid bars, hatched bars, and a third."""
 
 
 class Task(Protocol):
@@ -134,15 +129,9 @@ class ConceptTask:
 
     def labels(self, known: Known) -> Array:
         """1 with the concept, 0 in the set of negatives, else `UNUSED`."""
-        shows = known.concepts[:, known.concept_names.index(self.concept)].astype(bool)
-        carriers = np.isin(known.levels, CARRIERS)
-        labels = np.full(len(known), UNUSED, dtype=np.int64)
-        labels[carriers & shows] = 1
-        if self.negatives != "a":
-            labels[carriers & ~shows] = 0
-        if self.negatives != "c":
-            labels[np.array(known.levels) == EASY] = 0
-        return labels
+        column = known.concept_names.index(self.concept)
+        shown = known.concepts[:, column : column + 1]
+        return concept_targets(known.levels, shown, self.negatives)[:, 0].astype(np.int64)
 
 
 def task_from(said: Mapping[str, Any]) -> Task:
