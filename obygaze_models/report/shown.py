@@ -1,0 +1,190 @@
+"""The runs of a page: how each is called, and what each of its models said of each clip."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_models.experiments.results import Clip, Explained, Results, Said
+
+__all__ = ["Shown", "View", "shown_runs"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What one model of a run said of each clip that it was tested on: the mean over its fits.
+
+    Parameters
+    ----------
+    model, task
+        The model; and the test set, where each test set has a model of its own (concepts).
+    classes
+        The name of each label; of two the second is the positive one.
+    ids, labels
+        The tested clips in the order of the run's clips, and the annotators' class.
+    probabilities
+        Means over the fits that tested a clip: [n] of the positive class, or [n, classes].
+    low, high, fits
+        The lowest and highest of these, and their number. Of the last class, if many.
+    explained
+        Why, one for each fit; may be empty.
+    """
+
+    model: str
+    task: str
+    classes: tuple[str, ...]
+    ids: list[str]
+    labels: Array
+    probabilities: Array
+    low: Array
+    high: Array
+    fits: Array
+    explained: tuple[Explained, ...]
+
+    @property
+    def called(self) -> Array:
+        """The class that a clip is given: by the mean probability, above one half if of two."""
+        if self.probabilities.ndim == 2:
+            return np.asarray(self.probabilities.argmax(axis=1))
+        return (self.probabilities > 0.5).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A run of the page.
+
+    `number` is its place among the runs, `name` is unique there; `feature` names backbone and
+    array.
+    """
+
+    number: int
+    name: str
+    feature: str
+    results: Results
+    views: tuple[View, ...]
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What ``run.json`` says."""
+        return self.results.run.record
+
+    @property
+    def clips(self) -> Mapping[str, Clip]:
+        """The labelled clips by id."""
+        return self.results.clips
+
+    @property
+    def protocol(self) -> str:
+        """How clips were divided."""
+        return str(self.record["protocol"])
+
+    @property
+    def tested(self) -> int:
+        """How many clips some model of the run was tested on."""
+        return len({one for said in self.results.said for one in said.ids})
+
+    def train_of(self, test: str) -> str:
+        """What was told apart in training by the models that were tested on `test`."""
+        tasks = list(dict.fromkeys(draw["task"] for draw in self.record["draws"]))
+        return test if test in tasks and len(tasks) > 1 else str(tasks[0])
+
+
+def shown_runs(runs: Sequence[Results]) -> list[Shown]:
+    """Name the runs so that each can be told from the others."""
+    records = [one.run.record for one in runs]
+    names = _told_apart(
+        [str(record["experiment"]["name"]) for record in records],
+        [one.run.folder.name for one in runs],
+    )
+    features = [_feature(record) for record in records]
+    stores = [str(record["store"]["name"]) for record in records]
+    of_feature: dict[str, set[str]] = {}
+    for feature, record in zip(features, records, strict=True):
+        of_feature.setdefault(feature, set()).add(str(record["store"]["fingerprint"]))
+    return [
+        Shown(
+            number,
+            names[number],
+            features[number]
+            + (f" ({stores[number]})" if len(of_feature[features[number]]) > 1 else ""),
+            results,
+            tuple(_views(results)),
+        )
+        for number, results in enumerate(runs)
+    ]
+
+
+def _feature(record: Mapping[str, Any]) -> str:
+    experiment = record["experiment"]
+    pooling = f", {experiment['pooling']}" if experiment["pooling"] else ""
+    return f"{record['store']['backbone']['name']} {experiment['array']}{pooling}"
+
+
+def _told_apart(names: list[str], others: list[str]) -> list[str]:
+    """Names, with something else in brackets, and at last a number, where two are the same."""
+    for more in (others, [str(place + 1) for place in range(len(names))]):
+        counts = Counter(names)
+        names = [
+            f"{name} ({other})" if counts[name] > 1 else name
+            for name, other in zip(names, more, strict=True)
+        ]
+    return names
+
+
+def _views(results: Results) -> list[View]:
+    tasks = {draw["task"] for draw in results.run.record["draws"]}
+    grouped: dict[tuple[str, str], list[Said]] = {}
+    for said in results.said:
+        # Where a test set has no model of its own, the same fit spoke of a clip in each of them.
+        own = said.test if len(tasks) > 1 else ""
+        grouped.setdefault((said.model, own), []).append(said)
+    place = {one: row for row, one in enumerate(results.clips)}
+    return [_view(results, model, task, of, place) for (model, task), of in grouped.items()]
+
+
+def _view(
+    results: Results, model: str, task: str, of: list[Said], place: Mapping[str, int]
+) -> View:
+    tests = results.run.record["tests"]
+    largest = max({said.test for said in of}, key=lambda test: tests[test]["clips"])
+    classes = tuple(tests[largest]["classes"])
+    shape = (len(place), len(classes)) if len(classes) > 2 else (len(place),)
+    labels = np.full(len(place), -1)
+    total, fits = np.zeros(shape), np.zeros(len(place), dtype=np.int64)
+    low, high = np.full(len(place), np.inf), np.full(len(place), -np.inf)
+    for run in dict.fromkeys(said.run for said in of):
+        once = np.full(shape, np.nan)
+        for said in of:
+            if said.run == run:
+                rows = [place[one] for one in said.ids]
+                once[rows], labels[rows] = said.probabilities, said.labels
+        main = once if once.ndim == 1 else once[:, -1]
+        there = ~np.isnan(main)
+        total[there] += once[there]
+        fits += there
+        low[there] = np.minimum(low, main)[there]
+        high[there] = np.maximum(high, main)[there]
+    tested = np.flatnonzero(fits)
+    ids = list(place)
+    counts = fits[tested] if total.ndim == 1 else fits[tested, None]
+    return View(
+        model,
+        task,
+        classes,
+        [ids[row] for row in tested.tolist()],
+        labels[tested],
+        total[tested] / counts,
+        low[tested],
+        high[tested],
+        fits[tested],
+        tuple(
+            one for one in results.explained if one.model == model and task in ("", one.task)
+        ),
+    )
