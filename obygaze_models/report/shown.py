@@ -35,6 +35,8 @@ class View:
         The lowest and highest of these, and their number. Of the last class, if many.
     explained
         Why, one for each fit; may be empty.
+    each
+        Fit -> clip -> what it said alone.
     """
 
     model: str
@@ -47,6 +49,7 @@ class View:
     high: Array
     fits: Array
     explained: tuple[Explained, ...]
+    each: Mapping[int, Mapping[str, Any]]
 
     @property
     def called(self) -> Array:
@@ -159,7 +162,10 @@ def _view(
     labels = np.full(len(place), -1)
     total, fits = np.zeros(shape), np.zeros(len(place), dtype=np.int64)
     low, high = np.full(len(place), np.inf), np.full(len(place), -np.inf)
-    for run in dict.fromkeys(said.run for said in of):
+    each: dict[int, dict[str, Any]] = {}
+    for said in of:
+        each.setdefault(said.run, {}).update(zip(said.ids, said.probabilities, strict=True))
+    for run in each:
         once = np.full(shape, np.nan)
         for said in of:
             if said.run == run:
@@ -187,4 +193,5 @@ def _view(
         tuple(
             one for one in results.explained if one.model == model and task in ("", one.task)
         ),
+        each,
     )

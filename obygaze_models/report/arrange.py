@@ -1,0 +1,199 @@
+"""Runs brought together in tables: those of one protocol and one kind of question share one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.report.published import Published, published_guess, published_scores
+from obygaze_models.report.shown import Shown
+
+__all__ = ["AVERAGES", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
+
+#: In the order in which they are shown: what leaks nothing comes first.
+PROTOCOLS = {
+    "leak-free": "Leak-free: one fold column for all clips; the last fold tests",
+    "leave-film-out": "Leave film out: each film in turn is tested by models that never saw it",
+    "split": "Split: each fold tests in turn, so that every clip is tested once",
+    "paper": "As the paper’s text has it: eight training folds, negatives drawn by folds",
+    "released": "As the authors’ code has it: their split files, which leak into one another",
+}
+#: The averages that stand side by side.
+AVERAGES = {
+    "levels": {"f1_weighted": "F1 weighted", "f1": "F1 positive"},
+    "classes": {"f1_weighted": "F1 weighted", "f1_macro": "F1 macro"},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """What was told apart in training and in testing, and the test sets that were scored.
+
+    `sizes` has for each size of test set (clips, positives) the runs that have it.
+    """
+
+    train: str
+    test: str
+    sizes: Mapping[tuple[int, int | None], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model's scores in a column: an entry of ``run.json``, whose run, and the paper's."""
+
+    run: int
+    of: Mapping[str, Any]
+    published: Mapping[str, Published]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model on some features; or a way of guessing, where `feature` says for which runs."""
+
+    model: str
+    feature: str
+    cells: Mapping[Column, Cell]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A table: its runs, columns, models and guesses.
+
+    `kind` is ``levels`` (two classes), ``classes`` (more) or ``concepts``.
+    """
+
+    title: str
+    protocol: str
+    kind: str
+    data: str
+    runs: tuple[Shown, ...]
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    guesses: tuple[Row, ...]
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The scores that are shown at length."""
+        return metrics_of(self.runs[0].record)
+
+    @property
+    def main(self) -> str:
+        """The score that is spoken of."""
+        return main_metric(self.runs[0].record)
+
+    @property
+    def published(self) -> bool:
+        """Whether the paper has figures for any cell."""
+        return any(cell.published for row in self.rows for cell in row.cells.values())
+
+
+def group_runs(runs: Sequence[Shown]) -> list[Group]:
+    """The tables of a page, leak-free ones first."""
+    found: dict[tuple[str, ...], list[Shown]] = {}
+    for run in runs:
+        found.setdefault(_key(run), []).append(run)
+    rank = {name: place for place, name in enumerate(PROTOCOLS)}
+    kinds = ["levels", "classes", "concepts"]
+    ordered = sorted(found.items(), key=lambda one: (kinds.index(one[0][1]), rank[one[0][0]]))
+    titles = [(key[0], key[1]) for key, _ in ordered]
+    return [_group(key, of, titles.count((key[0], key[1])) > 1) for key, of in ordered]
+
+
+def _key(run: Shown) -> tuple[str, ...]:
+    experiment, manifest = run.record["experiment"], run.record["manifest"]
+    kind = next(
+        (kind for kind, key in (("concepts", "concepts"), ("classes", "levels")) if experiment[key]),
+        "levels",
+    )
+    return (
+        run.protocol,
+        kind,
+        manifest["name"],
+        manifest["labels"],
+        manifest["digest"],
+        "+".join(experiment["positives"] or experiment["levels"]),
+    )
+
+
+def _group(key: tuple[str, ...], runs: list[Shown], one_of_several: bool) -> Group:
+    protocol, kind, name, labels, digest, positives = key
+    sizes: dict[tuple[str, str], dict[tuple[int, int | None], list[int]]] = {}
+    for run in runs:
+        for test, of in run.record["tests"].items():
+            size = of["clips"], of["positives"]
+            of_column = sizes.setdefault((run.train_of(test), test), {})
+            of_column.setdefault(size, []).append(run.number)
+    columns = {
+        (train, test): Column(train, test, {size: tuple(who) for size, who in of.items()})
+        for (train, test), of in sorted(sizes.items(), key=lambda one: one[0][::-1])
+    }
+    # Levels as in Table 2: all that is tested on one set stands together, easier ones first.
+    if kind == "levels":
+        columns = dict(sorted(columns.items(), key=lambda one: len(one[0][1])))
+    models = _models(runs, columns)
+    about = PROTOCOLS[protocol]
+    if kind == "concepts":
+        about = f"Concepts, each detected on its own. {about}"
+    return Group(
+        title=about,
+        protocol=protocol,
+        kind=kind,
+        data=f"{name}, labels {labels}, {positives} positive, items {digest[:8]}"
+        if one_of_several
+        else "",
+        runs=tuple(runs),
+        columns=tuple(columns.values()),
+        rows=tuple(models),
+        guesses=tuple(_guesses(runs, columns)),
+    )
+
+
+def _models(runs: Sequence[Shown], columns: Mapping[tuple[str, str], Column]) -> list[Row]:
+    """A row a model and feature; runs that would fill the same cell get rows of their own."""
+    rows: dict[tuple[str, str, str], dict[Column, Cell]] = {}
+    for run in runs:
+        own = ""
+        for of in run.record["scores"]:
+            column = columns[run.train_of(of["test"]), of["test"]]
+            if column in rows.get((run.feature, of["model"], own), {}):
+                own = f": {run.name}"
+            cell = Cell(
+                run.number,
+                of,
+                published_scores(run.record, of["model"], column.train, column.test),
+            )
+            rows.setdefault((run.feature, of["model"], own), {})[column] = cell
+    return [Row(model, f"{feature}{own}", cells) for (feature, model, own), cells in rows.items()]
+
+
+def _guesses(runs: Sequence[Shown], columns: Mapping[tuple[str, str], Column]) -> list[Row]:
+    """A row a way of guessing; where runs scored other test sets, a row for each that differs."""
+    rows: dict[tuple[str, int], dict[Column, Cell]] = {}
+    features: dict[tuple[str, int], dict[str, None]] = {}
+    for run in runs:
+        for test, said in run.record["tests"].items():
+            column = columns[run.train_of(test), test]
+            guesses = dict(said["baselines"])
+            for guess, scores in guesses.items():
+                of = {"model": guess, "test": test, "mean": scores, "std": {}}
+                place = 0
+                while column in (row := rows.setdefault((guess, place), {})):
+                    if row[column].of["mean"] == scores:
+                        break
+                    place += 1
+                else:
+                    paper = published_guess(run.record, guess, column.train, column.test)
+                    row[column] = Cell(run.number, of, paper)
+                features.setdefault((guess, place), {})[run.feature] = None
+            if said["simulated"]:
+                of = {"model": "random, simulated", "test": test, **said["simulated"]}
+                rows.setdefault(("random, simulated", 0), {}).setdefault(
+                    column, Cell(run.number, of, {})
+                )
+    several = {guess for guess, place in rows if place}
+    return [
+        Row(guess, ", ".join(features.get((guess, place), {})) if guess in several else "", cells)
+        for (guess, place), cells in rows.items()
+    ]

@@ -1,0 +1,147 @@
+// One clip and why: a dialog that walks through the clips it was opened among.
+const dialog = find("clip");
+let walk = { view: null, clips: [], at: 0 };
+
+function open_clip(view, clip, clips) {
+  walk = { view, clips, at: clips.indexOf(clip) };
+  show_clip();
+  dialog.showModal();
+  find("clip-title").focus();
+}
+
+function show_clip() {
+  const { view, clips, at } = walk;
+  const clip = clips[at];
+  const film = film_of(view, clip);
+  find("clip-title").textContent = `${film.title}, ${scene(view, clip)}`;
+  find("clip-place").textContent = `${(at + 1).toLocaleString("en")} of ${clips.length.toLocaleString("en")}`;
+  find("clip-before").disabled = at === 0;
+  find("clip-after").disabled = at === clips.length - 1;
+  find("clip-body").replaceChildren(...clip_parts(view, clip));
+}
+
+function step_clip(by) {
+  const at = walk.at + by;
+  if (at < 0 || at >= walk.clips.length) return;
+  walk.at = at;
+  show_clip();
+  find("clip-said").textContent = `${find("clip-title").textContent}. ${sentence(walk.view, walk.clips[at])}`;
+}
+
+function clip_parts(view, clip) {
+  const id = view.clips.ids[clip];
+  const parts = [make("p", { class: "soft" }, [id, time(view, clip)].filter(Boolean).join(" · "))];
+  if (Object.hasOwn(data.pictures, id)) {
+    parts.push(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: `A frame of ${scene(view, clip)}` }));
+  }
+  const level = level_of(view, clip);
+  const concepts = concepts_of(view, clip);
+  const facts = make("dl");
+  facts.append(
+    make("dt", {}, "Annotators"),
+    make("dd", {}, level_chip(level, view), ` ${level.name}`),
+    make("dt", {}, "Concepts they marked"),
+    make("dd", {}, concepts.join(", ") || "none"),
+    make("dt", {}, "Model"),
+    make("dd", {}, ...verdict(view, clip)),
+  );
+  parts.push(facts);
+  if (view.row[clip] >= 0) parts.push(...why_parts(view, clip, concepts));
+  return parts;
+}
+
+function verdict(view, clip) {
+  const row = view.row[clip];
+  if (row < 0) return [`No prediction: ${gap(view, clip)}.`];
+  const label = view.classes[called(view, clip)];
+  const value = make("data", { value: said(view, clip) }, probability(said(view, clip)));
+  const parts = [`${label}; probability of ${view.classes[view.spoken]} `, value];
+  if (view.low) {
+    const [low, high] = [view.low, view.high].map((column) => column.of[row] * column.unit);
+    parts.push(`, the mean of ${count(view.fits[row], "fit")} (${probability(low)} to ${probability(high)})`);
+  }
+  const truth = view.classes[labelled(view, clip)];
+  parts.push(differs(view, clip) ? `. Annotators: ${truth}. ` : ". ");
+  parts.push(make("strong", { class: differs(view, clip) ? "differ" : "agree" }, differs(view, clip) ? "They differ." : "They agree."));
+  return parts;
+}
+
+function why_parts(view, clip, marked) {
+  const why = view.why;
+  const row = view.row[clip];
+  const title = make("h3", {}, "Why");
+  if (!why) {
+    return [title, make("p", {}, "This model has no concepts to explain itself by. Choose one that has, such as a PCBM.")];
+  }
+  if (why.kind === "path") return [title, ...path_parts(view, row, marked)];
+  const spoken = why.labels[why.speaks.length ? why.speaks[row] : 0];
+  const note =
+    why.kind === "sum"
+      ? `Each concept’s part in the log-odds of ${spoken}. The parts add up.`
+      : `How the log-odds of ${spoken} hang on each concept near this clip (gradient times distance). Directions overlap, so these do not add up.`;
+  const rows = why.concepts.map((name, place) => ({
+    name, column: why.amounts[place], measured: figure(why.values[place], row), marked: marked.includes(name),
+  }));
+  rows.sort((one, other) => Math.abs(other.column.of[row]) * other.column.unit - Math.abs(one.column.of[row]) * one.column.unit);
+  for (const [key, name] of [["residual", "past the concepts"], ["intercept", "at rest (intercept)"]]) {
+    if (why[key]) rows.push({ name, column: why[key], measured: "", rest: true });
+  }
+  const most = Math.max(...rows.map((one) => Math.abs(one.column.of[row] * one.column.unit)), 1e-9);
+  const table = make("table", { class: "why" });
+  table.append(make("caption", {}, note), head("Concept", "measures", "part", ""));
+  const body = make("tbody");
+  let sum = 0;
+  for (const one of rows) {
+    const amount = one.column.of[row] * one.column.unit;
+    sum += amount;
+    const bar = make("span", { class: amount < 0 ? "against" : "for" });
+    bar.style.width = `${(Math.abs(amount) / most) * 50}%`;
+    const name = make("th", { scope: "row", class: one.rest ? "rest" : null }, one.name);
+    if (one.marked) name.append(make("span", { class: "marked" }, " marked"));
+    body.append(make("tr", {}, name, make("td", {}, one.measured),
+      make("td", {}, make("data", { value: amount }, figure(one.column, row, true))),
+      make("td", { class: "bars", "aria-hidden": "true" }, bar)));
+  }
+  if (why.kind === "sum") {
+    const unit = why.amounts[0] ? why.amounts[0].unit : 0.01;
+    body.append(make("tr", { class: "sum" }, make("th", { scope: "row" }, "log-odds"), make("td"),
+      make("td", {}, figure({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
+  }
+  table.append(body);
+  const tail = view.fits[row] > 1 ? [make("p", { class: "soft" }, `Means over the ${view.fits[row]} fits that tested this clip.`)] : [];
+  return [title, table, ...tail];
+}
+
+function path_parts(view, row, marked) {
+  const why = view.why;
+  if (!why.paths[row].length) return [make("p", {}, "The tree asks nothing of this clip: it is one leaf.")];
+  const list = make("ol", { class: "path" });
+  for (const place of why.paths[row]) {
+    const [concept, threshold, above] = why.questions[place];
+    const name = why.concepts[concept];
+    list.append(make("li", {},
+      make("strong", {}, name), marked.includes(name) ? make("span", { class: "marked" }, " marked") : "",
+      ` measures ${figure(why.values[concept], row)}, ${above ? "above" : "not above"} ${minus(String(threshold))}`));
+  }
+  const parts = [make("p", { class: "soft" }, "The tree’s questions to this clip, one after the other:"), list];
+  if (view.fits[row] > 1) {
+    const own = why.own.of[row] * why.own.unit;
+    parts.push(make("p", { class: "soft" }, `One of ${view.fits[row]} trees: that of fit ${why.fit[row]}, which said ${probability(own)} and is nearest to the mean.`));
+  }
+  return parts;
+}
+
+function head(...titles) {
+  const row = make("tr");
+  for (const title of titles) row.append(title ? make("th", { scope: "col" }, title) : make("td"));
+  return make("thead", {}, row);
+}
+
+find("clip-before").addEventListener("click", () => step_clip(-1));
+find("clip-after").addEventListener("click", () => step_clip(1));
+find("clip-close").addEventListener("click", () => dialog.close());
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+dialog.addEventListener("keydown", (event) => {
+  if (event.key === "ArrowRight") step_clip(1);
+  else if (event.key === "ArrowLeft") step_clip(-1);
+});

@@ -1,0 +1,150 @@
+// What is asked of the data, and the words for it. All text goes through textContent.
+const data = JSON.parse(document.getElementById("explorer-data").textContent);
+
+const find = (id) => document.getElementById(id);
+
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "g", "rect", "line", "path"].includes(tag);
+  const element = svg
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+const count = (number, noun, nouns = `${noun}s`) =>
+  `${number.toLocaleString("en")} ${number === 1 ? noun : nouns}`;
+
+const minus = (text) => text.replace("-", "−");
+
+// A whole number in its column's unit, with as many digits as the unit has.
+function figure(column, row, signed = false) {
+  const whole = column.of[row];
+  if (whole === null || whole === undefined) return "–";
+  const value = whole * column.unit;
+  const digits = Math.max(0, Math.min(4, -Math.round(Math.log10(column.unit))));
+  return (signed && value > 0 ? "+" : "") + minus(value.toFixed(digits));
+}
+
+const probability = (value) => (value === null ? "–" : value.toFixed(2));
+
+function clock(seconds) {
+  const whole = Math.floor(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const tail = `${String(minutes).padStart(2, "0")}:${String(whole % 60).padStart(2, "0")}`;
+  return hours ? `${hours}:${tail}` : tail.replace(/^0/, "");
+}
+
+// A model of a run, with lookups by clip. `row[clip]` is its row there, -1 where it has none.
+function open_view(number) {
+  const view = data.views[number];
+  if (view.row) return view;
+  view.number = number;
+  view.clips = data.clips[data.runs[view.run].clips];
+  const total = view.clips.ids.length;
+  view.row = new Int32Array(total).fill(-1);
+  view.at.forEach((clip, row) => (view.row[clip] = row));
+  view.reason = new Array(total).fill("");
+  for (const [reason, clips] of Object.entries(data.runs[view.run].unused)) {
+    for (const clip of clips) view.reason[clip] = reason;
+  }
+  view.several = view.classes.length > 2;
+  view.spoken = view.classes.length - 1;
+  return view;
+}
+
+const REASONS = {
+  "no features": "no features in the store",
+  "no fold": "no fold in the split",
+  "not in the task": "of a level that the task leaves out",
+};
+
+// Why there is no prediction; empty where there is one.
+function gap(view, clip) {
+  if (view.row[clip] >= 0) return "";
+  return REASONS[view.reason[clip]] || view.reason[clip] || "not in a test set: trained or validated";
+}
+
+// The probability of the class that is shown; of a class, where one is named.
+function said(view, clip, code = view.spoken) {
+  const row = view.row[clip];
+  if (row < 0) return null;
+  if (view.several) return view.p[code].of[row] * view.p[code].unit;
+  const positive = view.p[0].of[row] * view.p[0].unit;
+  return code === 1 ? positive : 1 - positive;
+}
+
+const called = (view, clip) => view.called[view.row[clip]];
+const labelled = (view, clip) => view.label[view.row[clip]];
+const differs = (view, clip) => view.row[clip] >= 0 && called(view, clip) !== labelled(view, clip);
+
+// How far the model is from the annotators: 1 - the probability of their class.
+const distance = (view, clip) =>
+  view.row[clip] < 0 ? -1 : 1 - said(view, clip, labelled(view, clip));
+
+function unsure(view, clip) {
+  if (view.row[clip] < 0) return 2;
+  if (!view.several) return Math.abs(said(view, clip) - 0.5);
+  return Math.max(...view.classes.map((_, code) => said(view, clip, code)));
+}
+
+const film_of = (view, clip) => view.clips.films[view.clips.film[clip]];
+const level_of = (view, clip) => view.clips.levels[view.clips.level[clip]];
+const concepts_of = (view, clip) => view.clips.shows[clip].map((one) => view.clips.concepts[one]);
+
+function scene(view, clip) {
+  const number = view.clips.number[clip];
+  return number === null ? view.clips.ids[clip] : `scene ${number}`;
+}
+
+function time(view, clip) {
+  const start = view.clips.start[clip];
+  const end = view.clips.end[clip];
+  if (start === undefined || start === null) return "";
+  return end === null ? clock(start) : `${clock(start)}–${clock(end)}`;
+}
+
+// A clip in one line, as it is read aloud.
+function sentence(view, clip) {
+  const parts = [scene(view, clip), time(view, clip), `annotators: ${level_of(view, clip).name}`];
+  const concepts = concepts_of(view, clip);
+  if (concepts.length) parts.push(concepts.join(", "));
+  if (view.row[clip] < 0) parts.push(`no prediction: ${gap(view, clip)}`);
+  else {
+    parts.push(`${view.classes[view.spoken]} ${probability(said(view, clip))}`);
+    parts.push(differs(view, clip) ? "they differ" : "they agree");
+  }
+  return parts.filter(Boolean).join("; ");
+}
+
+// The concepts that weigh most, as [name, text, sign]; of a tree its first questions.
+function reasons(view, clip, most) {
+  const why = view.why;
+  const row = view.row[clip];
+  if (!why || row < 0) return [];
+  if (why.kind === "path") {
+    return why.paths[row].slice(0, most).map((place) => {
+      const [concept, threshold, above] = why.questions[place];
+      return [why.concepts[concept], `${above ? ">" : "≤"} ${minus(String(threshold))}`, above];
+    });
+  }
+  return why.amounts
+    .map((column, place) => [column.of[row] * column.unit, column, place])
+    .sort((one, other) => Math.abs(other[0]) - Math.abs(one[0]))
+    .slice(0, most)
+    .map(([amount, column, place]) => [
+      why.concepts[place],
+      figure(column, row, true),
+      amount > 0 ? 1 : 0,
+    ]);
+}
+
+function level_chip(level, view) {
+  const order = view.clips.levels.indexOf(level);
+  const chip = make("span", { class: "level", "data-order": Math.min(order, 3) }, level.code);
+  chip.title = level.name;
+  return chip;
+}

@@ -1,0 +1,190 @@
+// The film explorer: what is chosen, the strips and the list that follow from it.
+const STEP = 50;
+const chosen = Object.fromEntries(
+  ["run", "model", "shown-class", "film", "level", "concept", "which", "order"].map((name) => [name, find(`choose-${name}`)]),
+);
+let view = null;
+let drawn = [];
+let listed = [];
+let showing = STEP;
+
+function options(select, pairs, all) {
+  const before = select.value;
+  select.replaceChildren();
+  if (all) select.append(new Option(all, ""));
+  for (const [value, text] of pairs) select.append(new Option(text, value));
+  if ([...select.options].some((one) => one.value === before)) select.value = before;
+}
+
+function offer_runs() {
+  const groups = new Map();
+  data.runs.forEach((run, number) => {
+    if (!groups.has(run.protocol)) groups.set(run.protocol, make("optgroup", { label: run.protocol }));
+    groups.get(run.protocol).append(new Option(`${run.name} (${run.feature})`, number));
+  });
+  chosen.run.append(...groups.values());
+  chosen.run.value = data.run;
+}
+
+function offer_models() {
+  const run = Number(chosen.run.value);
+  const of_run = data.views.flatMap((one, number) => (one.run === run ? [[number, one]] : []));
+  options(chosen.model, of_run.map(([number, one]) => [number, one.task ? `${one.model}: ${one.task}` : one.model]));
+  chosen.model.value = data.runs[run].view;
+}
+
+function choose_view() {
+  view = open_view(Number(chosen.model.value));
+  const clips = view.clips;
+  options(chosen["shown-class"], view.classes.map((name, code) => [code, name]));
+  chosen["shown-class"].value = view.spoken;
+  chosen["shown-class"].parentElement.hidden = !view.several;
+  options(chosen.film, clips.films.map((film, place) => [place, film.title]), "all films");
+  options(chosen.level, clips.levels.map((level, place) => [place, `${level.code}: ${level.name}`]), "all levels");
+  options(chosen.concept, clips.concepts.map((name, place) => [place, name]), "any");
+  draw();
+}
+
+function draw() {
+  drawn = strips(view, (clip, clips) => open_clip(view, clip, clips));
+  find("strips").replaceChildren(...drawn.map((one) => one.section));
+  find("about-run").textContent = about_run();
+  filter();
+}
+
+function about_run() {
+  const run = data.runs[view.run];
+  const tested = view.at.length;
+  const total = view.clips.ids.length;
+  const gaps = new Map();
+  for (let clip = 0; clip < total; clip++) {
+    if (view.row[clip] < 0) gaps.set(gap(view, clip), (gaps.get(gap(view, clip)) || 0) + 1);
+  }
+  const rest = [...gaps].map(([why, number]) => `${number.toLocaleString("en")} ${why}`).join("; ");
+  return `${run.about}. ${tested.toLocaleString("en")} of ${count(total, "annotated clip")} tested${rest ? `; without a prediction: ${rest}` : ""}.`;
+}
+
+const WHICH = {
+  all: () => true,
+  tested: (clip) => view.row[clip] >= 0,
+  differ: (clip) => differs(view, clip),
+  agree: (clip) => view.row[clip] >= 0 && !differs(view, clip),
+  gap: (clip) => view.row[clip] < 0,
+};
+
+const ORDER = {
+  differ: (clip) => -distance(view, clip) - (differs(view, clip) ? 1 : 0),
+  most: (clip) => (view.row[clip] < 0 ? 1 : -said(view, clip)),
+  least: (clip) => said(view, clip) ?? 2,
+  unsure: (clip) => unsure(view, clip),
+  scene: (clip) => clip,
+};
+
+function filter() {
+  const [film, level, concept] = ["film", "level", "concept"].map((name) => chosen[name].value);
+  const which = WHICH[chosen.which.value];
+  const wanted = (clip) =>
+    (film === "" || view.clips.film[clip] === Number(film)) &&
+    (level === "" || view.clips.level[clip] === Number(level)) &&
+    (concept === "" || view.clips.shows[clip].includes(Number(concept))) &&
+    which(clip);
+  const matches = new Set();
+  view.clips.ids.forEach((_, clip) => { if (wanted(clip)) matches.add(clip); });
+  drawn.forEach((one, place) => {
+    one.section.hidden = film !== "" && place !== Number(film);
+    one.clips.forEach((clip, at) => one.marks[at].classList.toggle("dim", !matches.has(clip)));
+    one.line.textContent = film_line(one.clips);
+  });
+  const key = ORDER[chosen.order.value];
+  const ranked = [...matches].map((clip) => [key(clip), clip]);
+  ranked.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+  listed = ranked.map(([, clip]) => clip);
+  showing = STEP;
+  list();
+}
+
+// What is known of a film under this model, recomputed here from the clips.
+function film_line(clips) {
+  const tested = clips.filter((clip) => view.row[clip] >= 0);
+  if (!tested.length) return `None of its ${count(clips.length, "clip")} was tested.`;
+  const wrong = tested.filter((clip) => differs(view, clip)).length;
+  const positive = tested.filter((clip) => labelled(view, clip) === view.spoken).length;
+  return `${tested.length} of ${count(clips.length, "clip")} tested, ${positive} ${view.classes[view.spoken]}; model and annotators differ on ${wrong} (${Math.round((100 * wrong) / tested.length)}%).`;
+}
+
+function list() {
+  const body = find("clips-body");
+  body.replaceChildren(...listed.slice(0, showing).map((clip, place) => list_row(clip, place)));
+  const shown = Math.min(showing, listed.length);
+  const total = view.clips.ids.length;
+  find("clips-status").textContent = listed.length
+    ? `Shows ${shown.toLocaleString("en")} of ${count(listed.length, "clip")} that match, of ${total.toLocaleString("en")}.`
+    : `No clip matches, of ${total.toLocaleString("en")}.`;
+  find("clips-table").hidden = !listed.length;
+  const rest = listed.length - shown;
+  find("show-more").hidden = find("show-all").hidden = rest <= 0;
+  find("show-more").textContent = `Show ${Math.min(STEP, rest)} more`;
+  find("show-all").textContent = `Show all ${listed.length.toLocaleString("en")}`;
+}
+
+function list_row(clip, place) {
+  const film = film_of(view, clip);
+  const name = make("button", { type: "button", class: "open", "aria-haspopup": "dialog", "data-clip": clip }, `${film.title}, ${scene(view, clip)}`);
+  const level = level_of(view, clip);
+  const row = make("tr", { role: "row" });
+  const cell = (title, tag = "td") => {
+    const one = make(tag, { role: tag === "th" ? "rowheader" : "cell", "data-title": title, scope: tag === "th" ? "row" : null });
+    row.append(one);
+    return one;
+  };
+  cell("").append((place + 1).toLocaleString("en"));
+  const named = cell("Clip", "th");
+  const id = view.clips.ids[clip];
+  if (Object.hasOwn(data.pictures, id)) named.append(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "", loading: "lazy" }));
+  named.append(name, make("small", {}, [id, time(view, clip)].filter(Boolean).join(" · ")));
+  cell("Annotators").append(level_chip(level, view), make("small", {}, concepts_of(view, clip).join(", ") || "no concept"));
+  const model = cell("Model");
+  const value = said(view, clip);
+  if (value === null) model.append(make("em", {}, `no prediction: ${gap(view, clip)}`));
+  else {
+    const bar = make("span", { class: differs(view, clip) ? "meter wrong" : "meter", "aria-hidden": "true" }, make("span"));
+    bar.firstChild.style.width = `${value * 100}%`;
+    model.append(make("data", { value }, probability(value)), bar, make("small", { class: differs(view, clip) ? "differ" : "agree" }, differs(view, clip) ? "≠ differ" : "= agree"));
+  }
+  const why = cell("Why");
+  const parts = reasons(view, clip, 3);
+  parts.forEach(([concept, text], number) => why.append(number ? " · " : "", make("span", { class: "reason" }, `${concept} ${text}`)));
+  if (!parts.length) why.append(make("span", { class: "soft" }, value === null ? "–" : view.why ? "no question" : "no concepts"));
+  if (view.why && view.why.kind === "path" && value !== null && view.why.paths[view.row[clip]].length > 3) why.append(" …");
+  return row;
+}
+
+chosen.run.addEventListener("change", () => { offer_models(); choose_view(); });
+chosen.model.addEventListener("change", choose_view);
+chosen["shown-class"].addEventListener("change", () => { view.spoken = Number(chosen["shown-class"].value); draw(); });
+for (const name of ["film", "level", "concept", "which", "order"]) chosen[name].addEventListener("change", filter);
+find("choose").addEventListener("submit", (event) => event.preventDefault());
+find("choose-reset").addEventListener("click", () => {
+  for (const name of ["film", "level", "concept"]) chosen[name].value = "";
+  chosen.which.value = "all";
+  chosen.order.value = "differ";
+  filter();
+});
+find("show-more").addEventListener("click", () => more(showing + STEP));
+find("show-all").addEventListener("click", () => more(listed.length));
+function more(number) {
+  const from = showing;
+  showing = number;
+  list();
+  find("clips-body").rows[from]?.querySelector("button").focus();
+}
+find("clips-body").addEventListener("click", (event) => {
+  const button = event.target.closest("button.open");
+  if (button) open_clip(view, Number(button.dataset.clip), listed);
+});
+
+find("explorer-app").hidden = false;
+offer_runs();
+offer_models();
+choose_view();
+document.documentElement.dataset.ready = Math.round(performance.now());
