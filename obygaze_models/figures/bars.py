@@ -23,7 +23,7 @@ from obygaze_models.figures.svg import (
     text,
     whisker,
 )
-from obygaze_models.figures.theme import INK, SOFT
+from obygaze_models.figures.theme import SOFT
 
 __all__ = ["Bar", "grouped_bars"]
 
@@ -68,7 +68,7 @@ def grouped_bars(
     title, axis, description
         The figure's name, what is measured, and what is seen, for those who cannot see it.
     limits
-        The ends of the axis; values beyond them widen it. Bars always begin at 0.
+        The ends of the axis; values beyond them widen it, intervals do not. Bars always begin at 0.
     percent
         Values are shares, to be printed as percentages.
     reference
@@ -78,14 +78,14 @@ def grouped_bars(
     drawn = [
         one
         for bar in bars
-        for one in (bar.value, bar.low, bar.high, bar.reference)
+        for one in (bar.value, bar.reference, *(() if limits else (bar.low, bar.high)))
         if one is not None and defined(one)
     ]
     scale = scale_of([0.0, *drawn], limits, LEFT, WIDTH - ROOM)
     heading, y = legend(series, 2)
     parts = [heading]
     if any(defined(bar.reference) for bar in bars):
-        parts.append(diamond_name(reference, y))
+        parts.append(diamond(7, y + 6) + text(20, y + 10.5, reference, size=12))
         y += 20
     top = y = y + 4
     for name, group in groups.items():
@@ -103,22 +103,10 @@ def grouped_bars(
     return frame(title, description, bottom, body)
 
 
-def diamond_name(reference: str, y: float) -> str:
-    """The legend's line of the hollow diamonds."""
-    shape = element(
-        "path",
-        d=f"M0.5 {y + 6}l6.5 -6.5l6.5 6.5l-6.5 6.5z",
-        fill="none",
-        stroke=INK,
-        stroke_width=1.4,
-    )
-    return shape + text(20, y + 10.5, reference, size=12)
-
-
 def _bar(
     bar: Bar, series: Series, group: str, scale: Scale, y: float, percent: bool, reference: str
 ) -> str:
-    zero = end = scale.at(0)
+    zero = scale.at(0)
     middle = y + 7.5
     if bar.value is None or not defined(bar.value):
         return text(zero + 5, middle + 4, "–", size=12, fill=SOFT, tip="undefined")
@@ -136,14 +124,14 @@ def _bar(
             tip=f"{group}, {series.label}: {said}",
         )
     ]
-    end = max(end, at)
+    end = max(zero, at)
     if bar.low is not None and bar.high is not None and defined(bar.low + bar.high):
-        parts.append(whisker(scale.at(bar.low), scale.at(bar.high), middle))
-        end = max(end, scale.at(bar.high))
+        parts.append(whisker(scale.held(bar.low), scale.held(bar.high), middle))
+        end = max(end, scale.held(bar.high))
     if bar.reference is not None and defined(bar.reference):
         key = f"{bar.key}/reference" if bar.key else ""
         tip = f"{group}, {series.label}, {reference}: {number(bar.reference, percent=percent)}"
-        parts.append(diamond(scale.at(bar.reference), middle, bar.reference, key, tip))
+        parts.append(diamond(scale.at(bar.reference), middle, bar.reference, key=key, tip=tip))
         end = max(end, scale.at(bar.reference) + 7)
     parts.append(text(end + 5, middle + 4, said, size=12))
     return "".join(parts)

@@ -87,7 +87,7 @@ def forest(
     lines
         Vertical lines to compare with.
     limits
-        The ends of the axis, such as 0 and 1; values beyond them widen it.
+        The ends of the axis, such as 0 and 1; values beyond them widen it, intervals do not.
     interval
         What intervals are, such as "95% interval over films".
     value, reference
@@ -96,78 +96,85 @@ def forest(
         Print + before what is above 0, as of differences.
     """
     referred = any(defined(point.reference) for point in points)
-    right = WIDTH - 8 - COLUMN * (1 + referred)
-    scale = scale_of(_numbers(points, lines), limits, LEFT, right)
-    parts, y = _head(value, reference) if referred else ([], 4.0)
+    column = max(COLUMN, text_width(reference, 11.5) + 10) if referred else 0.0
+    at = WIDTH - column
+    scale = scale_of(_numbers(points, lines, limits is None), limits, LEFT, at - COLUMN)
+    parts, y = [], 4.0
+    if referred:
+        parts += [
+            text(at, 13, value, size=11.5, fill=SOFT, anchor="end"),
+            text(WIDTH, 13, reference, size=11.5, fill=SOFT, anchor="end"),
+        ]
+        y = 22.0
     top = y
     shared = _flags([line for line in lines if line.group is None], scale)
     y += _height(shared)
     base = y
     for group, rows in groupby(points, key=lambda point: point.group):
-        if group:
-            parts.append(label(0, y + 13, group, WIDTH, weight="600", lines=1))
-            y += 24
         flags = _flags([line for line in lines if line.group == group], scale)
-        y += _height(flags)
+        if group:
+            # Lines' names stand beside the group's, unless one of them is too long for that.
+            beside = text_width(group, 13) + 12 < min((flag.left for flag in flags), default=WIDTH)
+            head = max(26.0, _height(flags)) if beside else 26.0
+            parts.append(label(0, y + head - 13, group, WIDTH, weight="600", lines=1))
+            y += head if beside else head + _height(flags)
         start, drawn = y, []
         for point in rows:
             tall = 38.0 if len(wrap(point.label, LEFT - 16, 13)) > 1 else 25.0
-            drawn.append(_row(point, scale, y + tall / 2, referred, signed, value, reference))
+            drawn.append(_row(point, scale, y + tall / 2, at, signed, (value, reference)))
             y += tall
         parts += [_draw_flags(flags, scale, start, y), *drawn]
-        y += 6 if group else 0
+        y += 8 if group else 0
     under = grid(scale, top, y) + _draw_flags(shared, scale, base, y)
     below, y = axis_bottom(scale, y, axis)
-    parts.append(below)
-    if interval:
-        parts.append(whisker(LEFT - 24, LEFT - 2, y + 9, SERIES[0]))
-        parts.append(
-            element("circle", cx=LEFT - 13, cy=y + 9, r=4.5, fill=SERIES[0])
-            + label(LEFT + 6, y + 9, f"{value}, with {interval}", WIDTH - LEFT - 6, size=12)
-        )
-        y += 28
-    return frame(title, description, y, under + "".join(parts))
+    said = f"{value}, with {interval}" if interval else value
+    if interval or referred:
+        names, y = _legend(said, bool(interval), reference if referred else "", y)
+        below += names
+    return frame(title, description, y, under + "".join(parts) + below)
 
 
-def _head(value: str, reference: str) -> tuple[list[str], float]:
-    """The names of the columns of numbers."""
-    return [
-        text(WIDTH - COLUMN - 6, 13, value, size=11.5, fill=SOFT, anchor="end"),
-        text(WIDTH, 13, reference, size=11.5, fill=SOFT, anchor="end"),
-    ], 20.0
+def _legend(value: str, interval: bool, reference: str, y: float) -> tuple[str, float]:
+    parts = [whisker(0, 22, y + 10, SERIES[0])] if interval else []
+    parts.append(element("circle", cx=11, cy=y + 10, r=4.5, fill=SERIES[0]))
+    words = wrap(value, WIDTH - 30, 12, lines=1)[0]
+    parts.append(text(30, y + 14, words, size=12, tip=value if words != value else ""))
+    x = 30 + text_width(words, 12) + 16
+    if reference and x + 20 + text_width(reference, 12) > WIDTH:
+        x, y = 4.0, y + 19
+    if reference:
+        parts.append(diamond(x + 7, y + 10))
+        parts.append(label(x + 20, y + 10, reference, WIDTH - x - 20, size=12, lines=1))
+    return "".join(parts), y + 24
 
 
-def _numbers(points: Sequence[Point], lines: Sequence[Line]) -> list[float]:
-    values = [(point.value, point.low, point.high, point.reference) for point in points]
+def _numbers(points: Sequence[Point], lines: Sequence[Line], intervals: bool) -> list[float]:
+    values = [
+        (point.value, point.reference, *((point.low, point.high) if intervals else ()))
+        for point in points
+    ]
     drawn = [one for of_point in values for one in of_point if one is not None and defined(one)]
     return drawn + [line.value for line in lines]
 
 
 def _row(
-    point: Point,
-    scale: Scale,
-    y: float,
-    referred: bool,
-    signed: bool,
-    value: str,
-    reference: str,
+    point: Point, scale: Scale, y: float, at: float, signed: bool, names: tuple[str, str]
 ) -> str:
     parts = [label(0, y, point.label, LEFT - 16)]
-    if point.low is not None and point.high is not None and defined(point.low + point.high):
-        parts.append(whisker(scale.at(point.low), scale.at(point.high), y, SERIES[0]))
-    at = WIDTH - (COLUMN + 6 if referred else 0)
-    if point.value is not None and defined(point.value):
+    if point.value is None or not defined(point.value):
+        parts.append(text(at, y + 4.5, "–", anchor="end", tip="undefined"))
+    else:
+        if point.low is not None and point.high is not None and defined(point.low + point.high):
+            parts.append(whisker(scale.held(point.low), scale.held(point.high), y, SERIES[0]))
         said = number(point.value, signed=signed)
-        tip = f"{point.label}, {value}: {said}"
+        tip = f"{point.label}, {names[0]}: {said}"
         parts.append(circle(scale.at(point.value), y, 4.5, SERIES[0], point.value, point.key, tip))
         parts.append(text(at, y + 4.5, said, anchor="end", weight="600"))
-    else:
-        parts.append(text(at, y + 4.5, "–", anchor="end", tip="undefined"))
     if point.reference is not None and defined(point.reference):
         said = number(point.reference, signed=signed)
         key = f"{point.key}/reference" if point.key else ""
-        tip = f"{point.label}, {reference}: {said}"
-        parts.append(diamond(scale.at(point.reference), y, point.reference, key, tip))
+        tip = f"{point.label}, {names[1]}: {said}"
+        parts.append(diamond(scale.at(point.reference), y, point.reference, key=key, tip=tip))
         parts.append(text(WIDTH, y + 4.5, said, anchor="end"))
     return "".join(parts)
 

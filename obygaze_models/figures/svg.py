@@ -69,6 +69,10 @@ class Scale:
         share = (value - self.low) / (self.high - self.low)
         return self.left + share * (self.right - self.left)
 
+    def held(self, value: float) -> float:
+        """Where a value lies, or the end of the axis beyond which it does."""
+        return min(max(self.at(value), self.left), self.right)
+
     def ticks(self, most: int = 5) -> list[float]:
         """Round values within the axis."""
         step = _step((self.high - self.low) / most)
@@ -264,17 +268,17 @@ def circle(x: float, y: float, radius: float, paint: str, value: float, key: str
     )
 
 
-def diamond(x: float, y: float, value: float, key: str, tip: str) -> str:
+def diamond(x: float, y: float, value: float | None = None, *, key: str = "", tip: str = "") -> str:
     """A hollow diamond: what others have published."""
     half = 6.5
     return element(
         "path",
-        element("title", _clean(tip)),
+        element("title", _clean(tip)) if tip else "",
         d=f"M{_short(x - half)} {_short(y)}l{half} {-half}l{half} {half}l{-half} {half}z",
         fill="none",
         stroke=INK,
         stroke_width=1.4,
-        **mark(value, key),
+        **({} if value is None else mark(value, key)),
     )
 
 
