@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
-__all__ = ["Html", "html", "joined", "number"]
+__all__ = ["Html", "html", "joined", "key_of", "number"]
 
 
 class Html(str):
@@ -55,8 +55,18 @@ def number(value: float | None, *key: object, digits: int = 2, form: str = "") -
         text = f"{value:,.0f}"
     else:
         text = f"{value:{form}.{digits}f}".replace("-", "−")
-    path = "/".join(quote(str(part), safe=" +(),.:") for part in key)
-    return html('<data value="{}" data-key="{}">{}</data>', f"{value:.7g}", path, text)
+    return html('<data value="{}" data-key="{}">{}</data>', f"{value:.7g}", key_of(*key), text)
+
+
+def key_of(*parts: object) -> str:
+    """What a number is, as a path.
+
+    Examples
+    --------
+    >>> key_of("score", 0, "EN/HN vs S")
+    'score/0/EN%2FHN vs S'
+    """
+    return "/".join(quote(str(part), safe=" +(),.:") for part in parts)
 
 
 def _escaped(part: object) -> str:

@@ -1,30 +1,74 @@
-"""A run as one HTML page that needs nothing else: no network, no script, no other file."""
+"""Runs as one HTML page that needs nothing else: no network, no other file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import refuse_to_overwrite, write_text
-from obygaze_models.experiments.join import Join
-from obygaze_models.experiments.run import Run
-from obygaze_models.experiments.summary import film_rows, main_metric, metrics_of, summary_rows
+from obygaze_features.errors import ExperimentError
+from obygaze_models.experiments.results import Results
+from obygaze_models.report import pictures
+from obygaze_models.report.arrange import AVERAGES, group_runs
+from obygaze_models.report.caveats import cautions, caveats, differences, leak_rows
+from obygaze_models.report.concepts import concept_tables
+from obygaze_models.report.explorer import default_run, explorer_data, script_json
+from obygaze_models.report.films import film_tables
+from obygaze_models.report.findings import findings, score_key
+from obygaze_models.report.numbers import Html, number
+from obygaze_models.report.shown import shown_runs
+from obygaze_models.report.thumbnails import read_thumbnails
 
 __all__ = ["render_report", "write_report"]
 
+SCRIPTS = (
+    "explorer-data.js", "theme.js", "explorer-strips.js", "explorer-clip.js", "explorer.js",
+)  # fmt: skip
 
-def write_report(run: Run, output: Path, *, overwrite: bool = False) -> Path:
-    """Write the page of a run, and give its path."""
+
+def write_report(
+    runs: Sequence[Results],
+    output: Path,
+    *,
+    title: str | None = None,
+    thumbnails: Path | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write the page of one or several runs, and give its path.
+
+    Parameters
+    ----------
+    runs
+        As `read_results` reads them, in the order in which they are to stand.
+    output
+        The file to write.
+    title
+        The page's; by default the only run's name.
+    thumbnails
+        A folder of pictures ``ID.jpg`` to hold inside the page, which is then not to be shared.
+    overwrite
+        Replace what lies at `output`.
+    """
     refuse_to_overwrite(output, overwrite=overwrite)
-    write_text(output, render_report(run))
+    write_text(output, render_report(runs, title=title, thumbnails=thumbnails))
     return output
 
 
-def render_report(run: Run) -> str:
-    """The page of a run as HTML. Whatever comes from data is escaped."""
+def render_report(
+    runs: Sequence[Results], *, title: str | None = None, thumbnails: Path | None = None
+) -> str:
+    """The page of runs as HTML. Whatever comes from data is escaped."""
     jinja2 = need("jinja2", extra="report")
+    if not runs:
+        raise ExperimentError("a report is of one run or more; name a run folder")
+    shown = shown_runs(runs)
+    groups = group_runs(shown)
+    ids = dict.fromkeys(one for run in shown for one in run.clips)
+    images = {} if thumbnails is None else read_thumbnails(thumbnails, ids)
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("obygaze_models.report"),
         autoescape=True,
@@ -32,107 +76,38 @@ def render_report(run: Run) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    record = run.record
+    script = _script()
     page: str = pages.get_template("page.html").render(
-        record=record,
-        metrics=metrics_of(record),
-        rows=summary_rows(record),
-        films=film_rows(record),
-        findings=_findings(record),
-        caveats=_caveats(record),
+        title=title or (shown[0].name if len(shown) == 1 else f"{len(shown)} runs"),
+        runs=shown,
+        main=default_run(shown),
+        groups=groups,
+        averages=AVERAGES,
+        cautions=cautions(shown),
+        findings=findings(groups, shown),
+        differences=differences(shown),
+        caveats=caveats(groups, shown),
+        leaks=leak_rows(shown),
+        films=film_tables(shown),
+        concepts=concept_tables(shown),
+        pictures=pictures,
+        explorer=script_json(explorer_data(shown, images)),
+        images=len(images),
+        clips=len(ids),
+        number=number,
+        score_key=score_key,
+        style=Html(_template("style.css")),
+        script=Html(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     return page
 
 
-def _findings(record: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model and test set: its main score beside the best guess's."""
-    metric = main_metric(record)
-    title = {"f1": "positive-class F1", "f1_macro": "macro F1"}[metric]
-    sentences = []
-    for of in record["scores"]:
-        test, reached = record["tests"][of["test"]], of["mean"][metric]
-        where = ", ".join(f"{count} are {name}" for name, count in test["classes"].items())
-        if test["positives"] is not None:
-            where = f"{test['positives']} of {test['clips']} clips are positive"
-        if reached is None:
-            said = f"has no {title}: nothing was called positive"
-        else:
-            said = f"reaches a {title} of {reached:.2f}{_interval(of, metric)}"
-        guesses = {name: scores[metric] for name, scores in test["baselines"].items()}
-        beside = ""
-        if guesses:
-            best = max(guesses, key=guesses.__getitem__)
-            above = reached is not None and reached > guesses[best]
-            beside = (
-                f", {'above' if above else 'not above'} the best guess ({best}: "
-                f"{guesses[best]:.2f})"
-            )
-        sentences.append(f"On {of['test']}, where {where}, {of['model']} {said}{beside}.")
-    return sentences
+def _script() -> str:
+    """The page's script; its policy names the digest, so that no other one runs."""
+    return '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
 
 
-def _interval(of: Mapping[str, Any], metric: str) -> str:
-    ends = of["interval"].get(metric)
-    if ends is None:
-        return ""
-    return f" (95% interval over draws of {of['films']} films: {ends[0]:.2f} to {ends[1]:.2f})"
-
-
-def _caveats(record: Mapping[str, Any]) -> list[str]:
-    """What this run's data do not allow one to conclude."""
-    return [
-        *(_about_test(name, test) for name, test in record["tests"].items()),
-        _about_runs(record),
-        _about_leaks(record["leaked"]),
-        *_about_films(record["films"]),
-        *_about_join(Join(**record["join"])),
-    ]
-
-
-def _about_test(name: str, test: Mapping[str, Any]) -> str:
-    if test["positives"] is None:
-        return (
-            f"{name}: macro F1 counts each class alike, weighted F1 each clip; the smallest class "
-            f"has {min(test['classes'].values())} of the {test['clips']} test clips."
-        )
-    return (
-        f"{name}: {test['share']:.0%} of the {test['clips']} test clips are positive. F1 and AP "
-        "depend on this share: compare within this test set, with the guesses at the same share. "
-        f"One positive clip more or less found moves recall by {1 / test['positives']:.3f}."
-    )
-
-
-def _about_runs(record: Mapping[str, Any]) -> str:
-    runs = len({draw["run"] for draw in record["draws"]})
-    if record["protocol"] in ("leave-film-out", "split"):
-        return (
-            f"The {runs} runs test different clips. Their standard deviation says how much scores "
-            "differ between those, not how sure the mean is; for that see the interval."
-        )
-    return (
-        f"The {runs} runs share one test fold. Their standard deviation says how much the choice "
-        "of training clips and chance matter, not how another test set would score; the interval "
-        "over draws of films says more of that."
-    )
-
-
-def _about_leaks(leaked: list[str]) -> str:
-    if not leaked:
-        return "No test clip was used for training or for stopping; this was checked id by id."
-    return (
-        f"{len(leaked)} test clips were used for training or for stopping: the scores are too high."
-    )
-
-
-def _about_films(films: Mapping[str, int]) -> list[str]:
-    if not films["also_trained"]:
-        return []
-    return [
-        f"Of the {films['tested']} films in the test sets, {films['also_trained']} have other "
-        "clips in training: the scores say little about a film that was never seen."
-    ]
-
-
-def _about_join(joined: Join) -> list[str]:
-    used = f"{joined.used} of the {joined.labelled} clips with a label that is used here"
-    return [f"{used} have a fold and features.", *(f"{line}." for line in joined.lines())]
+def _template(name: str) -> str:
+    folder = files("obygaze_models.report") / "templates"
+    return (folder / name).read_text(encoding="utf-8")

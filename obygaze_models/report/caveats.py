@@ -1,0 +1,231 @@
+"""What to know before any score, what the data do not allow, and how the runs of a page differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from obygaze_features.common.words import counted
+from obygaze_models.experiments.join import Join
+from obygaze_models.report.arrange import Group
+from obygaze_models.report.numbers import Html, html, joined, number
+from obygaze_models.report.shown import Shown
+
+__all__ = ["Leaks", "caveats", "cautions", "differences", "leak_rows"]
+
+NAMED = 8
+"""So many clips are named; clips.csv has them all."""
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """Of one run's test set: how many test clips its fits were trained on or stopped by."""
+
+    run: Shown
+    test: str
+    clips: int
+    train: tuple[int, int]
+    validation: tuple[int, int]
+    otherwise: tuple[int, int]
+
+
+def cautions(runs: Sequence[Shown]) -> list[Html]:
+    """What must be read first; what several runs say is said once, with the runs."""
+    found: dict[str, list[Shown]] = {}
+    for run in runs:
+        for caution in run.record["cautions"]:
+            found.setdefault(caution, []).append(run)
+    if len(runs) == 1:
+        return [html("{}", caution) for caution in found]
+    lines = []
+    leaks = [one for one in found if one.startswith("LEAKAGE")]
+    for caution, of in found.items():
+        # With many runs each has its own leaks; these are in the table of leaks.
+        if caution in leaks and len(leaks) > 1:
+            continue
+        who = "all runs" if len(of) == len(runs) else ", ".join(run.name for run in of)
+        lines.append(html("{} ({})", caution, who))
+    if len(leaks) > 1:
+        of_leaks = [run for run in runs if run.record["leaked"]]
+        lines.append(
+            html(
+                "LEAKAGE: in {} of {} runs test clips were used for training or for stopping, so "
+                "that their scores are too high; the leaks are counted below. Runs: {}.",
+                number(len(of_leaks), "leaky runs", form=","),
+                len(runs),
+                ", ".join(run.name for run in of_leaks),
+            )
+        )
+    return lines
+
+
+def leak_rows(runs: Sequence[Shown]) -> list[Leaks]:
+    """A row for each run and test set that leaks: the least and most over the fits."""
+    rows = []
+    for run in runs:
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for leak in run.record["leaks"]:
+            found.setdefault(leak["test"], []).append(leak)
+        fits = len({draw["run"] for draw in run.record["draws"]})
+        for test, of in found.items():
+            spans = {
+                part: (
+                    min(leak[part] for leak in of) if len(of) >= fits else 0,
+                    max(leak[part] for leak in of),
+                )
+                for part in ("train", "validation", "otherwise")
+            }
+            rows.append(Leaks(run, test, of[0]["clips"], **spans))
+    return rows
+
+
+def differences(runs: Sequence[Shown]) -> list[Html]:
+    """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
+    lines = []
+    for what, note, tell in (
+        (
+            "items",
+            "Scores of different items are scores of different clips.",
+            lambda run: f"{run.record['manifest']['name']} {run.record['manifest']['version']}, "
+            f"{run.record['manifest']['digest'][:8]}",
+        ),
+        (
+            "label sets",
+            "The same clip may have another level or other concepts in each.",
+            lambda run: run.record["manifest"]["labels"],
+        ),
+        (
+            "annotated clips",
+            "The label sets, or versions of them, do not cover the same clips.",
+            lambda run: counted(len(run.clips), "clip"),
+        ),
+        (
+            "versions of scikit-learn and torch",
+            "Small differences between runs may come from these.",
+            lambda run: f"scikit-learn {run.record['versions']['scikit-learn']}, "
+            f"torch {run.record['versions']['torch']}",
+        ),
+        ("seeds", "", lambda run: f"seed {run.record['experiment']['seed']}"),
+    ):
+        found: dict[str, list[str]] = {}
+        for run in runs:
+            found.setdefault(tell(run), []).append(run.name)
+        if len(found) > 1:
+            told = [html("{} ({})", value, _runs(who, len(runs))) for value, who in found.items()]
+            lines.append(html("The runs have different {}: {}. {}", what, joined(told, "; "), note))
+    return lines
+
+
+def caveats(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
+    """What these data do not allow one to conclude; what several runs share is said once."""
+    said: dict[str, list[str]] = {}
+    for group in groups:
+        for run in group.runs:
+            for line in _of_run(run):
+                said.setdefault(line, []).append(run.name)
+    lines = [_about_averages(group) for group in groups[:1] if group.kind == "levels"]
+    for line, who in said.items():
+        lines.append(
+            Html(line)
+            if len(who) == len(runs) or len(runs) == 1
+            else html("{} <small>({})</small>", Html(line), _runs(who, len(runs)))
+        )
+    return lines
+
+
+def _runs(names: Sequence[str], total: int) -> str:
+    if len(names) <= 4:
+        return ", ".join(names)
+    return f"{len(names)} of {total} runs, such as {', '.join(names[:2])}"
+
+
+def _about_averages(group: Group) -> Html:
+    line = (
+        "Weighted F1 is the mean of both classes’ F1 by their sizes, positive F1 that of the "
+        "positive class alone. On the same predictions they differ by up to .4: compare within "
+        "one of them."
+    )
+    if group.published:
+        line += (
+            " The paper’s rows of neural networks are weighted, its concept bottlenecks positive; "
+            "its guesses are positive in version 1 and weighted in version 2, at the share of "
+            "positives of the whole dataset. Each published figure stands under its own average."
+        )
+    return html("{}", line)
+
+
+def _of_run(run: Shown) -> list[Html]:
+    record = run.record
+    return [
+        *(_about_test(run.number, name, test) for name, test in record["tests"].items()),
+        _about_fits(record),
+        *_about_leaks(record["leaked"]),
+        *_about_films(record["films"]),
+        *_about_join(Join(**record["join"])),
+    ]
+
+
+def _about_test(run: int, name: str, test: Mapping[str, Any]) -> Html:
+    if test["positives"] is None:
+        return html(
+            "{}: macro F1 counts each class alike, weighted F1 each clip; the smallest class "
+            "has {} of the {} test clips.",
+            name,
+            min(test["classes"].values()),
+            test["clips"],
+        )
+    return html(
+        "{}: {:} of the {} test clips are positive. F1 and AP depend on this share: compare within "
+        "this test set, with the guesses at the same share. One positive clip more or less found "
+        "moves recall by {}.",
+        name,
+        f"{test['share']:.0%}",
+        f"{test['clips']:,}",
+        f"{1 / test['positives']:.3f}",
+    )
+
+
+def _about_fits(record: Mapping[str, Any]) -> Html:
+    fits = len({draw["run"] for draw in record["draws"]})
+    if record["protocol"] in ("leave-film-out", "split"):
+        return html(
+            "{}: the {} fits test different clips. Their standard deviation says how much scores "
+            "differ between those, not how sure the mean is; for that see the interval.",
+            record["protocol"].capitalize(),
+            fits,
+        )
+    return html(
+        "{}: the {} fits share one test fold. Their standard deviation says how much the choice of "
+        "training clips and chance matter, not how another test set would score; the interval "
+        "over draws of films says more of that.",
+        record["protocol"].capitalize(),
+        fits,
+    )
+
+
+def _about_leaks(leaked: Sequence[str]) -> list[Html]:
+    if leaked:
+        return []  # they have a table
+    return [html("No test clip was used for training or for stopping; checked id by id.")]
+
+
+def _about_films(films: Mapping[str, int]) -> list[Html]:
+    if not films["also_trained"]:
+        return []
+    return [
+        html(
+            "Of the {} films in the test sets, {} have other clips in training: the scores say "
+            "little about a film that was never seen.",
+            films["tested"],
+            films["also_trained"],
+        )
+    ]
+
+
+def _about_join(joined: Join) -> list[Html]:
+    used = (
+        f"{joined.used:,} of the {joined.labelled:,} clips with a label that is used here have a "
+        "fold and features."
+    )
+    return [html("{}", used), *(html("{}.", line) for line in joined.lines())]

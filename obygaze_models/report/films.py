@@ -1,0 +1,156 @@
+"""Scores film by film: of films that were left out, or of each film's clips in a test fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from obygaze_models.experiments.metrics import Scores, score, score_classes
+from obygaze_models.report.arrange import AVERAGES
+from obygaze_models.report.explorer import default_run
+from obygaze_models.report.numbers import Html, html, number
+from obygaze_models.report.published import published_film
+from obygaze_models.report.shown import Shown, View
+
+__all__ = ["FilmTable", "film_tables"]
+
+FEW = 3
+"""So many runs have a table each; of more those that left films out, and the explorer's first."""
+
+
+@dataclass(frozen=True)
+class FilmTable:
+    """A table: `models` stand above two averages each, cells are HTML."""
+
+    title: str
+    caption: str
+    models: tuple[str, ...]
+    averages: tuple[str, ...]
+    published: bool
+    rows: tuple[tuple[Html, ...], ...]
+
+
+def film_tables(runs: Sequence[Shown]) -> list[FilmTable]:
+    """A table a run and, where films were left out, a test set."""
+    chosen = [
+        run
+        for run in runs
+        if not run.record["experiment"]["concepts"]
+        and (
+            len(runs) <= FEW or run.protocol == "leave-film-out" or run is default_run(runs)
+        )
+    ]
+    tables = []
+    for run in chosen:
+        if run.protocol == "leave-film-out":
+            tables += [_left_out(run, test) for test in run.record["tests"]]
+        else:
+            tables.append(_in_fold(run))
+    return tables
+
+
+def _left_out(run: Shown, test: str) -> FilmTable:
+    scores = [of for of in run.record["scores"] if of["test"] == test]
+    titles = {one.film: one.title for one in run.clips.values()}
+    averages = AVERAGES["classes" if run.record["experiment"]["levels"] else "levels"]
+    train = run.train_of(test)
+    first = str(scores[0]["model"])
+    films = list(dict.fromkeys(film for of in scores for film in of["groups"]))
+    papers = {film: published_film(run.record, first, train, test, film) for film in films}
+    rows = []
+    for film in films:
+        cells = [html("{}", titles.get(film, film)), *_counts(run, film, test)]
+        for of in scores:
+            for metric in averages:
+                key = "film", run.number, of["model"], test, film, metric
+                said = of["groups"].get(film)
+                cells.append(
+                    html(
+                        "{} <small>({})</small>",
+                        number(said["mean"][metric], *key, "mean"),
+                        number(said["std"][metric], *key, "std"),
+                    )
+                    if said
+                    else number(None)
+                )
+        if any(papers.values()):
+            paper = papers[film]
+            cells.append(
+                html(
+                    "{} <small>({})</small>",
+                    number(paper.mean, "published", "Table 4", film),
+                    number(paper.std, "published", "Table 4", film, "std"),
+                )
+                if paper
+                else number(None)
+            )
+        rows.append(tuple(cells))
+    note = ""
+    if any(papers.values()):
+        note = (
+            f" The paper’s Table 4 stands beside {first}; which average it printed is not said, "
+            "its code scores networks by weighted F1."
+        )
+    return FilmTable(
+        f"{run.name}: {test}",
+        "Each film in turn was left out of training and tested; mean and, in brackets, standard "
+        f"deviation over the fits that tested it, one for each validation film.{note}",
+        tuple(of["model"] for of in scores),
+        tuple(averages.values()),
+        any(papers.values()),
+        tuple(rows),
+    )
+
+
+def _in_fold(run: Shown) -> FilmTable:
+    several = bool(run.record["experiment"]["levels"])
+    averages = AVERAGES["classes" if several else "levels"]
+    films = list(dict.fromkeys(one.film for one in run.clips.values()))
+    titles = {one.film: one.title for one in run.clips.values()}
+    by_model = {view.model: _by_film(run, view) for view in run.views}
+    rows = []
+    for film in films:
+        cells = [html("{}", titles[film]), *_counts(run, film)]
+        for view in run.views:
+            scores = by_model[view.model].get(film, {})
+            for metric in averages:
+                key = "film", run.number, view.model, "pooled", film, metric
+                cells.append(number(scores.get(metric), *key))
+        rows.append(tuple(cells))
+    return FilmTable(
+        run.name,
+        "Scores of each film’s test clips, by the mean probability over the fits. Of few clips a "
+        "score says little: their numbers stand beside them.",
+        tuple(view.model for view in run.views),
+        tuple(averages.values()),
+        False,
+        tuple(rows),
+    )
+
+
+def _by_film(run: Shown, view: View) -> dict[str, Scores]:
+    films = np.array([run.clips[one].film for one in view.ids])
+    of = score_classes if view.probabilities.ndim == 2 else score
+    return {
+        str(film): of(view.labels[films == film], view.probabilities[films == film])
+        for film in np.unique(films)
+    }
+
+
+def _counts(run: Shown, film: str, test: str = "") -> list[Html]:
+    """Test clips of a film, and how many of them are of the last class."""
+    label_of = {
+        one: label
+        for said in run.results.said
+        if test in ("", said.test)
+        for one, label in zip(said.ids, said.labels.tolist(), strict=True)
+        if run.clips[one].film == film
+    }
+    last = len(run.views[0].classes) - 1
+    key = "film", run.number, film, test or "all"
+    return [
+        number(len(label_of), *key, "clips", form=","),
+        number(sum(label == last for label in label_of.values()), *key, "positives", form=","),
+    ]

@@ -1,0 +1,165 @@
+"""The summary in words: what was reached where, beside the best guess and the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from obygaze_features.common.words import counted
+from obygaze_models.report.arrange import Cell, Column, Group, Row
+from obygaze_models.report.numbers import Html, html, joined, number
+from obygaze_models.report.shown import Shown
+
+__all__ = ["NAMES", "findings", "score_key"]
+
+NAMES = {"f1": "positive-class F1", "f1_macro": "macro F1", "f1_weighted": "weighted F1"}
+FEW = 6
+"""So many scores are told one by one; of more the best of each test set."""
+
+
+def findings(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
+    """A sentence for each score; or, where there are many, for the best on each test set."""
+    cells = [
+        (group, column, row, cell)
+        for group in groups
+        for row in group.rows
+        for column, cell in row.cells.items()
+    ]
+    if len(cells) <= FEW:
+        return [_of_one(*one) for one in cells]
+    return [_about_all(runs), *(line for group in groups for line in _of_best(group, runs))]
+
+
+def score_key(cell: Cell, metric: str, what: str) -> tuple[object, ...]:
+    """The key of a number of a cell's scores."""
+    return "score", cell.run, cell.of["model"], cell.of["test"], metric, what
+
+
+def _about_all(runs: Sequence[Shown]) -> Html:
+    clips = {one for run in runs for one in run.clips}
+    films = {one.film for run in runs for one in run.clips.values()}
+    features = list(dict.fromkeys(run.feature for run in runs))
+    return html(
+        "{} on {} and {}: {}, {} of {}.",
+        counted(len(runs), "run"),
+        html("{} sets of features", number(len(features), "features", form=","))
+        if len(features) > 1
+        else html("features of {}", features[0]),
+        counted(len({run.protocol for run in runs}), "protocol"),
+        counted(sum(len(run.record["models"]) for run in runs), "model"),
+        html("{} annotated clips", number(len(clips), "clips", form=",")),
+        html("{} films", number(len(films), "films", form=",")),
+    )
+
+
+def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
+    return html(
+        "On {}, {}, {} {}{}.",
+        column.test,
+        _where(column, group.runs[0] if len(group.runs) == 1 else None, cell, group),
+        row.model if len(group.runs) == 1 else f"{row.model} on {row.feature}",
+        _reached(cell, group.main),
+        joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
+    )
+
+
+def _of_best(group: Group, runs: Sequence[Shown]) -> list[Html]:
+    """For each test set the best of all that were tested on it."""
+    sentences = []
+    for test in dict.fromkeys(column.test for column in group.columns):
+        found = [
+            (cell.of["mean"][group.main], row, column, cell)
+            for row in group.rows
+            for column, cell in row.cells.items()
+            if column.test == test and cell.of["mean"][group.main] is not None
+        ]
+        if not found:
+            sentences.append(html("{}, {}: no score is defined.", group.protocol.capitalize(), test))
+            continue
+        _, row, column, cell = max(found, key=lambda one: one[0])
+        trained = "" if column.train == test else html(", trained on {},", column.train)
+        among = html(", the best of {}", str(len(found))) if len(found) > 1 else ""
+        sentences.append(
+            html(
+                "{}, {}, {}: {} on {}{} {}{}{}.",
+                group.protocol.capitalize(),
+                test,
+                _where(column, None, cell, group),
+                row.model,
+                row.feature,
+                trained,
+                _reached(cell, group.main),
+                among,
+                joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
+            )
+        )
+    # Where many concepts stand side by side, the table is the shorter summary.
+    return sentences if len(sentences) <= FEW else []
+
+
+def _where(column: Column, only: Shown | None, cell: Cell, group: Group) -> Html:
+    run = next(one for one in group.runs if one.number == cell.run)
+    test = run.record["tests"][column.test]
+    key = "test", cell.run, column.test
+    if test["positives"] is None:
+        parts = [
+            html("{} are {}", number(size, *key, "class", name, form=","), name)
+            for name, size in test["classes"].items()
+        ]
+        return html("where {}", joined(parts))
+    return html(
+        "where {} of {} clips are positive",
+        number(test["positives"], *key, "positives", form=","),
+        number(test["clips"], *key, "clips", form=","),
+    )
+
+
+def _reached(cell: Cell, metric: str) -> Html:
+    reached = cell.of["mean"][metric]
+    if reached is None:
+        return html("has no {}: nothing was called positive", NAMES[metric])
+    return html(
+        "reaches a {} of {}{}",
+        NAMES[metric],
+        number(reached, *score_key(cell, metric, "mean")),
+        _interval(cell, metric),
+    )
+
+
+def _interval(cell: Cell, metric: str) -> Html | str:
+    ends = cell.of["interval"].get(metric)
+    if ends is None:
+        return ""
+    low, high = (
+        number(end, *score_key(cell, metric, what))
+        for end, what in zip(ends, ("low", "high"), strict=True)
+    )
+    return html(" (95% interval over draws of {} films: {} to {})", cell.of["films"], low, high)
+
+
+def _beside_guess(group: Group, column: Column, cell: Cell) -> Html | str:
+    """Beside the best guess on the test clips of the same run."""
+    run = next(one for one in group.runs if one.number == cell.run)
+    guesses = {
+        name: scores[group.main] for name, scores in run.record["tests"][column.test]["baselines"].items()
+    }
+    if not guesses:
+        return ""
+    best = max(guesses, key=guesses.__getitem__)
+    reached = cell.of["mean"][group.main]
+    return html(
+        ", {} the best guess ({}: {})",
+        "above" if reached is not None and reached > guesses[best] else "not above",
+        best,
+        number(guesses[best], "guess", cell.run, column.test, best, group.main),
+    )
+
+
+def _beside_paper(cell: Cell, metric: str) -> Html | str:
+    ours, paper = cell.of["mean"][metric], cell.published.get(metric)
+    if paper is None or ours is None:
+        return ""
+    return html(
+        "; the paper has {} for {}",
+        number(paper.mean, "published", paper.row, cell.run, cell.of["test"]),
+        paper.row,
+    )

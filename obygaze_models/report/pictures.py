@@ -1,0 +1,299 @@
+"""The page's figures, drawn from the runs' numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.explain.error_factors import error_factors
+from obygaze_models.figures.bars import Bar, grouped_bars
+from obygaze_models.figures.factors import factors
+from obygaze_models.figures.forest import Line, Point, forest
+from obygaze_models.figures.shares import Share, shares
+from obygaze_models.figures.svg import Series
+from obygaze_models.figures.tree import tree
+from obygaze_models.persistence import load_model
+from obygaze_models.report.arrange import AVERAGES, Group
+from obygaze_models.report.explorer import default_run, default_view
+from obygaze_models.report.findings import NAMES, score_key
+from obygaze_models.report.numbers import Html, html, key_of
+from obygaze_models.report.shown import Shown
+
+__all__ = ["Picture", "annotations", "concept_scores", "errors", "group_scores", "trees"]
+
+MANY = 30
+"""A forest of more rows is folded away until somebody asks for it."""
+FEW_CLIPS = 40
+"""With fewer test clips a film, factors of errors are only drawn of all films together."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and what is said under it; `folded` ones have a title to open them by."""
+
+    svg: Html
+    caption: Html
+    folded: str = ""
+
+
+def annotations(runs: Sequence[Shown]) -> list[Picture]:
+    """Figure 2: the annotators' levels film by film, and which concepts they marked."""
+    run = default_run(runs)
+    names = run.record["manifest"]["levels"]
+    clips = list(run.clips.values())
+    codes = [code for code in names if any(one.level == code for one in clips)]
+    levels = [Series(names[code], place % 6 + 1) for place, code in enumerate(codes)]
+    films = dict.fromkeys(one.film for one in clips)
+    rows = []
+    for film in [None, *films]:
+        of = [one for one in clips if film in (None, one.film)]
+        rows.append(
+            Share(
+                "All films" if film is None else of[0].title,
+                [sum(one.level == code for one in of) / len(of) for code in codes],
+                len(of),
+                key=key_of("levels", run.number, film or "all"),
+                overall=film is None,
+            )
+        )
+    pictures = [
+        Picture(
+            Html(
+                shares(
+                    rows,
+                    levels,
+                    title="Levels that the annotators gave",
+                    axis="share of a film’s clips",
+                    description=f"Of {len(clips)} clips in all: "
+                    + ", ".join(
+                        f"{series.label} {share:.0%}"
+                        for series, share in zip(levels, rows[0].parts, strict=True)
+                    ),
+                )
+            ),
+            html("Levels of the annotated clips, label set {}.", run.record["manifest"]["labels"]),
+        )
+    ]
+    concepts = sorted({name for one in clips for name in one.concepts})
+    marked = [code for code in codes if any(one.concepts for one in clips if one.level == code)]
+    if concepts and marked:
+        groups = {}
+        for name in concepts:
+            bars = []
+            for code in marked:
+                of = [one for one in clips if one.level == code]
+                share = sum(name in one.concepts for one in of) / len(of)
+                bars.append(Bar(share, key=key_of("marked", run.number, name, code)))
+            groups[name] = bars
+        svg = grouped_bars(
+            groups,
+            [levels[codes.index(code)] for code in marked],
+            title="Concepts that the annotators marked",
+            axis="share of a level’s clips that show the concept",
+            description=f"{len(concepts)} concepts by level.",
+            percent=True,
+        )
+        pictures.append(
+            Picture(Html(svg), html("How often each concept was marked, by level of the clip."))
+        )
+    return pictures
+
+
+def group_scores(group: Group) -> list[Picture]:
+    """The scores of a table as points with intervals, beside guesses and the paper; by average."""
+    if group.kind == "concepts":
+        return []
+    pictures = []
+    for metric, title in AVERAGES[group.kind].items():
+        points, lines = [], []
+        for column in group.columns:
+            name = column.test if column.train == column.test else f"{column.train} → {column.test}"
+            for row in group.rows:
+                if (cell := row.cells.get(column)) is None:
+                    continue
+                low, high = cell.of["interval"].get(metric) or (None, None)
+                paper = cell.published.get(metric)
+                points.append(
+                    Point(
+                        row.model if len({one.feature for one in group.rows}) == 1
+                        else f"{row.model}, {row.feature}",
+                        cell.of["mean"][metric],
+                        low,
+                        high,
+                        paper.mean if paper else None,
+                        name,
+                        key_of(*score_key(cell, metric, "mean")),
+                    )
+                )
+            lines += [
+                Line(
+                    cell.of["mean"][metric],
+                    row.model,
+                    name,
+                    key_of("guess", cell.run, column.test, row.model, metric),
+                )
+                for row in group.guesses
+                if row.model in ("random", "all positive")
+                and (cell := row.cells.get(column)) is not None
+                and (not row.feature or row is _first_of(group, row.model))
+            ]
+        svg = forest(
+            points,
+            title=f"{title}, {group.protocol}",
+            axis=title,
+            description=f"{len(points)} scores of {title} with their intervals.",
+            lines=lines,
+            limits=(0.0, 1.0),
+            interval="95% interval over draws of films",
+        )
+        pictures.append(
+            Picture(
+                Html(svg),
+                html(
+                    "{} of each model; train → test. Dashed: what guessing scores on the same "
+                    "clips.{}",
+                    title,
+                    " Hollow diamonds: the paper, where it prints this average."
+                    if any(point.reference is not None for point in points)
+                    else "",
+                ),
+                f"{title} of all {len(points)} models as a figure" if len(points) > MANY else "",
+            )
+        )
+    return pictures
+
+
+def concept_scores(group: Group) -> Picture | None:
+    """Figure 3: how well each concept is detected on its own."""
+    if group.kind != "concepts":
+        return None
+    groups, series = {}, [Series(_name(row), place % 6 + 1, place >= 6) for place, row in enumerate(group.rows)]
+    for column in group.columns:
+        bars = []
+        for row in group.rows:
+            cell = row.cells.get(column)
+            low, high = (cell.of["interval"].get("f1") if cell else None) or (None, None)
+            value = cell.of["mean"]["f1"] if cell else None
+            key = key_of(*score_key(cell, "f1", "mean")) if cell else ""
+            bars.append(Bar(value, low, high, key=key))
+        groups[column.test] = bars
+    svg = grouped_bars(
+        groups,
+        series,
+        title="Each concept detected on its own",
+        axis=NAMES["f1"],
+        description=f"{NAMES['f1']} of {len(groups)} concepts.",
+        limits=(0.0, 1.0),
+    )
+    return Picture(Html(svg), html("Positive-class F1 with 95% intervals over draws of films."))
+
+
+def trees(runs: Sequence[Shown]) -> Picture | None:
+    """Figure 5: the first levels of the first tree of the explorer's first run, or of another."""
+    main = default_run(runs)
+    for run in [main, *(one for one in runs if one is not main)]:
+        for one in run.results.explained:
+            if one.kind != "path":
+                continue
+            found = _tree_of(run, one.model, one.task, one.run)
+            if found is None:
+                continue
+            head, concepts, classes = found
+            svg = tree(
+                head,
+                concepts,
+                [Series(name, place % 6 + 1) for place, name in enumerate(classes)],
+                title=f"The first questions of {one.model}",
+                description=f"A tree of {len(head.left)} nodes over {len(concepts)} concepts.",
+                key=key_of("tree", run.number, one.model, one.run),
+            )
+            caption = html(
+                "{} of {}, fit {}: questions to what a clip measures along each concept; shares "
+                "are of training clips. Each fit has a tree of its own.",
+                one.model,
+                run.name,
+                one.run,
+            )
+            return Picture(Html(svg), caption)
+    return None
+
+
+def _tree_of(
+    run: Shown, model: str, task: str, fit: int
+) -> tuple[TreeHead, list[str], list[str]] | None:
+    """A tree that was saved with the run; None where it is not there any more."""
+    folder = run.results.run.folder
+    try:
+        lines = (folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        said = json.loads(line)
+        if (said["model"], said["task"], said["run"]) != (model, task, fit):
+            continue
+        path = folder / said["folder"]
+        if not path.resolve().is_relative_to(folder.resolve()):
+            return None
+        try:
+            loaded, about = load_model(path)
+        except ExperimentError:
+            return None
+        if isinstance(getattr(loaded, "head_", None), TreeHead):
+            names = [str(name) for name in loaded.bank_.get_feature_names_out()]
+            return loaded.head_, names, list(about["classes"])
+    return None
+
+
+def errors(runs: Sequence[Shown]) -> Picture | None:
+    """Figure 6: what goes with the errors of the explorer's first model, film by film."""
+    run = default_run(runs)
+    if run.record["experiment"]["concepts"]:
+        return None
+    view = default_view(run)
+    clips = [run.clips[one] for one in view.ids]
+    wrong = view.called != view.labels
+    concepts = sorted({name for one in clips for name in one.concepts})
+    levels = [code for code in run.record["manifest"]["levels"] if any(one.level == code for one in clips)]
+    marks = np.array(
+        [
+            [*(name in one.concepts for name in concepts), *(one.level == code for code in levels)]
+            for one in clips
+        ]
+    )
+    films = [one.film for one in clips]
+    found = error_factors(wrong, marks, [*concepts, *levels], films)
+    few = len(clips) / max(1, len(set(films))) < FEW_CLIPS
+    svg = factors(
+        found[:1] if few else found,
+        {one.film: one.title for one in clips},
+        title="What goes with errors",
+        description="Coefficients of a ridge logistic regression of wrong on concepts and levels.",
+        key=key_of("errors", run.number),
+    )
+    caption = html(
+        "{} of {}, {} test clips, {} wrong. Each point: how much the log-odds of being wrong rise "
+        "where a clip is marked so, others held; intervals by drawing clips anew, of all films by "
+        "drawing films.{}",
+        view.model,
+        run.name,
+        f"{len(clips):,}",
+        f"{int(wrong.sum()):,}",
+        " A film has too few test clips here to be drawn on its own; leave films out for that."
+        if few
+        else "",
+    )
+    return Picture(Html(svg), caption)
+
+
+def _first_of(group: Group, guess: str) -> object:
+    return next(row for row in group.guesses if row.model == guess)
+
+
+def _name(row: object) -> str:
+    model, feature = getattr(row, "model", ""), getattr(row, "feature", "")
+    return f"{model}, {feature}"
