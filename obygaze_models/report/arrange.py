@@ -31,12 +31,12 @@ AVERAGES = {
 class Column:
     """What was told apart in training and in testing, and the test sets that were scored.
 
-    `sizes` has for each size of test set (clips, positives) the runs that have it.
+    `sizes` has each size of test set: clips, positives, and the first run that has it.
     """
 
     train: str
     test: str
-    sizes: Mapping[tuple[int, int | None], tuple[int, ...]]
+    sizes: tuple[tuple[int, int | None, int], ...]
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ def _key(run: Shown) -> tuple[str, ...]:
 
 def _group(key: tuple[str, ...], runs: list[Shown], one_of_several: bool) -> Group:
     protocol, kind, name, labels, digest, positives = key
-    sizes: dict[tuple[str, str], dict[tuple[int, int | None], list[int]]] = {}
+    sizes: dict[tuple[str, str], dict[tuple[int, int | None], int]] = {}
     for run in runs:
         for test, of in run.record["tests"].items():
             size = of["clips"], of["positives"]
             of_column = sizes.setdefault((run.train_of(test), test), {})
-            of_column.setdefault(size, []).append(run.number)
+            of_column.setdefault(size, run.number)
     columns = {
-        (train, test): Column(train, test, {size: tuple(who) for size, who in of.items()})
+        (train, test): Column(train, test, tuple((*size, run) for size, run in of.items()))
         for (train, test), of in sorted(sizes.items(), key=lambda one: one[0][::-1])
     }
     # Levels as in Table 2: all that is tested on one set stands together, easier ones first.

@@ -1,0 +1,200 @@
+"""A real browser to open pages in: Debian's Chromium, spoken to over its DevTools pipe.
+
+The pipe needs no driver, no port and no package: JSON messages, each ended by a zero byte, go in
+by file descriptor 3 and come out by 4.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
+    "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+    "--disable-dev-shm-usage", "--remote-debugging-pipe", "about:blank",
+]  # fmt: skip
+KEYS = {
+    "Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34, "End": 35,
+    "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
+}  # fmt: skip
+PATIENCE = 30.0
+
+
+def find_chromium() -> str | None:
+    """The browser, if this machine has one."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+class Tab:
+    """One tab: what it was asked to load, what it logged, and what can be done in it."""
+
+    def __init__(self, write: int, read: int) -> None:
+        self._write, self._read, self._buffer, self._last = write, read, b"", 0
+        self.logged: list[str] = []
+        self.requested: list[str] = []
+        self._loaded = False
+        target = self._call("Target.createTarget", {"url": "about:blank"}, session=None)
+        self._session = None
+        attached = self._call(
+            "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
+        )
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
+
+    def open(self, page: Path, *, width: int = 1200, height: int = 900) -> None:
+        """Load a file, and wait until it is there."""
+        self.resize(width, height)
+        self._loaded = False
+        self.logged.clear()
+        self.requested.clear()
+        self._call("Page.navigate", {"url": page.as_uri()})
+        until = time.monotonic() + PATIENCE
+        while not self._loaded:
+            self._receive(until)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
+
+    def prefer(self, media: str = "", **features: str) -> None:
+        """Such as ``prefer("print")`` or ``prefer(prefers_color_scheme="dark")``."""
+        named = [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]
+        self._call("Emulation.setEmulatedMedia", {"media": media, "features": named})
+
+    def run(self, script: str) -> Any:
+        """What an expression is; a promise is waited for."""
+        result = self._call(
+            "Runtime.evaluate",
+            {"expression": script, "returnByValue": True, "awaitPromise": True},
+        )
+        if "exceptionDetails" in result:
+            raise AssertionError(result["exceptionDetails"]["exception"]["description"])
+        return result["result"].get("value")
+
+    def press(self, *keys: str) -> None:
+        """Press keys as a person would, on what has the focus."""
+        for key in keys:
+            about = {"key": key, "code": "Space" if key == " " else key}
+            about |= {"windowsVirtualKeyCode": KEYS[key]}
+            typed = {"Enter": "\r", " ": " "}.get(key)
+            down = {"type": "keyDown", "text": typed} if typed else {"type": "rawKeyDown"}
+            self._call("Input.dispatchKeyEvent", {**down, **about})
+            self._call("Input.dispatchKeyEvent", {"type": "keyUp", **about})
+
+    def click(self, selector: str) -> None:
+        """Click in the middle of an element with a real pointer."""
+        x, y = self.run(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "const b = e.getBoundingClientRect();"
+            "return [b.x + b.width / 2, b.y + b.height / 2] })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            about = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+            self._call("Input.dispatchMouseEvent", about)
+
+    def choose(self, select_id: str, value: str) -> None:
+        """Choose in a select, by value."""
+        self.run(
+            f"(() => {{ const s = document.getElementById({json.dumps(select_id)});"
+            f"s.value = {json.dumps(value)};"
+            "s.dispatchEvent(new Event('change', {bubbles: true})); return s.value })()"
+        )
+
+    def picture(self, path: Path, *, whole: bool = False) -> None:
+        """A screenshot; of the whole page, if so asked."""
+        said = self._call(
+            "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole}
+        )
+        path.write_bytes(base64.b64decode(said["data"]))
+
+    def _call(self, method: str, parameters: Any = None, *, session: Any = ...) -> Any:
+        self._last += 1
+        number = self._last
+        message = {"id": number, "method": method, "params": parameters or {}}
+        own = getattr(self, "_session", None) if session is ... else session
+        if own:
+            message["sessionId"] = own
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        until = time.monotonic() + PATIENCE
+        while True:
+            said = self._receive(until)
+            if said.get("id") == number:
+                if "error" in said:
+                    raise AssertionError(f"{method}: {said['error']}")
+                return said["result"]
+
+    def _receive(self, until: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._read], [], [], max(0, until - time.monotonic()))
+            if not ready:
+                raise AssertionError("the browser does not answer")
+            part = os.read(self._read, 1 << 20)
+            if not part:
+                raise AssertionError("the browser has ended")
+            self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        said: dict[str, Any] = json.loads(line)
+        self._note(said.get("method", ""), said.get("params", {}))
+        return said
+
+    def _note(self, event: str, about: dict[str, Any]) -> None:
+        if event == "Page.loadEventFired":
+            self._loaded = True
+        elif event == "Network.requestWillBeSent":
+            self.requested.append(about["request"]["url"])
+        elif event == "Runtime.consoleAPICalled":
+            self.logged.append(f"{about['type']}: {about['args']}")
+        elif event == "Runtime.exceptionThrown":
+            self.logged.append(str(about["exceptionDetails"]))
+        elif event == "Log.entryAdded":
+            self.logged.append(f"{about['entry']['level']}: {about['entry']['text']}")
+
+
+@contextmanager
+def open_tab(chromium: str) -> Iterator[Tab]:
+    """A fresh browser without a past, and a tab of it."""
+    commands, theirs = os.pipe(), os.pipe()
+
+    def lend() -> None:
+        # Copies first: one of the four may be what the browser expects elsewhere.
+        reads, writes = os.dup(commands[0]), os.dup(theirs[1])
+        os.dup2(reads, 3)
+        os.dup2(writes, 4)
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = subprocess.Popen(
+            [chromium, *FLAGS[:-1], f"--user-data-dir={profile}", FLAGS[-1]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            close_fds=False,
+            preexec_fn=lend,
+        )
+        os.close(commands[0])
+        os.close(theirs[1])
+        try:
+            yield Tab(commands[1], theirs[0])
+        finally:
+            os.close(commands[1])  # ends it
+            try:
+                browser.wait(10)
+            except subprocess.TimeoutExpired:
+                browser.kill()
+                browser.wait()
+            os.close(theirs[0])
