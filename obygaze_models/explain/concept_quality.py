@@ -10,8 +10,7 @@ import numpy as np
 from obygaze_models.estimators.targets import concept_targets
 from obygaze_models.experiments.clip_table import Clip
 from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.metrics.auroc import auroc
-from obygaze_models.experiments.metrics.average_precision import average_precision
+from obygaze_models.experiments.metrics.weighted import ranking_scores
 
 __all__ = ["ConceptQuality", "concept_quality"]
 
@@ -85,9 +84,10 @@ def _quality(
         shown |= {
             one: bool(target) for one, target in zip(run.ids, targets, strict=True) if target >= 0
         }
-        area = auroc(truth, values)
-        if area is not None:
-            scores.append((area, average_precision(truth, values), truth.mean()))
+        if 0 < truth.sum() < len(truth):
+            ranked = ranking_scores(truth, values, np.ones((1, len(truth))))
+            area, precision = (float(ranked[name][0]) for name in ("auroc", "average_precision"))
+            scores.append((area, precision, truth.mean()))
     table = np.array(scores, dtype=np.float64).reshape(-1, 3)
     means = table.mean(axis=0).tolist() if len(table) else [None] * 3
     deviations = table.std(axis=0).tolist() if len(table) else [None] * 3

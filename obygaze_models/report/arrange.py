@@ -10,7 +10,7 @@ from obygaze_models.experiments.summary import main_metric, metrics_of
 from obygaze_models.report.published import Published, published_guess, published_scores
 from obygaze_models.report.shown import Shown
 
-__all__ = ["AVERAGES", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
+__all__ = ["AVERAGES", "BY_PROTOCOL", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
 
 #: In the order in which they are shown: what leaks nothing comes first.
 PROTOCOLS = {
@@ -19,6 +19,14 @@ PROTOCOLS = {
     "split": "Split: each fold tests in turn, so that every clip is tested once",
     "paper": "As the paper’s text has it: eight training folds, negatives drawn by folds",
     "released": "As the authors’ code has it: their split files, which leak into one another",
+}
+#: The same, at the beginning of a sentence.
+BY_PROTOCOL = {
+    "leak-free": "Leak-free",
+    "leave-film-out": "With films left out",
+    "split": "With each fold tested in turn",
+    "paper": "As the paper’s text has it",
+    "released": "As the released code has it",
 }
 #: The averages that stand side by side.
 AVERAGES = {

@@ -12,10 +12,10 @@ from obygaze_models.report.arrange import Group
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
 
-__all__ = ["Leaks", "caveats", "cautions", "differences", "leak_rows"]
+__all__ = ["Leaks", "cautions", "caveats", "concept_notes", "differences", "leak_rows"]
 
-NAMED = 8
-"""So many clips are named; clips.csv has them all."""
+LEAKAGE, CONCEPTS = "LEAKAGE:", "CONCEPTS:"
+"""How the cautions begin that a run may have many of."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +31,59 @@ class Leaks:
 
 
 def cautions(runs: Sequence[Shown]) -> list[Html]:
-    """What must be read first; what several runs say is said once, with the runs."""
+    """What must be read first; what several runs say is said once, with the runs.
+
+    Where there are many, leaks and what concepts lack are summed up here; the section of caveats
+    has each.
+    """
+    found = _by_caution(runs)
+    lines = []
+    for start, most, summary in (
+        ("", len(found), ""),
+        (LEAKAGE, 3, "in {} test clips were used for training or for stopping, so that their "
+         "scores are too high; below they are counted"),
+        (CONCEPTS, 3, "in {} some concepts were learnt badly or not at all; below each is named"),
+    ):  # fmt: skip
+        own = {
+            caution: of
+            for caution, of in found.items()
+            if caution.startswith(start) and (start or not caution.startswith((LEAKAGE, CONCEPTS)))
+        }
+        if len(own) <= most:
+            lines += [_caution(caution, of, len(runs)) for caution, of in own.items()]
+            continue
+        who = {run.number: run.name for of in own.values() for run in of}
+        where = f"{len(who)} of {len(runs)} runs" if len(runs) > 1 else "this run"
+        names = f" ({', '.join(who.values())})" if 1 < len(who) < len(runs) else ""
+        lines.append(html("{} {}{}.", start, summary.format(where), names))
+    return lines
+
+
+def concept_notes(runs: Sequence[Shown]) -> list[Html]:
+    """What concepts lack, where `cautions` sums it up."""
+    found = {
+        caution: of for caution, of in _by_caution(runs).items() if caution.startswith(CONCEPTS)
+    }
+    if len(found) <= 3:
+        return []
+    return [
+        _caution(caution.removeprefix(CONCEPTS).strip(), of, len(runs))
+        for caution, of in found.items()
+    ]
+
+
+def _by_caution(runs: Sequence[Shown]) -> dict[str, list[Shown]]:
     found: dict[str, list[Shown]] = {}
     for run in runs:
         for caution in run.record["cautions"]:
             found.setdefault(caution, []).append(run)
-    if len(runs) == 1:
-        return [html("{}", caution) for caution in found]
-    lines = []
-    leaks = [one for one in found if one.startswith("LEAKAGE")]
-    for caution, of in found.items():
-        # With many runs each has its own leaks; these are in the table of leaks.
-        if caution in leaks and len(leaks) > 1:
-            continue
-        who = "all runs" if len(of) == len(runs) else ", ".join(run.name for run in of)
-        lines.append(html("{} ({})", caution, who))
-    if len(leaks) > 1:
-        of_leaks = [run for run in runs if run.record["leaked"]]
-        lines.append(
-            html(
-                "LEAKAGE: in {} of {} runs test clips were used for training or for stopping, so "
-                "that their scores are too high; the leaks are counted below. Runs: {}.",
-                number(len(of_leaks), "leaky runs", form=","),
-                len(runs),
-                ", ".join(run.name for run in of_leaks),
-            )
-        )
-    return lines
+    return found
+
+
+def _caution(caution: str, of: Sequence[Shown], total: int) -> Html:
+    if len(of) == total:
+        return html("{}", caution)
+    return html("{} <small>({})</small>", caution, ", ".join(run.name for run in of))
 
 
 def leak_rows(runs: Sequence[Shown]) -> list[Leaks]:
@@ -94,11 +120,6 @@ def differences(runs: Sequence[Shown]) -> list[Html]:
             "label sets",
             "The same clip may have another level or other concepts in each.",
             lambda run: run.record["manifest"]["labels"],
-        ),
-        (
-            "annotated clips",
-            "The label sets, or versions of them, do not cover the same clips.",
-            lambda run: counted(len(run.clips), "clip"),
         ),
         (
             "versions of scikit-learn and torch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from obygaze_features.common.words import counted
-from obygaze_models.report.arrange import Cell, Column, Group, Row
+from obygaze_models.report.arrange import BY_PROTOCOL, Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
 
@@ -26,7 +26,7 @@ def findings(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
     ]
     if len(cells) <= FEW:
         return [_of_one(*one) for one in cells]
-    return [_about_all(runs), *(line for group in groups for line in _of_best(group, runs))]
+    return [_about_all(runs), *(line for group in groups for line in _of_best(group))]
 
 
 def score_key(cell: Cell, metric: str, what: str) -> tuple[object, ...]:
@@ -55,14 +55,14 @@ def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
     return html(
         "On {}, {}, {} {}{}.",
         column.test,
-        _where(column, group.runs[0] if len(group.runs) == 1 else None, cell, group),
+        _where(column, cell, group),
         row.model if len(group.runs) == 1 else f"{row.model} on {row.feature}",
         _reached(cell, group.main),
         joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
     )
 
 
-def _of_best(group: Group, runs: Sequence[Shown]) -> list[Html]:
+def _of_best(group: Group) -> list[Html]:
     """For each test set the best of all that were tested on it."""
     sentences = []
     for test in dict.fromkeys(column.test for column in group.columns):
@@ -73,7 +73,7 @@ def _of_best(group: Group, runs: Sequence[Shown]) -> list[Html]:
             if column.test == test and cell.of["mean"][group.main] is not None
         ]
         if not found:
-            sentences.append(html("{}, {}: no score is defined.", group.protocol.capitalize(), test))
+            sentences.append(html("{}, {}: no score is defined.", BY_PROTOCOL[group.protocol], test))
             continue
         _, row, column, cell = max(found, key=lambda one: one[0])
         trained = "" if column.train == test else html(", trained on {},", column.train)
@@ -81,9 +81,9 @@ def _of_best(group: Group, runs: Sequence[Shown]) -> list[Html]:
         sentences.append(
             html(
                 "{}, {}, {}: {} on {}{} {}{}{}.",
-                group.protocol.capitalize(),
+                BY_PROTOCOL[group.protocol],
                 test,
-                _where(column, None, cell, group),
+                _where(column, cell, group),
                 row.model,
                 row.feature,
                 trained,
@@ -96,7 +96,7 @@ def _of_best(group: Group, runs: Sequence[Shown]) -> list[Html]:
     return sentences if len(sentences) <= FEW else []
 
 
-def _where(column: Column, only: Shown | None, cell: Cell, group: Group) -> Html:
+def _where(column: Column, cell: Cell, group: Group) -> Html:
     run = next(one for one in group.runs if one.number == cell.run)
     test = run.record["tests"][column.test]
     key = "test", cell.run, column.test

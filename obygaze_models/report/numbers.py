@@ -55,6 +55,8 @@ def number(value: float | None, *key: object, digits: int = 2, form: str = "") -
         text = f"{value:,.0f}"
     else:
         text = f"{value:{form}.{digits}f}".replace("-", "−")
+        if not text.strip("+−0."):
+            text = text.lstrip("+−")
     return html('<data value="{}" data-key="{}">{}</data>', f"{value:.7g}", key_of(*key), text)
 
 

@@ -14,13 +14,19 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.results import Results
 from obygaze_models.report import pictures
 from obygaze_models.report.arrange import AVERAGES, group_runs
-from obygaze_models.report.caveats import cautions, caveats, differences, leak_rows
+from obygaze_models.report.caveats import (
+    cautions,
+    caveats,
+    concept_notes,
+    differences,
+    leak_rows,
+)
 from obygaze_models.report.concepts import concept_tables
 from obygaze_models.report.explorer import default_run, explorer_data, script_json
 from obygaze_models.report.films import film_tables
 from obygaze_models.report.findings import findings, score_key
 from obygaze_models.report.numbers import Html, number
-from obygaze_models.report.shown import shown_runs
+from obygaze_models.report.shown import Shown, shown_runs
 from obygaze_models.report.thumbnails import read_thumbnails
 
 __all__ = ["render_report", "write_report"]
@@ -78,7 +84,7 @@ def render_report(
     )
     script = _script()
     page: str = pages.get_template("page.html").render(
-        title=title or (shown[0].name if len(shown) == 1 else f"{len(shown)} runs"),
+        title=title or _title(shown),
         runs=shown,
         main=default_run(shown),
         groups=groups,
@@ -88,6 +94,7 @@ def render_report(
         differences=differences(shown),
         caveats=caveats(groups, shown),
         leaks=leak_rows(shown),
+        concept_notes=concept_notes(shown),
         films=film_tables(shown),
         concepts=concept_tables(shown),
         annotations=pictures.annotations(shown),
@@ -105,6 +112,13 @@ def render_report(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     return page
+
+
+def _title(runs: Sequence[Shown]) -> str:
+    if len(runs) == 1:
+        return runs[0].name
+    names = dict.fromkeys(str(run.record["manifest"]["name"]) for run in runs)
+    return f"{len(runs)} runs on {', '.join(names)}"
 
 
 def _script() -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from obygaze_models.experiments.metrics.calibration import BINS, calibration_bins
 
-__all__ = ["weighted_scores"]
+__all__ = ["ranking_scores", "weighted_scores"]
 
 Array = NDArray[Any]
 
@@ -56,7 +56,7 @@ def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict
         "f1_weighted": _by_size(f1, confusion),
         "precision": _ratio(hits, confusion[:, :, 1].sum(axis=1)),
         "recall": _ratio(hits, confusion[:, 1].sum(axis=1)),
-        **_ranking(labels, probabilities, weights),
+        **ranking_scores(labels, probabilities, weights),
         "balanced_accuracy": _balanced(confusion),
         "calibration_error": _calibration(labels, probabilities, weights),
     }
@@ -87,8 +87,8 @@ def _balanced(confusion: Array) -> Array:
     return np.where(found > 1, _ratio(recalls.sum(axis=1), found), np.nan)
 
 
-def _ranking(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    """AUROC and average precision; clips of one probability share a rank."""
+def ranking_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
+    """AUROC and average precision a weighting; clips of one probability share a rank."""
     order = np.argsort(-probabilities, kind="stable")
     starts = np.flatnonzero(np.diff(probabilities[order], prepend=np.inf))
     positive, negative = (
