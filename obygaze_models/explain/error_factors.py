@@ -109,8 +109,8 @@ def _film(
     """Of one film's clips, each counted in each draw as often as `drawn` [draws, N] says."""
     clips, errors = len(wrong), int(wrong.sum())
     if errors in (0, clips):
-        which = "none" if errors == 0 else "all"
-        return FilmFactors(film, clips, errors, (), f"{which} of {clips} wrong: nothing to compare")
+        which = "wrong" if errors == 0 else "right"
+        return FilmFactors(film, clips, errors, (), f"no {which} clip to compare with")
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)
     X = np.column_stack([np.ones(clips), factors[:, varies]])  # noqa: N806

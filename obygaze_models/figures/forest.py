@@ -31,7 +31,7 @@ __all__ = ["Line", "Point", "forest"]
 
 LEFT = 158.0
 """Where the plot begins, after the rows' names."""
-COLUMN = 48.0
+COLUMN = 54.0
 """How wide a column of numbers is, after the plot."""
 DASHES = ("5 3", "1.5 3", "9 3 2 3")
 
@@ -114,7 +114,9 @@ def forest(
         flags = _flags([line for line in lines if line.group == group], scale)
         if group:
             # Lines' names stand beside the group's, unless one of them is too long for that.
-            beside = text_width(group, 13) + 12 < min((flag.left for flag in flags), default=WIDTH)
+            beside = text_width(group, 13, bold=True) + 12 < min(
+                (flag.left for flag in flags), default=WIDTH
+            )
             head = max(26.0, _height(flags)) if beside else 26.0
             parts.append(label(0, y + head - 13, group, WIDTH, weight="600", lines=1))
             y += head if beside else head + _height(flags)
@@ -135,7 +137,7 @@ def forest(
 
 
 def _legend(value: str, interval: bool, reference: str, y: float) -> tuple[str, float]:
-    parts = [whisker(0, 22, y + 10, SERIES[0])] if interval else []
+    parts = [whisker(1, 21, y + 10, SERIES[0])] if interval else []
     parts.append(element("circle", cx=11, cy=y + 10, r=4.5, fill=SERIES[0]))
     words = wrap(value, WIDTH - 30, 12, lines=1)[0]
     parts.append(text(30, y + 14, words, size=12, tip=value if words != value else ""))

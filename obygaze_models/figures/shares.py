@@ -110,7 +110,7 @@ def stacked(
                     "line", x1=left, x2=left, y1=y, y2=y + height, stroke=PAPER, stroke_width=1.4
                 )
             )
-        if right - left >= text_width(said, 11.5) + 4:
+        if right - left >= text_width(said, 11.5) + 7:
             drawn.append(
                 text(
                     (left + right) / 2,

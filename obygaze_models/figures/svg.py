@@ -182,9 +182,9 @@ def text(
     )
 
 
-def text_width(words: str, size: float) -> float:
+def text_width(words: str, size: float, *, bold: bool = False) -> float:
     """About how wide words are, in a wide typeface: rather too wide than too narrow."""
-    return size * sum(map(_wide, words))
+    return size * sum(map(_wide, words)) * (1.12 if bold else 1)
 
 
 def _wide(one: str) -> float:
@@ -199,8 +199,9 @@ def _wide(one: str) -> float:
     return 0.7 if one.isupper() else 0.62
 
 
-def wrap(words: str, width: float, size: float, *, lines: int = 2) -> list[str]:
+def wrap(words: str, width: float, size: float, *, lines: int = 2, bold: bool = False) -> list[str]:
     """Words in lines of that width; what does not fit in so many lines ends in an ellipsis."""
+    width = width / 1.12 if bold else width
     found: list[str] = []
     rest = " ".join(words.split())
     while rest and len(found) < lines:
@@ -237,7 +238,7 @@ def label(
     lines: int = 2,
 ) -> str:
     """Words in one or two lines about a middle height; cut ones are whole in their tip."""
-    said = wrap(words, width, size, lines=lines)
+    said = wrap(words, width, size, lines=lines, bold=weight is not None)
     tip = words if said[-1].endswith("…") else ""
     top = middle + size * 0.35 - (len(said) - 1) * size * 0.58
     return "".join(
@@ -348,10 +349,10 @@ def legend(series: Sequence[Series], y: float) -> tuple[str, float]:
     return "".join(parts), y + 22
 
 
-def grid(scale: Scale, top: float, bottom: float) -> str:
+def grid(scale: Scale, top: float, bottom: float, *, most: int = 5) -> str:
     """Faint lines at the ticks."""
     lines = "".join(
-        f"M{_short(scale.at(tick))} {_short(top)}V{_short(bottom)}" for tick in scale.ticks()
+        f"M{_short(scale.at(tick))} {_short(top)}V{_short(bottom)}" for tick in scale.ticks(most)
     )
     return element("path", d=lines, stroke=LINE, stroke_width=1)
 
@@ -383,7 +384,7 @@ def axis_bottom(scale: Scale, y: float, title: str, *, percent: bool = False) ->
 
 def frame(title: str, description: str, height: float, body: str, *, width: float = WIDTH) -> str:
     """The whole figure: `body` is drawn below the title, from 0 down to `height`."""
-    lines = wrap(title, width, 14.5) if title else []
+    lines = wrap(title, width, 14.5, lines=3, bold=True) if title else []
     down = 20 * len(lines) + (6 if lines else 0)
     heading = "".join(
         text(0, 15 + 20 * place, line, size=14.5, weight="600") for place, line in enumerate(lines)
