@@ -24,7 +24,7 @@ from obygaze_models.figures.theme import INK, PAPER, SERIES, SOFT
 
 __all__ = ["factors"]
 
-LEFT = 148.0
+LEFT = 156.0
 COLUMNS = 3
 GAP = 16.0
 ROW = 17.0
@@ -72,7 +72,7 @@ def factors(
             named = "All films" if film.film is None else titles.get(film.film, film.film)
             prefix = f"{key}/{'all' if film.film is None else film.film}" if key else ""
             parts.append(_panel(film, named, scale, y, len(names), prefix))
-        y += HEAD + ROW * max(len(names), 4) + 34
+        y += HEAD + ROW * max(len(names), 4) + 26
     return frame(title, description, y + 42, "".join(parts) + _legend(y))
 
 
@@ -92,7 +92,7 @@ def _panel(film: FilmFactors, named: str, scale: Scale, y: float, rows: int, pre
         text(scale.left, top - 24 - 14 * place, line, size=12, weight="600", tip=tip)
         for place, line in enumerate(reversed(lines))
     ]
-    of = f"{film.wrong:,} of {film.clips:,} wrong"
+    of = f"{film.wrong:,}/{film.clips:,} wrong"
     parts.append(text(scale.left, top - 9, of, size=11, fill=SOFT))
     if film.too_few:
         words = wrap(film.too_few, wide, 11.5, lines=5)

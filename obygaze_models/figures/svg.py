@@ -382,9 +382,9 @@ def axis_bottom(scale: Scale, y: float, title: str, *, percent: bool = False) ->
     return "".join(parts), y + 24
 
 
-def frame(title: str, description: str, height: float, body: str, *, width: float = WIDTH) -> str:
+def frame(title: str, description: str, height: float, body: str) -> str:
     """The whole figure: `body` is drawn below the title, from 0 down to `height`."""
-    lines = wrap(title, width, 14.5, lines=3, bold=True) if title else []
+    lines = wrap(title, WIDTH, 14.5, lines=3, bold=True) if title else []
     down = 20 * len(lines) + (6 if lines else 0)
     heading = "".join(
         text(0, 15 + 20 * place, line, size=14.5, weight="600") for place, line in enumerate(lines)
@@ -394,14 +394,14 @@ def frame(title: str, description: str, height: float, body: str, *, width: floa
     return element(
         "svg",
         element("title", _clean(title))
-        + element("desc", _clean(description))
+        + (element("desc", _clean(description)) if description else "")
         + heading
         + element("g", body, transform=f"translate(0 {down})"),
         xmlns="http://www.w3.org/2000/svg",
         class_="figure",
         role="img",
-        viewBox=f"0 0 {_short(width)} {whole}",
-        width=width * shown,
+        viewBox=f"0 0 {WIDTH} {whole}",
+        width=WIDTH * shown,
         height=whole * shown,
         style="max-width:100%;height:auto",
     )
