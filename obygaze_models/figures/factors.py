@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from obygaze_features.common.words import counted
 from obygaze_models.explain.error_factors import Factor, FilmFactors
-from obygaze_models.figures.svg import (
-    WIDTH,
+from obygaze_models.figures.marks import (
     Scale,
     circle,
+    ends_of,
+    grid,
+    scale_of,
+    spread,
+)
+from obygaze_models.figures.svg import (
+    WIDTH,
     defined,
     element,
     frame,
-    grid,
     label,
     number,
-    scale_of,
     text,
-    whisker,
     wrap,
 )
 from obygaze_models.figures.theme import INK, PAPER, SERIES, SOFT
@@ -131,14 +135,12 @@ def _factor(factor: Factor, named: str, scale: Scale, y: float, key: str) -> str
         at = scale.at(0)
         return text(at, y + 4, why, size=11, fill=SOFT, anchor="middle", tip=tip, halo=True)
     said = number(factor.coefficient, signed=True)
-    told, interval = False, ""
-    if factor.low is not None and factor.high is not None:
-        told = factor.low > 0 or factor.high < 0
-        interval = f" ({number(factor.low)} to {number(factor.high)})"
-    tip = f"{named}, {factor.name}: {said}{interval}, {factor.clips} clips have it"
-    parts = []
-    if factor.low is not None and factor.high is not None:
-        parts.append(whisker(scale.at(factor.low), scale.at(factor.high), y, SERIES[0]))
+    ends = ends_of(factor.low, factor.high)
+    told = ends is not None and (ends[0] > 0 or ends[1] < 0)
+    if ends:
+        said += f" ({number(ends[0])} to {number(ends[1])})"
+    tip = f"{named}, {factor.name}: {said}, {counted(factor.clips, 'clip')} with it"
+    parts = [spread(scale, ends, y, key, SERIES[0])]
     at = scale.at(factor.coefficient)
     parts.append(circle(at, y, 4.2, SERIES[0], factor.coefficient, key, tip))
     if not told:

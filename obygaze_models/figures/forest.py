@@ -6,23 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from obygaze_models.figures.svg import (
-    WIDTH,
+from obygaze_models.figures.marks import (
     Scale,
     axis_bottom,
     circle,
-    defined,
     diamond,
+    ends_of,
+    grid,
+    scale_of,
+    spread,
+    whisker,
+)
+from obygaze_models.figures.svg import (
+    WIDTH,
+    defined,
     element,
     frame,
-    grid,
     label,
     mark,
     number,
-    scale_of,
     text,
     text_width,
-    whisker,
     wrap,
 )
 from obygaze_models.figures.theme import SERIES, SOFT
@@ -166,10 +170,12 @@ def _row(
     if point.value is None or not defined(point.value):
         parts.append(text(at, y + 4.5, "–", anchor="end", tip="undefined"))
     else:
-        if point.low is not None and point.high is not None and defined(point.low + point.high):
-            parts.append(whisker(scale.held(point.low), scale.held(point.high), y, SERIES[0]))
+        ends = ends_of(point.low, point.high)
+        parts.append(spread(scale, ends, y, point.key, SERIES[0]))
         said = number(point.value, signed=signed)
         tip = f"{point.label}, {names[0]}: {said}"
+        if ends:
+            tip += " ({} to {})".format(*(number(end, signed=signed) for end in ends))
         parts.append(circle(scale.at(point.value), y, 4.5, SERIES[0], point.value, point.key, tip))
         parts.append(text(at, y + 4.5, said, anchor="end", weight="600"))
     if point.reference is not None and defined(point.reference):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_models.figures.svg import (
-    WIDTH,
+from obygaze_models.figures.marks import (
     Scale,
     Series,
     axis_bottom,
+    legend,
+    swatch,
+)
+from obygaze_models.figures.svg import (
+    WIDTH,
     element,
     frame,
     label,
-    legend,
     number,
-    swatch,
     text,
     text_width,
 )

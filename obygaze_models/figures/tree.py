@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.words import counted
 from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.figures.marks import (
+    Scale,
+    Series,
+    legend,
+)
 from obygaze_models.figures.shares import stacked
 from obygaze_models.figures.svg import (
     WIDTH,
-    Scale,
-    Series,
     element,
     frame,
     label,
-    legend,
     text,
     text_width,
 )
