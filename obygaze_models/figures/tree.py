@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.words import counted
 from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.figures.marks import (
+    Scale,
+    Series,
+    legend,
+)
 from obygaze_models.figures.shares import stacked
 from obygaze_models.figures.svg import (
     WIDTH,
-    Scale,
-    Series,
     element,
     frame,
     label,
-    legend,
     text,
     text_width,
 )
@@ -86,11 +89,15 @@ def tree(
         parts.append(text(numbers, y + 11, count, size=11.5, fill=SOFT, anchor="end"))
     y += 18
     rows = _rows(head, concepts, depth)
-    for place, row in enumerate(rows):
-        middle, x = y + ROW * (place + 0.5), INDENT * row.depth
+    middles: list[float] = []
+    for row in rows:
+        tall = ROW + (10 if row.below else 0)
+        middle, x = y + tall / 2, INDENT * row.depth
+        middles.append(middle)
+        y += tall
         name = f"{key}/{row.node}" if key else ""
         if row.depth:
-            parts.append(_branch(x, y + ROW * (row.parent + 0.5) + 10, middle))
+            parts.append(_branch(x, middles[row.parent] + 10, middle))
         parts.append(_condition(row, x, middle, words, name))
         if counts is not None:
             said = int(counts[row.node])
@@ -107,7 +114,7 @@ def tree(
             )
         shares = [float(share) for share in head.value[row.node]]
         parts.append(stacked(shares, classes, scale, middle - 10, 20, row.condition, name))
-    return frame(title, description, y + ROW * len(rows) + 4, "".join(parts))
+    return frame(title, description, y + 4, "".join(parts))
 
 
 def visits(head: TreeHead, Z: NDArray[Any]) -> NDArray[Any]:  # noqa: N803
@@ -151,11 +158,10 @@ def _branch(x: float, top: float, middle: float) -> str:
 
 
 def _condition(row: _Row, x: float, middle: float, words: float, name: str) -> str:
-    more = f"… {row.below} more" if row.below else ""
-    said = label(x, middle - (6.5 if more else 0), row.condition, words - x, lines=1)
+    more = f"… and {counted(row.below, 'more question')}" if row.below else ""
+    said = label(x, middle - (7 if more else 0), row.condition, words - x, lines=1)
     if more:
-        tip = f"{row.below} more questions follow here"
-        said += text(x, middle + 12, more, size=11.5, fill=SOFT, tip=tip)
+        said += text(x, middle + 13, more, size=11.5, fill=SOFT)
     if row.threshold is None:
         return said
     return element(
