@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from obygaze_models.experiments.summary import main_metric, metrics_of
-from obygaze_models.report.published import Published, published_guess, published_scores
+from obygaze_models.published import Published
+from obygaze_models.report.published import published_guess, published_scores
 from obygaze_models.report.shown import Shown
 
 __all__ = ["AVERAGES", "BY_PROTOCOL", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]

@@ -54,8 +54,9 @@ def cautions(runs: Sequence[Shown]) -> list[Html]:
             continue
         who = {run.number: run.name for of in own.values() for run in of}
         where = f"{len(who)} of {len(runs)} runs" if len(runs) > 1 else "this run"
-        names = f" ({', '.join(who.values())})" if 1 < len(who) < len(runs) else ""
-        lines.append(html("{} {}{}.", start, summary.format(where), names))
+        names = html(" <small>({})</small>", _runs(list(who.values()), len(runs)))
+        said = summary.format(where)
+        lines.append(html("{} {}{}.", start, said, names if 1 < len(who) < len(runs) else ""))
     return lines
 
 
@@ -83,7 +84,7 @@ def _by_caution(runs: Sequence[Shown]) -> dict[str, list[Shown]]:
 def _caution(caution: str, of: Sequence[Shown], total: int) -> Html:
     if len(of) == total:
         return html("{}", caution)
-    return html("{} <small>({})</small>", caution, ", ".join(run.name for run in of))
+    return html("{} <small>({})</small>", caution, _runs([run.name for run in of], total))
 
 
 def leak_rows(runs: Sequence[Shown]) -> list[Leaks]:

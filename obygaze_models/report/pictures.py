@@ -15,7 +15,7 @@ from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.factors import factors
 from obygaze_models.figures.forest import Line, Point, forest
 from obygaze_models.figures.shares import Share, shares
-from obygaze_models.figures.svg import Series
+from obygaze_models.figures.marks import Series
 from obygaze_models.figures.tree import tree
 from obygaze_models.persistence import load_model
 from obygaze_models.report.arrange import AVERAGES, Group

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.reference import reference_json
+from obygaze_models.published import Published, published_films, published_row
 
-__all__ = ["Published", "published_film", "published_guess", "published_scores"]
+__all__ = ["published_film", "published_guess", "published_scores"]
 
 ROWS = {"xclip-kinetics": "X-CLIP", "vivit": "ViViT-B/16", "xclip-lsmdc": "X-CLIP LSMDC"}
 BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 GUESSES = {"random": "Random", "all positive": "All positive"}
-METRIC = {"weighted": "f1_weighted", "positive class": "f1"}
 PROTOCOLS = ("leak-free", "released", "paper")
 """Those that test one fold, as Table 2 does."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A figure of the paper and the row it stands in."""
-
-    mean: float
-    std: float | None
-    row: str
 
 
 def published_scores(
@@ -62,17 +51,11 @@ def published_film(
     mine = asked and ROWS.get(backbone) == "X-CLIP" and _estimator(record, model) == "mlp"
     if not mine or (_pair(train), _pair(test)) != ("HN-S", "ENHN-S"):
         return None
-    said = reference_json("published.json")["table4"]["rows"].get(film)
-    return Published(said["mean"], said.get("std"), "Table 4") if said else None
+    return published_films().get(film)
 
 
-def _row(name: str, train: str, test: str) -> dict[str, Published]:
-    tables = reference_json("published.json")
-    row = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[name]
-    said = row["values"].get(f"{_pair(train)}/{_pair(test)}")
-    if not said:
-        return {}
-    return {METRIC[row["average"]]: Published(said["mean"], said.get("std"), name)}
+def _row(row: str, train: str, test: str) -> dict[str, Published]:
+    return published_row(row, f"{_pair(train)}/{_pair(test)}")
 
 
 def _is_papers(record: Mapping[str, Any]) -> bool:
