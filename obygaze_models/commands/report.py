@@ -1,4 +1,4 @@
-"""``obygaze report``: a run as a page."""
+"""``obygaze report``: runs as a page."""
 
 from __future__ import annotations
 
@@ -6,33 +6,60 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import folder_argument, overwrite_option
+from obygaze_features.common.commands import overwrite_option
 
 __all__ = ["report"]
 
 
 @click.command()
-@folder_argument("run")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The page; by default report.html in the run folder.",
+    help="The page; of a single run by default report.html in its folder.",
+)
+@click.option("--title", help="The page's; of a single run by default the run's name.")
+@click.option(
+    "--thumbnails",
+    type=click.Path(path_type=Path),
+    help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
 )
 @overwrite_option
-def report(run: Path, output: Path | None, overwrite: bool) -> None:
-    """Write a run's results as an HTML page.
+def report(
+    runs: tuple[Path, ...],
+    output: Path | None,
+    title: str | None,
+    thumbnails: Path | None,
+    overwrite: bool,
+) -> None:
+    """Write the results of RUNS as an HTML page.
 
-    The page is one file, needs no network, and can be printed.
+    The page is one file, needs no network, and can be printed. It has the scores beside the
+    paper's and what guessing gets, what they do not allow one to conclude, and each film clip by
+    clip, with explanations.
 
     \b
     Examples:
       obygaze report runs/sure-against-easy
-      obygaze report runs/sure-against-easy -o report.html
+      obygaze report runs/* -o report.html --title "All protocols"
     """
-    from obygaze_models.experiments.run import read_run
+    from obygaze_features.errors import UsageError
+    from obygaze_models.experiments.results import read_results
     from obygaze_models.report.page import write_report
 
-    run = run.parent if run.name == "run.json" else run
-    page = write_report(read_run(run), output or run / "report.html", overwrite=overwrite)
+    folders = [run.parent if run.name == "run.json" else run for run in runs]
+    if output is None:
+        if len(folders) > 1:
+            raise UsageError("of several runs the page needs a name; add -o report.html")
+        output = folders[0] / "report.html"
+    page = write_report(
+        [read_results(folder) for folder in folders],
+        output,
+        title=title,
+        thumbnails=thumbnails,
+        overwrite=overwrite,
+    )
     click.echo(f"Wrote {page}")
+    if thumbnails is not None:
+        click.echo("It holds pictures of films: do not share it.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.words import counted
 from obygaze_models.experiments.join import Join
-from obygaze_models.report.arrange import Group
+from obygaze_models.report.arrange import BY_PROTOCOL, Group
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
 
@@ -16,6 +16,9 @@ __all__ = ["Leaks", "cautions", "caveats", "concept_notes", "differences", "leak
 
 LEAKAGE, CONCEPTS = "LEAKAGE:", "CONCEPTS:"
 """How the cautions begin that a run may have many of."""
+
+
+_TAG = re.compile("<[^>]+>")
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,10 @@ def differences(runs: Sequence[Shown]) -> list[Html]:
         (
             "items",
             "Scores of different items are scores of different clips.",
-            lambda run: f"{run.record['manifest']['name']} {run.record['manifest']['version']}, "
-            f"{run.record['manifest']['digest'][:8]}",
+            lambda run: (
+                f"{run.record['manifest']['name']} {run.record['manifest']['version']}, "
+                f"{run.record['manifest']['digest'][:8]}"
+            ),
         ),
         (
             "label sets",
@@ -125,8 +130,10 @@ def differences(runs: Sequence[Shown]) -> list[Html]:
         (
             "versions of scikit-learn and torch",
             "Small differences between runs may come from these.",
-            lambda run: f"scikit-learn {run.record['versions']['scikit-learn']}, "
-            f"torch {run.record['versions']['torch']}",
+            lambda run: (
+                f"scikit-learn {run.record['versions']['scikit-learn']}, "
+                f"torch {run.record['versions']['torch']}"
+            ),
         ),
         ("seeds", "", lambda run: f"seed {run.record['experiment']['seed']}"),
     ):
@@ -141,18 +148,16 @@ def differences(runs: Sequence[Shown]) -> list[Html]:
 
 def caveats(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
     """What these data do not allow one to conclude; what several runs share is said once."""
-    said: dict[str, list[str]] = {}
+    # The same words are the same line, whichever run's numbers they are.
+    found: dict[str, tuple[Html, list[str]]] = {}
     for group in groups:
         for run in group.runs:
             for line in _of_run(run):
-                said.setdefault(line, []).append(run.name)
+                found.setdefault(_TAG.sub("", line), (line, []))[1].append(run.name)
     lines = [_about_averages(group) for group in groups[:1] if group.kind == "levels"]
-    for line, who in said.items():
-        lines.append(
-            Html(line)
-            if len(who) == len(runs) or len(runs) == 1
-            else html("{} <small>({})</small>", Html(line), _runs(who, len(runs)))
-        )
+    for line, who in found.values():
+        few = len(who) < len(runs)
+        lines.append(html("{} <small>({})</small>", line, _runs(who, len(runs))) if few else line)
     return lines
 
 
@@ -178,50 +183,52 @@ def _about_averages(group: Group) -> Html:
 
 
 def _of_run(run: Shown) -> list[Html]:
-    record = run.record
     return [
-        *(_about_test(run.number, name, test) for name, test in record["tests"].items()),
-        _about_fits(record),
-        *_about_leaks(record["leaked"]),
-        *_about_films(record["films"]),
-        *_about_join(Join(**record["join"])),
+        *(_about_test(run.number, name, test) for name, test in run.record["tests"].items()),
+        _about_fits(run),
+        *_about_leaks(run.record["leaked"]),
+        *_about_films(run),
+        *_about_join(run),
     ]
 
 
 def _about_test(run: int, name: str, test: Mapping[str, Any]) -> Html:
+    key = "test", run, name
+    clips = number(test["clips"], *key, "clips", form=",")
     if test["positives"] is None:
+        least = min(test["classes"], key=test["classes"].__getitem__)
         return html(
             "{}: macro F1 counts each class alike, weighted F1 each clip; the smallest class "
             "has {} of the {} test clips.",
             name,
-            min(test["classes"].values()),
-            test["clips"],
+            number(test["classes"][least], *key, "class", least, form=","),
+            clips,
         )
     return html(
-        "{}: {:} of the {} test clips are positive. F1 and AP depend on this share: compare within "
+        "{}: {} of the {} test clips are positive. F1 and AP depend on this share: compare within "
         "this test set, with the guesses at the same share. One positive clip more or less found "
         "moves recall by {}.",
         name,
-        f"{test['share']:.0%}",
-        f"{test['clips']:,}",
-        f"{1 / test['positives']:.3f}",
+        number(test["share"], *key, "share", form="%"),
+        clips,
+        number(1 / test["positives"], *key, "step", digits=3),
     )
 
 
-def _about_fits(record: Mapping[str, Any]) -> Html:
-    fits = len({draw["run"] for draw in record["draws"]})
-    if record["protocol"] in ("leave-film-out", "split"):
+def _about_fits(run: Shown) -> Html:
+    fits = number(len({draw["run"] for draw in run.record["draws"]}), "fits", run.number, form=",")
+    if run.protocol in ("leave-film-out", "split"):
         return html(
             "{}: the {} fits test different clips. Their standard deviation says how much scores "
             "differ between those, not how sure the mean is; for that see the interval.",
-            record["protocol"].capitalize(),
+            BY_PROTOCOL[run.protocol],
             fits,
         )
     return html(
         "{}: the {} fits share one test fold. Their standard deviation says how much the choice of "
         "training clips and chance matter, not how another test set would score; the interval "
         "over draws of films says more of that.",
-        record["protocol"].capitalize(),
+        BY_PROTOCOL[run.protocol],
         fits,
     )
 
@@ -232,22 +239,25 @@ def _about_leaks(leaked: Sequence[str]) -> list[Html]:
     return [html("No test clip was used for training or for stopping; checked id by id.")]
 
 
-def _about_films(films: Mapping[str, int]) -> list[Html]:
+def _about_films(run: Shown) -> list[Html]:
+    films = run.record["films"]
     if not films["also_trained"]:
         return []
     return [
         html(
             "Of the {} films in the test sets, {} have other clips in training: the scores say "
             "little about a film that was never seen.",
-            films["tested"],
+            number(films["tested"], "tested films", run.number, form=","),
             films["also_trained"],
         )
     ]
 
 
-def _about_join(joined: Join) -> list[Html]:
-    used = (
-        f"{joined.used:,} of the {joined.labelled:,} clips with a label that is used here have a "
-        "fold and features."
+def _about_join(run: Shown) -> list[Html]:
+    joined = Join(**run.record["join"])
+    used = html(
+        "{} of the {} clips with a label that is used here have a fold and features.",
+        number(joined.used, "join", run.number, "used", form=","),
+        number(joined.labelled, "join", run.number, "labelled", form=","),
     )
-    return [html("{}", used), *(html("{}.", line) for line in joined.lines())]
+    return [used, *(html("{}.", line) for line in joined.lines())]

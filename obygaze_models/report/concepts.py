@@ -74,7 +74,9 @@ def _lines(
     lines = []
     for model, task in dict.fromkeys((one.model, one.task) for one in quality):
         of = {one.concept: one for one in quality if (one.model, one.task) == (model, task)}
-        title = html("{}<small>{}, {}</small>", run.name, _model(run, next(iter(of.values()))), run.feature)
+        title = html(
+            "{}<small>{}, {}</small>", run.name, _model(run, next(iter(of.values()))), run.feature
+        )
         lines.append((title, *(_auroc(run, of.get(name)) for name in names)))
     return lines
 

@@ -34,7 +34,10 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
         ordered = _in_scene_order(run.clips)
         levels = run.record["manifest"]["levels"]
         # Two label sets of one manifest are two sets of clips; folds and reasons are the run's.
-        key = (*levels, *((one.id, one.title, one.start, one.level, one.concepts) for one in ordered))
+        key = (
+            *levels,
+            *((one.id, one.title, one.start, one.level, one.concepts) for one in ordered),
+        )
         if key not in sets:
             sets[key] = len(sets)
             clips.append(_clips(ordered, levels))
@@ -74,9 +77,7 @@ def default_run(runs: Sequence[Shown]) -> Shown:
 def default_view(run: Shown) -> View:
     """The model with the best main score among those that explain themselves, if any do."""
     metric = main_metric(run.record)
-    reached = {
-        of["model"]: of["mean"][metric] or 0.0 for of in reversed(run.record["scores"])
-    }
+    reached = {of["model"]: of["mean"][metric] or 0.0 for of in reversed(run.record["scores"])}
     return max(run.views, key=lambda view: (bool(view.explained), reached[view.model]))
 
 
@@ -113,7 +114,9 @@ def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
         films.setdefault(one.film, []).append(one)
     names = list(films)
     return {
-        "films": [{"id": film, "title": of[0].title, "timed": _timed(of)} for film, of in films.items()],
+        "films": [
+            {"id": film, "title": of[0].title, "timed": _timed(of)} for film, of in films.items()
+        ],
         "levels": [{"code": code, "name": levels.get(code, code)} for code in codes],
         "concepts": sorted(concepts),
         "ids": [one.id for one in clips],
@@ -191,7 +194,9 @@ def _why(view: View, ids: list[str]) -> dict[str, Any]:
         "concepts": concepts,
         "labels": names,
         "speaks": [names.index(label) for label in spoken] if len(names) > 1 else [],
-        "values": [_column(of / np.maximum(n, 1)) for of, n in zip(values.T, measured.T, strict=True)],
+        "values": [
+            _column(of / np.maximum(n, 1)) for of, n in zip(values.T, measured.T, strict=True)
+        ],
         "amounts": [_column(of / told, like=amounts / told[:, None]) for of in amounts.T],
     }
     for name, total in rest.items():
@@ -237,7 +242,9 @@ def _paths(
     }
 
 
-def _column(values: Array, *, unit: float | None = None, like: Array | None = None) -> dict[str, Any]:
+def _column(
+    values: Array, *, unit: float | None = None, like: Array | None = None
+) -> dict[str, Any]:
     """Whole numbers in a unit that leaves three digits to the largest (of `like`)."""
     if unit is None:
         finite = np.abs(values if like is None else like)

@@ -38,9 +38,7 @@ def film_tables(runs: Sequence[Shown]) -> list[FilmTable]:
         run
         for run in runs
         if not run.record["experiment"]["concepts"]
-        and (
-            len(runs) <= FEW or run.protocol == "leave-film-out" or run is default_run(runs)
-        )
+        and (len(runs) <= FEW or run.protocol == "leave-film-out" or run is default_run(runs))
     ]
     tables = []
     for run in chosen:

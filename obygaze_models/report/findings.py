@@ -73,7 +73,9 @@ def _of_best(group: Group) -> list[Html]:
             if column.test == test and cell.of["mean"][group.main] is not None
         ]
         if not found:
-            sentences.append(html("{}, {}: no score is defined.", BY_PROTOCOL[group.protocol], test))
+            sentences.append(
+                html("{}, {}: no score is defined.", BY_PROTOCOL[group.protocol], test)
+            )
             continue
         _, row, column, cell = max(found, key=lambda one: one[0])
         trained = "" if column.train == test else html(", trained on {},", column.train)
@@ -133,14 +135,16 @@ def _interval(cell: Cell, metric: str) -> Html | str:
         number(end, *score_key(cell, metric, what))
         for end, what in zip(ends, ("low", "high"), strict=True)
     )
-    return html(" (95% interval over draws of {} films: {} to {})", cell.of["films"], low, high)
+    films = number(cell.of["films"], *score_key(cell, metric, "films"), form=",")
+    return html(" (95% interval over draws of {} films: {} to {})", films, low, high)
 
 
 def _beside_guess(group: Group, column: Column, cell: Cell) -> Html | str:
     """Beside the best guess on the test clips of the same run."""
     run = next(one for one in group.runs if one.number == cell.run)
     guesses = {
-        name: scores[group.main] for name, scores in run.record["tests"][column.test]["baselines"].items()
+        name: scores[group.main]
+        for name, scores in run.record["tests"][column.test]["baselines"].items()
     }
     if not guesses:
         return ""

@@ -14,8 +14,8 @@ from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.factors import factors
 from obygaze_models.figures.forest import Line, Point, forest
-from obygaze_models.figures.shares import Share, shares
 from obygaze_models.figures.marks import Series
+from obygaze_models.figures.shares import Share, shares
 from obygaze_models.figures.tree import tree
 from obygaze_models.persistence import load_model
 from obygaze_models.report.arrange import AVERAGES, Group
@@ -120,7 +120,8 @@ def group_scores(group: Group) -> list[Picture]:
                 paper = cell.published.get(metric)
                 points.append(
                     Point(
-                        row.model if len({one.feature for one in group.rows}) == 1
+                        row.model
+                        if len({one.feature for one in group.rows}) == 1
                         else f"{row.model}, {row.feature}",
                         cell.of["mean"][metric],
                         low,
@@ -172,7 +173,10 @@ def concept_scores(group: Group) -> Picture | None:
     """Figure 3: how well each concept is detected on its own."""
     if group.kind != "concepts":
         return None
-    groups, series = {}, [Series(_name(row), place % 6 + 1, place >= 6) for place, row in enumerate(group.rows)]
+    groups, series = (
+        {},
+        [Series(_name(row), place % 6 + 1, place >= 6) for place, row in enumerate(group.rows)],
+    )
     for column in group.columns:
         bars = []
         for row in group.rows:
@@ -258,7 +262,9 @@ def errors(runs: Sequence[Shown]) -> Picture | None:
     clips = [run.clips[one] for one in view.ids]
     wrong = view.called != view.labels
     concepts = sorted({name for one in clips for name in one.concepts})
-    levels = [code for code in run.record["manifest"]["levels"] if any(one.level == code for one in clips)]
+    levels = [
+        code for code in run.record["manifest"]["levels"] if any(one.level == code for one in clips)
+    ]
     marks = np.array(
         [
             [*(name in one.concepts for name in concepts), *(one.level == code for code in levels)]

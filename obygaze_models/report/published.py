@@ -37,9 +37,7 @@ def published_guess(
     """Metric -> what the paper prints for a guess: version 1 in one average, 2 in the other."""
     if not _is_papers(record) or record["protocol"] not in PROTOCOLS or guess not in GUESSES:
         return {}
-    return _row(f"{GUESSES[guess]} (v1)", train, test) | _row(
-        f"{GUESSES[guess]} (v2)", train, test
-    )
+    return _row(f"{GUESSES[guess]} (v1)", train, test) | _row(f"{GUESSES[guess]} (v2)", train, test)
 
 
 def published_film(

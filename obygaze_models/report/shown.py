@@ -190,8 +190,6 @@ def _view(
         low[tested],
         high[tested],
         fits[tested],
-        tuple(
-            one for one in results.explained if one.model == model and task in ("", one.task)
-        ),
+        tuple(one for one in results.explained if one.model == model and task in ("", one.task)),
         each,
     )

@@ -153,7 +153,10 @@ function list_row(clip, place) {
   }
   const why = cell("Why");
   const parts = reasons(view, clip, 3);
-  parts.forEach(([concept, text], number) => why.append(number ? " · " : "", make("span", { class: "reason" }, `${concept} ${text}`)));
+  parts.forEach(([concept, text], number) => {
+    const more = number + 1 < parts.length ? " · " : "";
+    why.append(make("span", { class: "reason" }, `${concept} ${text}`), more);
+  });
   if (!parts.length) why.append(make("span", { class: "soft" }, value === null ? "–" : view.why ? "no question" : "no concepts"));
   if (view.why && view.why.kind === "path" && value !== null && view.why.paths[view.row[clip]].length > 3) why.append(" …");
   return row;
