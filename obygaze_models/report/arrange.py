@@ -112,14 +112,7 @@ def group_runs(runs: Sequence[Shown]) -> list[Group]:
 
 def _key(run: Shown) -> tuple[str, ...]:
     experiment, manifest = run.record["experiment"], run.record["manifest"]
-    kind = next(
-        (
-            kind
-            for kind, key in (("concepts", "concepts"), ("classes", "levels"))
-            if experiment[key]
-        ),
-        "levels",
-    )
+    kind = "concepts" if experiment["concepts"] else "classes" if experiment["levels"] else "levels"
     return (
         run.protocol,
         kind,

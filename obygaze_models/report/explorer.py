@@ -29,7 +29,9 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
     ``{"unit", "of"}``: whole numbers in that unit, None where there is nothing.
     """
     sets: dict[tuple[Any, ...], int] = {}
-    clips, of_runs, views = [], [], []
+    clips: list[dict[str, Any]] = []
+    of_runs: list[dict[str, Any]] = []
+    views: list[dict[str, Any]] = []
     for run in runs:
         ordered = _in_scene_order(run.clips)
         levels = run.record["manifest"]["levels"]
@@ -114,9 +116,7 @@ def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
         films.setdefault(one.film, []).append(one)
     names = list(films)
     return {
-        "films": [
-            {"id": film, "title": of[0].title, "timed": _timed(of)} for film, of in films.items()
-        ],
+        "films": [{"title": of[0].title, "timed": _timed(of)} for of in films.values()],
         "levels": [{"code": code, "name": levels.get(code, code)} for code in codes],
         "concepts": sorted(concepts),
         "ids": [one.id for one in clips],

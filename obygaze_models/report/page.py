@@ -97,7 +97,7 @@ def render_report(
         concept_notes=concept_notes(shown),
         films=film_tables(shown),
         concepts=concept_tables(shown),
-        annotations=pictures.annotations(shown),
+        annotated=pictures.annotated(shown),
         group_scores=pictures.group_scores,
         concept_scores=pictures.concept_scores,
         tree=pictures.trees(shown),

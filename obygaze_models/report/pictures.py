@@ -18,13 +18,13 @@ from obygaze_models.figures.marks import Series
 from obygaze_models.figures.shares import Share, shares
 from obygaze_models.figures.tree import tree
 from obygaze_models.persistence import load_model
-from obygaze_models.report.arrange import AVERAGES, Group
+from obygaze_models.report.arrange import AVERAGES, Group, Row
 from obygaze_models.report.explorer import default_run, default_view
 from obygaze_models.report.findings import NAMES, score_key
 from obygaze_models.report.numbers import Html, html, key_of
 from obygaze_models.report.shown import Shown
 
-__all__ = ["Picture", "annotations", "concept_scores", "errors", "group_scores", "trees"]
+__all__ = ["Picture", "annotated", "concept_scores", "errors", "group_scores", "trees"]
 
 MANY = 30
 """A forest of more rows is folded away until somebody asks for it."""
@@ -41,7 +41,7 @@ class Picture:
     folded: str = ""
 
 
-def annotations(runs: Sequence[Shown]) -> list[Picture]:
+def annotated(runs: Sequence[Shown]) -> list[Picture]:
     """Figure 2: the annotators' levels film by film, and which concepts they marked."""
     run = default_run(runs)
     names = run.record["manifest"]["levels"]
@@ -141,7 +141,7 @@ def group_scores(group: Group) -> list[Picture]:
                 for row in group.guesses
                 if row.model in ("random", "all positive")
                 and (cell := row.cells.get(column)) is not None
-                and (not row.feature or row is _first_of(group, row.model))
+                and row is _first_of(group, row.model)
             ]
         svg = forest(
             points,
@@ -173,10 +173,11 @@ def concept_scores(group: Group) -> Picture | None:
     """Figure 3: how well each concept is detected on its own."""
     if group.kind != "concepts":
         return None
-    groups, series = (
-        {},
-        [Series(_name(row), place % 6 + 1, place >= 6) for place, row in enumerate(group.rows)],
-    )
+    series = [
+        Series(f"{row.model}, {row.feature}", place % 6 + 1, place >= 6)
+        for place, row in enumerate(group.rows)
+    ]
+    groups = {}
     for column in group.columns:
         bars = []
         for row in group.rows:
@@ -296,10 +297,5 @@ def errors(runs: Sequence[Shown]) -> Picture | None:
     return Picture(Html(svg), caption)
 
 
-def _first_of(group: Group, guess: str) -> object:
+def _first_of(group: Group, guess: str) -> Row:
     return next(row for row in group.guesses if row.model == guess)
-
-
-def _name(row: object) -> str:
-    model, feature = getattr(row, "model", ""), getattr(row, "feature", "")
-    return f"{model}, {feature}"
