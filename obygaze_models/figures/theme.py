@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BAD", "DARK", "INK", "LIGHT", "LINE", "PAPER", "PRINT", "SERIES", "SOFT", "theme_css"]
+__all__ = ["DARK", "INK", "LIGHT", "LINE", "PAPER", "PRINT", "SERIES", "SOFT", "theme_css"]
 
 #: Each series is at least 4.5 : 1 against the paper, so that paper-coloured words on it are read.
 LIGHT = {
@@ -47,7 +47,7 @@ def _colour(name: str) -> str:
     return f"var(--{name}, {LIGHT[name]})"
 
 
-PAPER, INK, SOFT, LINE, BAD = map(_colour, ("paper", "ink", "soft", "line", "bad"))
+PAPER, INK, SOFT, LINE = map(_colour, ("paper", "ink", "soft", "line"))
 SERIES = tuple(_colour(f"s{number}") for number in range(1, 7))
 
 

@@ -21,9 +21,9 @@ from obygaze_models.figures.svg import (
     WIDTH,
     element,
     frame,
-    label,
     text,
     text_width,
+    wrap,
 )
 from obygaze_models.figures.theme import SOFT
 
@@ -36,12 +36,16 @@ BAR = 150.0
 
 @dataclass(frozen=True)
 class _Row:
-    """A node, its parent's place among the rows, and how many questions follow that are cut."""
+    """A node, its parent's place among the rows, and how many questions follow that are cut.
+
+    Its condition is a concept and a `limit`, such as "> 0.3".
+    """
 
     node: int
     depth: int
     parent: int
-    condition: str
+    concept: str
+    limit: str
     threshold: float | None
     below: int
 
@@ -113,7 +117,9 @@ def tree(
                 )
             )
         shares = [float(share) for share in head.value[row.node]]
-        parts.append(stacked(shares, classes, scale, middle - 10, 20, row.condition, name))
+        parts.append(
+            stacked(shares, classes, scale, middle - 10, 20, row.concept + row.limit, name)
+        )
     return frame(title, description, y + 4, "".join(parts))
 
 
@@ -131,7 +137,7 @@ def _rows(head: TreeHead, concepts: Sequence[str], depth: int) -> list[_Row]:
     for node in reversed(np.flatnonzero(head.left != -1)):
         below[node] = 1 + below[head.left[node]] + below[head.right[node]]
     rows: list[_Row] = []
-    waiting = [_Row(0, 0, -1, "all clips", None, int(below[0]))]
+    waiting = [_Row(0, 0, -1, "all clips", "", None, int(below[0]))]
     while waiting:
         row = waiting.pop()
         cut = row.depth + 1 == depth
@@ -139,11 +145,12 @@ def _rows(head: TreeHead, concepts: Sequence[str], depth: int) -> list[_Row]:
         if cut or not row.below:
             continue
         at = float(head.threshold[row.node])
-        asked, limit = concepts[int(head.feature[row.node])], f"{at:.3g}".replace("-", "−")
+        asked, said = concepts[int(head.feature[row.node])], f"{at:.3g}".replace("-", "−")
         for sign, children in ((">", head.right), ("≤", head.left)):
-            child, here = int(children[row.node]), len(rows) - 1
-            said = f"{asked} {sign} {limit}"
-            waiting.append(_Row(child, row.depth + 1, here, said, at, int(below[child])))
+            child, limit = int(children[row.node]), f" {sign} {said}"
+            waiting.append(
+                _Row(child, row.depth + 1, len(rows) - 1, asked, limit, at, int(below[child]))
+            )
     return rows
 
 
@@ -159,7 +166,11 @@ def _branch(x: float, top: float, middle: float) -> str:
 
 def _condition(row: _Row, x: float, middle: float, words: float, name: str) -> str:
     more = f"… and {counted(row.below, 'more question')}" if row.below else ""
-    said = label(x, middle - (7 if more else 0), row.condition, words - x, lines=1)
+    whole = row.concept + row.limit
+    # A long name is cut, never the number.
+    (asked,) = wrap(row.concept, words - x - text_width(row.limit, 13), 13, lines=1)
+    tip = whole if asked.endswith("…") else ""
+    said = text(x, middle + 4.5 - (7 if more else 0), asked + row.limit, tip=tip)
     if more:
         said += text(x, middle + 13, more, size=11.5, fill=SOFT)
     if row.threshold is None:

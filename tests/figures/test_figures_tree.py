@@ -21,9 +21,9 @@ def grown():
     return fit_tree(Z, y, max_depth=8, min_samples_leaf=6, seed=42), theirs, Z
 
 
-def draw(head, **more):
+def draw(head, concepts=CONCEPTS, **more):
     words = {"title": "A tree", "description": "An outline."}
-    return Drawn(tree(head, CONCEPTS, CLASSES, key="t", **{**words, **more}))
+    return Drawn(tree(head, concepts, CLASSES, key="t", **{**words, **more}))
 
 
 def conditions(figure):
@@ -105,3 +105,17 @@ def test_a_single_leaf_is_a_row(grown):
     figure = draw(head)
     assert "all clips" in figure.words
     assert figure.values == {"t/0/EN, HN": 0.75, "t/0/Sure": 0.25}
+
+
+def test_a_long_name_is_cut_but_not_the_number(grown):
+    name = "a concept whose name is longer than any row has room for"
+    figure = draw(grown[0], [f"{name} {place}" for place in range(4)])
+    ends = [word.split("…")[1] for word in conditions(figure)]
+    assert ends == [
+        word[word.index(sign) - 1 :]
+        for word in conditions(draw(grown[0]))
+        for sign in "≤>"
+        if sign in word
+    ]
+    tips = [one.find("{*}title").text for one in figure.all("text") if "≤" in one.text]
+    assert all(tip.startswith(name) for tip in tips)
