@@ -116,6 +116,13 @@ class Tab:
             "s.dispatchEvent(new Event('change', {bubbles: true})); return s.value })()"
         )
 
+    def choose_nth(self, select_id: str, place: int) -> None:
+        """Choose in a select, by place."""
+        self.run(
+            f"(() => {{ const s = document.getElementById({json.dumps(select_id)});"
+            f"s.selectedIndex = {place}; s.dispatchEvent(new Event('change')) }})()"
+        )
+
     def picture(self, path: Path, *, whole: bool = False) -> None:
         """A screenshot; of the whole page, if so asked."""
         said = self._call(

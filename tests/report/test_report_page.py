@@ -1,28 +1,34 @@
-import csv
+import base64
+import hashlib
 import re
-from dataclasses import replace
+import shutil
 from html.parser import HTMLParser
-from itertools import groupby
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
-from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 import cli
-from obygaze_models.report.page import render_report
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.results import read_results
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.report.page import render_report, write_report
+from tests.report.conftest import BOTH, SURE, as_obygaze12, with_record
+from tests.world import make_world, write_store
 
 
 class Page(HTMLParser):
-    """The text, the tags, and the cells of the first table, row by row."""
+    """The text outside of scripts, the tags, and the cells of all tables, row by row."""
 
     def __init__(self, html):
         super().__init__()
-        self.tags, self.text, self.rows, self.cell = [], "", [], False
+        self.tags, self.text, self.rows, self.cell, self.script = [], "", [], False, False
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
+        self.script = tag in ("script", "style")
         self.cell = tag in ("td", "th") or (self.cell and tag not in ("tr", "tbody"))
         if tag == "tr":
             self.rows.append([])
@@ -30,50 +36,36 @@ class Page(HTMLParser):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag):
+        self.script = False
         if tag in ("td", "th"):
             self.cell = False
 
     def handle_data(self, data):
+        if self.script:
+            return
         self.text += data
         if self.cell:
             self.rows[-1][-1] += data
 
     def row(self, name):
-        return next(row[1:] for row in self.rows if row and row[0] == name)
+        rows = ([" ".join(cell.split()) for cell in row] for row in self.rows)
+        return next(row[1:] for row in rows if row and row[0] == name)
 
 
 @pytest.fixture(scope="module")
-def page(finished_run):
-    return Page(render_report(finished_run))
+def run(results):
+    return results["first"]
 
 
-def test_scores_are_those_of_the_predictions(finished_run, page):
-    with (finished_run.folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    expected = []
-    for _, of_test in groupby(sorted(rows, key=lambda r: r["test"]), lambda r: r["test"]):
-        runs = []
-        for _, of_run in groupby(sorted(of_test, key=lambda r: r["run"]), lambda r: r["run"]):
-            pairs = [(int(row["label"]), float(row["probability"])) for row in of_run]
-            labels, said = map(np.array, zip(*pairs, strict=True))
-            runs.append(
-                [
-                    f1_score(labels, said > 0.5),
-                    f1_score(labels, said > 0.5, average="weighted"),
-                    roc_auc_score(labels, said),
-                    average_precision_score(labels, said),
-                ]
-            )
-        means, deviations = np.mean(runs, axis=0), np.std(runs, axis=0)
-        expected += [f"{m:.2f} ({s:.2f})" for m, s in zip(means, deviations, strict=True)]
-    assert page.row("mlp") == expected
+@pytest.fixture(scope="module")
+def page(run):
+    return Page(render_report([run]))
 
 
 def test_guesses_are_at_the_scored_folds_share(page):
-    # 5 of 10 and 5 of 15 clips of the test fold are positive.
-    assert page.row("all positive")[0] == "0.67"
-    assert page.row("all positive")[4] == "0.50"
-    assert page.row("random")[4] == "0.40"
+    # 5 of 10 and 5 of 15 clips of the test fold are positive: weighted, positive; twice.
+    assert page.row("all positive") == ["0.33", "0.67", "0.17", "0.50"]
+    assert page.row("random")[3] == "0.40"
 
 
 def test_says_what_the_data_do_not_allow(page):
@@ -83,7 +75,6 @@ def test_says_what_the_data_do_not_allow(page):
     assert "tt0-018 and 45 more." in page.text
     assert "Of the 4 films in the test sets, 4 have other clips in training" in page.text
     assert "150 of the 150 clips with a label" in page.text
-    assert "Read this first" not in page.text
 
 
 def test_names_the_levels_in_words(page):
@@ -91,82 +82,256 @@ def test_names_the_levels_in_words(page):
     assert "HN (Hard Negative)" in page.text
 
 
-def test_is_one_file_and_runs_no_script(page):
-    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
-    assert not [attrs for _, attrs in page.tags if "src" in attrs or "href" in attrs]
+def test_is_one_file_that_asks_for_nothing(run):
+    html = render_report([run])
+    page = Page(html)
+    assert not {"link", "iframe", "img"} & {tag for tag, _ in page.tags}
+    outside = [
+        attrs
+        for _, attrs in page.tags
+        if "src" in attrs or not attrs.get("href", "#").startswith("#")
+    ]
+    assert outside == []
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv"))
+    assert "default-src 'none'" in policy
+    script = re.search(r"<script>(.*)</script>", html, re.S)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
 
 
-def test_the_table_can_be_read_aloud(page):
+def test_tables_can_be_read_aloud(page):
     tags = [tag for tag, _ in page.tags]
     assert tags.count("caption") == tags.count("table")
     scopes = {attrs.get("scope") for tag, attrs in page.tags if tag == "th"}
     assert scopes == {"col", "colgroup", "row", "rowgroup"}
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
     assert ("html", {"lang": "en"}) in page.tags
 
 
-def with_record(run, **changes):
-    return replace(run, record=run.record | changes)
-
-
-def test_what_comes_from_data_is_escaped(finished_run):
+def test_what_comes_from_data_is_escaped(run):
     attack = "<script>alert('gaze')</script>"
-    record = finished_run.record
-    html = render_report(
-        with_record(
-            finished_run,
-            experiment=record["experiment"] | {"name": attack},
-            split=attack,
-            cautions=[attack],
-            manifest=record["manifest"] | {"citation": attack},
-            join=record["join"] | {"without_fold": [attack]},
-        )
+    record = run.run.record
+    changed = with_record(
+        run,
+        experiment=record["experiment"] | {"name": attack},
+        split=attack,
+        cautions=[attack],
+        manifest=record["manifest"] | {"citation": attack},
+        join=record["join"] | {"without_fold": [attack]},
     )
-    assert "<script" not in html
-    assert html.count("&lt;script&gt;") == 6
+    html = render_report([changed], title=attack)
+    assert html.count("<script") == 2  # the page's data and its own script
+    assert attack not in html
     assert attack in Page(html).text
 
 
-def test_cautions_stand_at_the_top(finished_run):
-    page = Page(render_report(with_record(finished_run, cautions=["not a real result: random"])))
+def test_cautions_stand_at_the_top(run):
+    page = Page(render_report([with_record(run, cautions=["not a real result: random"])]))
     assert page.text.index("not a real result") < page.text.index("mlp")
     assert any(attrs.get("class") == "alarm" for _, attrs in page.tags)
 
 
-def test_leakage_is_said_loudly(finished_run):
-    page = Page(render_report(with_record(finished_run, leaked=["tt0-001", "tt0-002"])))
-    assert "2 test clips were used for training or for stopping" in page.text
+def test_many_cautions_on_concepts_are_summed_up_and_listed_below(run):
+    cautions = [f"CONCEPTS: pcbm-tree, in 1 run: Look is odd {place}." for place in range(7)]
+    page = Page(render_report([with_record(run, cautions=cautions)]))
+    top, _, rest = page.text.partition("Film explorer: clip by clip")
+    assert "in this run some concepts were learnt badly" in top
+    assert "odd" not in top
+    assert all(f"Look is odd {place}." in rest for place in range(7))
 
 
-def test_an_undefined_score_is_not_a_zero(finished_run):
+def test_leaks_are_said_loudly_and_counted(run):
+    leak = {"task": "HN vs S", "test": "EN vs S", "clips": 10, "validation": 0, "otherwise": 1}
+    leaks = [leak | {"run": number, "train": 2 + number} for number in range(9)]
+    caution = "LEAKAGE: 3 of the 10 test clips of EN vs S are in a training or validation set"
+    changed = with_record(run, leaks=leaks, leaked=["tt0-001"], cautions=[caution])
+    page = Page(render_report([changed]))
+    assert page.text.index(caution) < page.text.index("mlp")
+    assert page.row("first") == ["EN vs S", "10", "2–10", "0", "1"]
+    assert "No test clip was used" not in page.text
+
+
+def test_an_undefined_score_is_not_a_zero(run):
     scores = [
-        of | {"mean": of["mean"] | {"auroc": None}, "std": of["std"] | {"auroc": None}}
-        for of in finished_run.record["scores"]
+        of | {"mean": of["mean"] | {"f1": None}, "std": of["std"] | {"f1": None}, "interval": {}}
+        for of in run.run.record["scores"]
     ]
-    page = Page(render_report(with_record(finished_run, scores=scores)))
-    assert page.row("mlp")[2] == "–"
+    page = Page(render_report([with_record(run, scores=scores)]))
+    assert page.row("mlp")[1] == "–"
 
 
-def test_says_when_guessing_does_as_well(finished_run):
-    scores = [of | {"mean": of["mean"] | {"f1": 0.2}} for of in finished_run.record["scores"]]
-    page = Page(render_report(with_record(finished_run, scores=scores)))
+def test_says_when_guessing_does_as_well(results):
+    run = results["concepts"]
+    scores = [of | {"mean": of["mean"] | {"f1": 0.2}} for of in run.run.record["scores"]]
+    page = Page(render_report([with_record(run, scores=scores)]))
     assert re.search(
         r"F1 of 0\.20 \(95% interval over draws of 4 films: 0\.\d\d to 0\.\d\d\), "
-        r"not above the best guess \(all positive: 0\.50\)",
+        r"not above the best guess \(all positive: 0\.\d\d\)",
         page.text,
     )
 
 
-def test_the_command_writes_the_page(finished_run, tmp_path):
-    arguments = ["report", str(finished_run.folder), "-o", str(tmp_path / "page.html")]
+def test_the_papers_figures_stand_under_their_own_average(run):
+    page = Page(render_report([as_obygaze12(run)]))
+    weighted, positive = page.row("mlp")[:2]
+    assert re.fullmatch(r"0\.\d\d \(0\.\d\d\)paper 0\.71 \(0\.05\)[+−]?0\.\d\d", weighted)
+    assert "paper" not in positive
+    weighted, positive = page.row("pcbm-tree")[:2]
+    assert "paper" not in weighted
+    assert "paper 0.44" in positive
+    assert "paper" not in Page(render_report([run])).row("mlp")[0]
+
+
+def test_many_runs_are_grouped_by_protocol_and_share_tables(results):
+    page = Page(render_report(list(results.values())))
+    assert page.row("mlp")[:8].count("–") == 0  # four combinations of two runs, in one row
+    for title in ("Leak-free: one fold", "Leave film out", "Concepts, each detected"):
+        assert title in page.text
+    assert "5 runs on toy" in page.text
+
+
+def test_runs_of_other_items_are_noted(results):
+    one = results["first"].run.record["manifest"]
+    other = with_record(
+        results["second"], manifest=one | {"digest": "f" * 64, "labels": "another set"}
+    )
+    page = Page(render_report([results["first"], other]))
+    assert "These runs are not alike" in page.text
+    assert "different items: toy 1, " in page.text.replace("toy 1.0", "toy 1")
+    assert "all (first); another set (second)" in page.text
+    # and they do not share a table
+    assert page.text.count("Leak-free: one fold") == 2
+
+
+def test_runs_of_one_name_are_told_apart(results):
+    html = render_report([results["first"], results["first"]])
+    assert "first (first) (1)" in html
+    assert "first (first) (2)" in html
+
+
+def test_a_store_that_lacks_half_the_clips(marked, tmp_path):
+    world = make_world(tmp_path, marked=True)
+    kept = Manifest.load(world.manifest).select(films=["tt0", "tt1"])
+    write_store(tmp_path / "half.zarr", kept, dict(zip(world.ids, world.features, strict=True)))
+    experiment = Experiment(
+        "half",
+        manifest=world.manifest,
+        store=tmp_path / "half.zarr",
+        estimators=("logistic",),
+        train_negatives=("HN",),
+        **SURE,
+        **BOTH,
+    )
+    run_experiment(experiment, tmp_path / "run")
+    page = Page(render_report([read_results(tmp_path / "run")]))
+    assert "75 of the 150 clips with a label" in page.text
+    assert "75 labelled clips have no features in the store: tt2-000" in page.text
+
+
+def test_pictures_are_held_only_where_asked_and_said(run, tmp_path):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    one = next(iter(run.clips))
+    (pictures / f"{one}.jpg").write_bytes(b"\xff\xd8\xff and so on")
+    html = render_report([run], thumbnails=pictures)
+    assert base64.b64encode(b"\xff\xd8\xff and so on").decode() in html
+    assert "Do not share this page" in html
+    assert "pictures of 1 of 200 clips" in html
+    assert "Do not share" not in render_report([run])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda folder: None, "is not a folder"),
+        (lambda folder: folder.mkdir(), "has no picture of any clip"),
+        (lambda folder: (folder.mkdir(), (folder / "tt0-000.jpg").write_text("x")), "not a JPEG"),
+    ],
+)
+def test_pictures_that_are_none(run, tmp_path, make, said):
+    make(tmp_path / "pictures")
+    with pytest.raises(ExperimentError, match=said):
+        render_report([run], thumbnails=tmp_path / "pictures")
+
+
+def test_the_command_writes_the_page(run, tmp_path):
+    arguments = ["report", str(run.run.folder), "-o", str(tmp_path / "page.html")]
     first = CliRunner().invoke(cli.main, arguments)
     assert first.exit_code == 0
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == render_report(finished_run)
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == render_report([run])
     again = CliRunner().invoke(cli.main, arguments)
     assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
     assert CliRunner().invoke(cli.main, [*arguments, "--overwrite"]).exit_code == 0
 
 
-def test_a_folder_that_is_no_run(tmp_path):
-    result = CliRunner().invoke(cli.main, ["report", str(tmp_path)])
+def test_the_command_takes_several_runs(results, tmp_path):
+    folders = [str(one.run.folder) for one in results.values()]
+    nameless = CliRunner().invoke(cli.main, ["report", *folders])
+    assert (nameless.exit_code, "add -o" in nameless.stderr) == (2, True)
+    arguments = ["report", *folders, "-o", str(tmp_path / "page.html"), "--title", "All of them"]
+    assert CliRunner().invoke(cli.main, arguments).exit_code == 0
+    assert "<h1>All of them</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_page_of_nothing(tmp_path):
+    with pytest.raises(ExperimentError, match="one run or more"):
+        write_report([], tmp_path / "page.html")
+
+
+def spoil(run, tmp_path, name, text=None):
+    folder = tmp_path / "run"
+    shutil.copytree(run.run.folder, folder)
+    if text is None:
+        (folder / name).unlink()
+    else:
+        path = folder / name
+        path.write_text(text(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("run.json", None, "is not a run"),
+        ("predictions.csv", None, "has no predictions.csv"),
+        ("clips.csv", None, "has no clips.csv"),
+        ("explanations.jsonl", lambda text: text[: len(text) // 2], "explanations.jsonl"),
+        (
+            "run.json",
+            lambda text: text.replace('"format_version": 3', '"format_version": 99'),
+            "99",
+        ),
+        ("predictions.csv", lambda text: text[: text.rindex("mlp")], "cut short"),
+        ("predictions.csv", lambda text: text.replace(",mlp,", ",mlq,"), "does not fit together"),
+    ],
+)
+def test_a_folder_that_is_no_whole_run_is_one_line(run, tmp_path, name, text, said):
+    folder = spoil(run, tmp_path, name, text)
+    result = CliRunner().invoke(cli.main, ["report", str(folder), "-o", str(tmp_path / "x.html")])
     assert result.exit_code == 1
-    assert "is not a run" in result.stderr
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_run_without_its_models_has_no_tree_and_says_nothing_false(run, tmp_path):
+    folder = spoil(run, tmp_path, "models.jsonl")
+    html = render_report([read_results(folder)])
+    assert "a tree’s questions" not in html
+    assert "tree’s questions" in render_report([run])
+
+
+def test_a_models_folder_that_leads_elsewhere_is_not_read(run, tmp_path):
+    folder = spoil(
+        run,
+        tmp_path,
+        "models.jsonl",
+        lambda text: text.replace('"models/', f'"{run.run.folder}/models/'),
+    )
+    assert "a tree’s questions" not in render_report([read_results(folder)])
+
+
+def test_does_not_change_from_one_time_to_the_next(results):
+    runs = list(results.values())
+    assert render_report(runs) == render_report(runs)

@@ -1,0 +1,76 @@
+"""Runs of every kind, on a small world whose clips show concepts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.results import Results, read_results
+from obygaze_models.experiments.run import run_experiment
+from tests.world import RECIPE, World, make_world
+
+BOTTLENECKS = (
+    {"name": "pcbm-tree", "negatives": "b"},
+    {"name": "pcbm-logistic", "negatives": "b"},
+)
+HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
+SURE = {"positives": ("S",), "split": "ten"}
+BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}
+EXPERIMENTS = {
+    "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", *BOTTLENECKS)},
+    "second": SURE | BOTH | {"train_negatives": ("EN",), "estimators": ("mlp", HYBRID)},
+    "films": {
+        "positives": ("S",),
+        "train_negatives": ("HN",),
+        "test_negatives": (("EN", "HN"),),
+        "protocol": "leave-film-out",
+        "estimators": ("mlp", BOTTLENECKS[1]),
+    },
+    "concepts": {"concepts": ("Look", "Body"), "split": "ten", "estimators": ("logistic",)},
+    "classes": {"levels": ("EN", "HN", "S"), "split": "ten", "estimators": BOTTLENECKS[1:]},
+}
+
+
+@pytest.fixture(scope="session")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A world whose store says it is of a backbone that the paper has."""
+    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip-kinetics"})
+    return make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
+
+
+@pytest.fixture(scope="session")
+def results(marked: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    """A run of each kind, read back."""
+    folder = tmp_path_factory.mktemp("report-runs")
+    for name, given in EXPERIMENTS.items():
+        experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **given)
+        run_experiment(experiment, folder / name)
+    return {name: read_results(folder / name) for name in EXPERIMENTS}
+
+
+@pytest.fixture(scope="session")
+def page_of(tmp_path_factory: pytest.TempPathFactory):
+    """Write some HTML where a browser can open it."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    def write(html: str, name: str = "page.html") -> Path:
+        path = folder / name
+        path.write_text(html, encoding="utf-8")
+        return path
+
+    return write
+
+
+def with_record(results: Results, **changes: object) -> Results:
+    """The same run with some of its run.json changed."""
+    run = replace(results.run, record=results.run.record | changes)
+    return replace(results, run=run)
+
+
+def as_obygaze12(results: Results) -> Results:
+    """The same run, as if it were of the paper's clips: its figures then stand beside."""
+    manifest = results.run.record["manifest"] | {"name": "obygaze12"}
+    return with_record(results, manifest=manifest)

@@ -1,0 +1,351 @@
+"""The page in a real browser: what a person sees, presses and hears."""
+
+import json
+import re
+from importlib.resources import files
+
+import pytest
+
+from obygaze_models.report.page import render_report
+from tests.report.chromium import find_chromium, open_tab
+from tests.report.made import grown, renamed
+
+SERIOUS = {"serious", "critical"}
+
+
+@pytest.fixture(scope="module")
+def tab():
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("there is no Chromium here; install Debian's package chromium")
+    with open_tab(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def html(results):
+    return render_report(list(results.values()))
+
+
+@pytest.fixture
+def page(tab, html, page_of):
+    tab.prefer()
+    tab.open(page_of(html))
+    return tab
+
+
+def explorer(html):
+    return json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])
+
+
+def status(tab):
+    return tab.run("document.getElementById('clips-status').textContent")
+
+
+def listed(tab):
+    """The clips of the list by their places, in order."""
+    return tab.run("[...document.querySelectorAll('#clips-body button')].map(b => +b.dataset.clip)")
+
+
+def shown_view(tab, data):
+    return data["views"][int(tab.run("document.getElementById('choose-model').value"))]
+
+
+def probability(view, clip):
+    column = view["p"][0]
+    row = view["at"].index(clip)
+    return column["of"][row] * column["unit"]
+
+
+def axe(tab):
+    """What axe-core finds that is serious: its rule, and where."""
+    source = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    tab.run(f"{source};0")
+    found = tab.run(
+        "axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map("
+        "v => [v.id, v.impact, v.nodes.map(n => n.html.slice(0, 120))]))"
+    )
+    return [one for one in found if one[1] in SERIOUS]
+
+
+def test_asks_for_nothing_and_logs_nothing(page):
+    assert page.logged == []
+    assert [one.split("/")[-1] for one in page.requested] == ["page.html"]
+    assert page.run("!document.getElementById('explorer-app').hidden")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 390)])
+def test_axe_finds_nothing_serious(tab, html, page_of, scheme, width):
+    tab.prefer(prefers_color_scheme=scheme)
+    tab.open(page_of(html), width=width)
+    tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert axe(tab) == []
+    tab.run("document.querySelector('button.open').click()")
+    assert axe(tab) == []
+
+
+def test_nothing_is_wider_than_a_phone(tab, html, page_of):
+    tab.prefer()
+    tab.open(page_of(html), width=360)
+    assert tab.run("document.documentElement.scrollWidth") == 360
+
+
+def test_filters_and_says_how_many(page, html):
+    data = explorer(html)
+    clips = data["clips"][0]
+    assert status(page) == "Shows 50 of 200 clips that match, of 200."
+    page.choose("choose-film", "1")
+    assert status(page) == "Shows 50 of 50 clips that match, of 200."
+    assert {clips["film"][one] for one in listed(page)} == {1}
+    visible = "[...document.querySelectorAll('.film')].filter(one => !one.hidden).length"
+    assert page.run(visible) == 1
+    page.choose("choose-level", "3")
+    page.choose("choose-concept", "0")
+    wanted = {
+        at
+        for at in range(200)
+        if clips["film"][at] == 1 and clips["level"][at] == 3 and 0 in clips["shows"][at]
+    }
+    assert wanted
+    assert set(listed(page)) == wanted
+    assert page.run("document.querySelectorAll('.film:not([hidden]) .dim').length") == 50 - len(
+        wanted
+    )
+    page.click("#choose-reset")
+    assert status(page) == "Shows 50 of 200 clips that match, of 200."
+
+
+def test_disagreements_come_first_and_other_orders_hold(page, html):
+    data = explorer(html)
+    view = shown_view(page, data)
+    gap = {
+        clip: abs(label - probability(view, clip))
+        for clip, label in zip(view["at"], view["label"], strict=True)
+    }
+    page.click("#show-all")
+    first = listed(page)
+    assert len(first) == 200
+    tested = [one for one in first if one in gap]
+    assert first[: len(tested)] == tested  # what has no prediction comes last
+    assert [gap[one] for one in tested] == pytest.approx(sorted(gap.values(), reverse=True))
+    page.choose("choose-which", "differ")
+    wrong = {c for c, a, b in zip(view["at"], view["label"], view["called"], strict=True) if a != b}
+    assert wrong
+    assert set(listed(page)) == wrong
+    page.choose("choose-which", "tested")
+    for order, key in (
+        ("most", lambda one: -probability(view, one)),
+        ("least", lambda one: probability(view, one)),
+        ("unsure", lambda one: abs(probability(view, one) - 0.5)),
+        ("scene", lambda one: one),
+    ):
+        page.choose("choose-order", order)
+        keys = [key(one) for one in listed(page)]
+        assert keys == pytest.approx(sorted(keys)), order
+
+
+def test_clips_without_a_prediction_are_named_and_shown(page, html):
+    data = explorer(html)
+    view = shown_view(page, data)
+    missing = 200 - len(view["at"])
+    said = page.run("document.getElementById('about-run').textContent")
+    assert f"{len(view['at'])} of 200 annotated clips tested" in said
+    assert f"without a prediction: {missing} of a level that the task leaves out" in said
+    assert page.run("document.querySelectorAll('.film .gap').length") == missing
+    page.choose("choose-which", "gap")
+    assert f"of {missing} clips that match" in status(page)
+    text = page.run("document.querySelector('#clips-body tr').innerText")
+    assert "no prediction: of a level that the task leaves out" in text
+
+
+def test_another_run_and_model_can_be_chosen(page, html):
+    data = explorer(html)
+    names = [one["name"] for one in data["runs"]]
+    page.choose("choose-run", str(names.index("first")))
+    view = shown_view(page, data)
+    assert view["run"] == names.index("first")
+    said = page.run("document.getElementById('about-run').textContent")
+    assert "135 not in a test set: trained or validated" in said
+    models = page.run("[...document.querySelectorAll('#choose-model option')].map(o => o.text)")
+    assert models == ["mlp", "pcbm-tree", "pcbm-logistic"]
+    page.choose("choose-run", str(names.index("classes")))
+    assert page.run("!document.getElementById('choose-shown-class').parentElement.hidden")
+    before = page.run("document.querySelector('#clips-body data').value")
+    page.choose("choose-shown-class", "0")
+    assert page.run("document.querySelector('#clips-body data').value") != before
+    page.choose("choose-run", str(names.index("concepts")))
+    models = page.run("[...document.querySelectorAll('#choose-model option')].map(o => o.text)")
+    assert models == ["logistic: Look vs EN", "logistic: Body vs EN"]
+
+
+def test_a_clips_parts_add_up_to_its_log_odds(page, html):
+    data = explorer(html)
+    names = [one["name"] for one in data["runs"]]
+    page.choose("choose-run", str(names.index("second")))
+    number = next(
+        place
+        for place, one in enumerate(data["views"])
+        if one["run"] == names.index("second") and one["model"] == "pcbm-hybrid"
+    )
+    page.choose("choose-model", str(number))
+    page.choose("choose-which", "tested")
+    page.click("#clips-body button")
+    parts = page.run(
+        "[...document.querySelectorAll('#clip .why tbody tr:not(.sum) td:nth-child(3)')]"
+        ".map(td => +td.textContent.replace('−', '-'))"
+    )
+    total = page.run("document.querySelector('#clip .why .sum td:nth-child(3)').textContent")
+    assert len(parts) == 3 + 2  # concepts, what goes past them, the intercept
+    assert sum(parts) == pytest.approx(float(total.replace("−", "-")), abs=0.011)
+
+
+def test_a_trees_questions_are_told(page, html):
+    data = explorer(html)
+    names = [one["name"] for one in data["runs"]]
+    page.choose("choose-run", str(names.index("first")))
+    number = next(
+        place
+        for place, one in enumerate(data["views"])
+        if one["run"] == names.index("first") and one["model"] == "pcbm-tree"
+    )
+    page.choose("choose-model", str(number))
+    page.choose("choose-which", "tested")
+    page.click("#clips-body button")
+    text = page.run("document.querySelector('#clip').innerText")
+    assert re.search(r"(Look|Body|Posture)( ● ?marked)? measures −?\d", text)
+    assert "One of 9 trees" in text
+
+
+def test_keyboard_alone_opens_walks_and_comes_back(page):
+    page.run("document.getElementById('choose-reset').focus()")
+    page.press("Tab", "Tab")  # the link to the list, then the first film's strip
+    assert page.run("document.activeElement.getAttribute('role')") == "listbox"
+    active = "document.activeElement.getAttribute('aria-activedescendant')"
+    assert page.run(active) == "mark-0"
+    page.press("ArrowRight", "ArrowRight", "ArrowLeft")
+    assert page.run(active) == "mark-1"
+    page.press("End")
+    assert page.run(active) == "mark-49"
+    page.press("Home", "Enter")
+    assert page.run("document.getElementById('clip').open")
+    title = "document.activeElement.textContent"
+    assert page.run(title) == "tt0, scene 0"
+    page.press("ArrowRight")
+    assert page.run("document.getElementById('clip-title').textContent") == "tt0, scene 1"
+    assert "scene 1" in page.run("document.getElementById('clip-said').textContent")
+    page.press("Escape")
+    assert not page.run("document.getElementById('clip').open")
+    assert page.run("document.activeElement.getAttribute('role')") == "listbox"
+    page.run("document.querySelector('#clips-body button').focus()")
+    page.press("Enter")
+    assert page.run("document.getElementById('clip').open")
+    page.press("Escape")
+    assert page.run("document.activeElement.className") == "open"
+
+
+def test_more_clips_take_the_focus_along(page):
+    page.run("document.getElementById('show-more').focus()")
+    page.press("Enter")
+    assert status(page) == "Shows 100 of 200 clips that match, of 200."
+    place = "[...document.querySelectorAll('#clips-body button')].indexOf(document.activeElement)"
+    assert page.run(place) == 50
+
+
+def test_light_and_dark_by_the_system_and_by_choice(tab, html, page_of):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    tab.prefer(prefers_color_scheme="dark")
+    tab.open(page_of(html))
+    dark = tab.run(paper)
+    tab.click("#theme")
+    light = tab.run(paper)
+    assert tab.run("document.getElementById('theme').getAttribute('aria-pressed')") == "false"
+    tab.prefer(prefers_color_scheme="light")
+    tab.open(page_of(html))
+    assert (tab.run(paper), dark != light) == (light, True)
+
+
+def test_on_paper_it_is_white_without_controls(page):
+    page.choose("choose-film", "2")
+    page.run("document.documentElement.dataset.theme = 'dark'")
+    page.prefer("print")
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for selector in ("nav", "#choose", "#theme"):
+        style = f"getComputedStyle(document.querySelector('{selector}')).display"
+        assert page.run(style) == "none"
+    assert "50 of 50 clips" in status(page)
+    assert page.run("document.querySelector('#clips-table').checkVisibility()")
+
+
+def test_moves_nothing_for_who_asks_for_that(tab, html, page_of):
+    tab.prefer(prefers_reduced_motion="reduce")
+    tab.open(page_of(html))
+    assert tab.run("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+@pytest.fixture(scope="module")
+def large(results):
+    return render_report([grown(results["first"]), grown(results["films"], timed=True)])
+
+
+def test_1914_clips_are_ready_within_two_seconds_in_five_megabytes(tab, large, page_of):
+    assert len(large.encode()) < 5e6
+    tab.prefer()
+    tab.open(page_of(large, "large.html"))
+    ready = int(tab.run("document.documentElement.dataset.ready"))
+    assert ready < 2000
+    assert "of 1,914 clips that match" in status(tab)
+    changed = tab.run(
+        "(() => { const from = performance.now(); const s = document.getElementById('choose-run');"
+        "s.selectedIndex = 1; s.dispatchEvent(new Event('change'));"
+        "document.body.offsetHeight; return performance.now() - from })()"
+    )
+    assert changed < 2000
+    assert tab.logged == []
+
+
+def test_clips_with_times_stand_in_time(tab, large, page_of):
+    tab.open(page_of(large, "large.html"))
+    tab.choose_nth("choose-run", 1)
+    axis = tab.run("[...document.querySelectorAll('.film .axis')][0].innerText")
+    assert "0:00" in axis
+    assert "1:23:58" in axis
+    assert "0:31–1:01" in tab.run("document.querySelector('#mark-1').getAttribute('aria-label')")
+
+
+HOSTILE = {
+    "tt0-000": "<img src=x onerror=hit()>",
+    "tt0": '"><svg onload=hit()>',
+    "S": "</script><script>hit()</script>",
+    "EN vs S": "<b onclick=hit()>EN</b> vs S",
+    "EN+HN vs S": "javascript:hit()",
+    "Sure": "Sure<!--<script>",
+    "Look": "Look'\"><iframe srcdoc='<script>parent.hit()</script>'>",
+    "Body": "\u2028{{ 7 * 7 }}${hit()}",
+    "mlp": "__proto__",
+    "pcbm-logistic": "constructor",
+    "first": "<title>&amp;</title>]]>",
+    "not in the task": "<i>why</i>",
+}
+
+
+def test_hostile_names_are_shown_as_they_are(tab, results, page_of):
+    whole = renamed(results["first"], HOSTILE)
+    html = render_report([whole, results["second"]])
+    tab.prefer()
+    tab.open(page_of(html, "hostile.html"))
+    assert tab.logged == []
+    assert [one.split("/")[-1] for one in tab.requested] == ["hostile.html"]
+    tags = "[...document.querySelectorAll('img, iframe, b, i, main script, svg[onload]')].length"
+    assert tab.run(tags) == 0
+    tab.choose("choose-order", "scene")
+    tab.click("#clips-body button")
+    text = tab.run("document.body.innerText")
+    for hostile in ("tt0-000", "tt0", "S", "Look", "mlp", "first"):
+        shown = HOSTILE[hostile]
+        assert shown in text or shown in tab.run("document.body.textContent"), shown
+    assert tab.run("document.getElementById('clip').open")
+    models = tab.run("[...document.querySelectorAll('#choose-model option')].map(o => o.text)")
+    assert models[0] == "__proto__"
+    for place in range(len(models)):
+        tab.choose_nth("choose-model", place)
+    assert tab.logged == []

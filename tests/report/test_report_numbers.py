@@ -1,0 +1,189 @@
+"""Every number of the page, found again from the run folders."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from obygaze_models.report.explorer import default_run, default_view
+from obygaze_models.report.page import render_report
+from obygaze_models.report.shown import shown_runs
+from tests.report.conftest import as_obygaze12
+from tests.report.oracle import Folder, Numbers, Oracle
+
+
+def checked(runs):
+    html = render_report(runs)
+    numbers = Numbers(html)
+    oracle = Oracle([one.run.folder for one in runs])
+    shown = shown_runs(runs)
+    oracle.explained_model = default_view(default_run(shown)).model
+    wrong = [
+        (key, value, oracle(key))
+        for key, value, _ in numbers.found
+        if value != pytest.approx(oracle(key), abs=2e-4 if key.startswith("errors") else 1e-6)
+    ]
+    assert wrong == []
+    for key, low, high in numbers.ends:
+        if key.startswith("score"):
+            assert (low, high) == pytest.approx(oracle.interval(key), abs=1e-6)
+    for key, value, said in numbers.found:
+        if said.endswith("%"):
+            assert said == f"{value:.0%}"
+        elif said:
+            digits = len(said.partition(".")[2])
+            shown_value = float(said.replace("−", "-").replace(",", ""))
+            assert shown_value == pytest.approx(value, abs=0.51 * 10**-digits), key
+    return numbers, html
+
+
+def test_all_numbers_of_many_runs(results):
+    numbers, html = checked([as_obygaze12(one) for one in results.values()])
+    kinds = {key.split("/")[0] for key, _, _ in numbers.found}
+    assert kinds >= {
+        "score", "guess", "test", "published", "difference", "film", "concept", "levels",
+        "marked", "tree", "errors", "clips", "films", "fits", "join",
+    }  # fmt: skip
+    # Nothing that looks like a score stands in a table without a key.
+    for table in re.findall(r"<table.*?</table>", html, re.S):
+        if "<tbody id=" in table or "tests’ clips" in table:
+            continue
+        bare = re.sub(r"<data .*?</data>", "", table)
+        assert not re.findall(r">\s*[+−]?\d*\.\d+", bare)
+
+
+@pytest.mark.parametrize("name", ["first", "films"])
+def test_all_numbers_of_one_run(results, name):
+    numbers, _ = checked([results[name]])
+    assert len(numbers.found) > 20
+
+
+def explorer(html):
+    return json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])
+
+
+def decoded(column):
+    return np.array([np.nan if one is None else one * column["unit"] for one in column["of"]])
+
+
+@pytest.mark.parametrize("name", ["first", "second", "films", "concepts", "classes"])
+def test_the_explorer_shows_the_predictions(results, name):
+    run = results[name]
+    data = explorer(render_report([run]))
+    folder, clips = Folder(run.run.folder), data["clips"][0]
+    assert sorted(clips["ids"]) == sorted(folder.clips)
+    for view in data["views"]:
+        tests = [view["task"]] if view["task"] else list(folder.record["tests"])
+        said, fits = {}, {}
+        for (model, test, number), (ids, labels, of) in folder.said.items():
+            if model == view["model"] and test in tests:
+                for one, label, p in zip(ids, labels.tolist(), of, strict=True):
+                    said.setdefault(one, (label, {}))[1][number] = p
+        ids = [clips["ids"][at] for at in view["at"]]
+        assert sorted(ids) == sorted(said)
+        assert view["label"] == [said[one][0] for one in ids]
+        fits = [list(said[one][1].values()) for one in ids]
+        assert view["fits"] == list(map(len, fits))
+        mean = np.array([np.mean(of, axis=0) for of in fits])
+        shown = np.array([decoded(one) for one in view["p"]]).T
+        np.testing.assert_allclose(shown, mean.reshape(shown.shape), atol=0.00051)
+        called = mean.argmax(axis=1) if mean.ndim == 2 else (mean > 0.5).astype(int)
+        assert view["called"] == called.tolist()
+        if "low" in view:
+            last = [np.array(of)[..., -1] if np.ndim(of) == 2 else of for of in fits]
+            np.testing.assert_allclose(decoded(view["low"]), list(map(min, last)), atol=0.00051)
+            np.testing.assert_allclose(decoded(view["high"]), list(map(max, last)), atol=0.00051)
+    for at, one in enumerate(clips["ids"]):
+        row = folder.clips[one]
+        assert clips["levels"][clips["level"][at]]["code"] == row["level"]
+        marked = [clips["concepts"][place] for place in clips["shows"][at]]
+        assert sorted(marked) == sorted(filter(None, row["concepts"].split("|")))
+        unused = {why for why, of in data["runs"][0]["unused"].items() if at in of}
+        assert unused == set(filter(None, [row["used"]]))
+
+
+@pytest.mark.parametrize("name", ["first", "second", "films", "classes"])
+def test_the_explorer_shows_the_explanations(results, name):
+    run = results[name]
+    data = explorer(render_report([run]))
+    folder, clips = Folder(run.run.folder), data["clips"][0]
+    kinds = set()
+    for view in data["views"]:
+        lines = [one for one in folder.explained if one["model"] == view["model"]]
+        assert ("why" in view) == bool(lines)
+        if not lines:
+            continue
+        why = view["why"]
+        kinds.add(why["kind"])
+        ids = [clips["ids"][at] for at in view["at"]]
+        if why["kind"] == "path":
+            check_paths(view, ids, lines, folder)
+            continue
+        amounts = np.array([decoded(one) for one in why["amounts"]]).T
+        values = np.array([decoded(one) for one in why["values"]]).T
+        for row, one in enumerate(ids):
+            mine = [(line, line["ids"].index(one)) for line in lines if one in line["ids"]]
+            for shown, what, unit in (
+                (amounts[row], "amounts", why["amounts"]),
+                (values[row], "values", why["values"]),
+            ):
+                mean = np.mean([line[what][at] for line, at in mine], axis=0)
+                assert mine[0][0]["concepts"] == why["concepts"]
+                np.testing.assert_allclose(shown, mean, atol=max(c["unit"] for c in unit) * 0.51)
+            for what in ("intercept", "residual"):
+                if what in why:
+                    mean = np.mean([line[what][at] for line, at in mine])
+                    assert decoded(why[what])[row] == pytest.approx(
+                        mean, abs=why[what]["unit"] * 0.51
+                    )
+    assert (
+        kinds
+        == {
+            "first": {"path", "sum", "sensitivity"},
+            "second": {"sum", "sensitivity"},
+            "films": {"sum", "sensitivity"},
+            "classes": {"sum"},
+        }[name]
+    )
+
+
+def check_paths(view, ids, lines, folder):
+    why = view["why"]
+    for row, one in enumerate(ids):
+        line = next(line for line in lines if line["run"] == why["fit"][row])
+        at = line["ids"].index(one)
+        asked = [why["questions"][place] for place in why["paths"][row]]
+        assert [(c, bool(above)) for c, _, above in asked] == [
+            (why["concepts"].index(line["concepts"][c]), above) for c, _, above in line["steps"][at]
+        ]
+        for (_, shown, _), (_, threshold, _) in zip(asked, line["steps"][at], strict=True):
+            assert shown == pytest.approx(threshold, rel=0.006)
+        # No other fit's probability is nearer to the mean that is shown.
+        of = {
+            run: said[ids_.index(one)]
+            for (model, _, run), (ids_, _, said) in folder.said.items()
+            if model == view["model"] and one in ids_
+        }
+        mean = np.mean(list(of.values()))
+        nearest = min(abs(p - mean) for p in of.values())
+        assert abs(of[why["fit"][row]] - mean) == pytest.approx(nearest)
+
+
+def test_a_films_line_counts_what_the_explorer_counts(results):
+    # The page's F1 of a film is that of the mean probabilities the explorer draws.
+    run = results["first"]
+    html = render_report([run])
+    data = explorer(html)
+    view, clips = data["views"][0], data["clips"][0]
+    for key, value, _ in Numbers(html).found:
+        parts = key.split("/")
+        if parts[0] == "film" and parts[2:4] == [view["model"], "pooled"] and parts[-1] == "f1":
+            rows = [
+                row for row, at in enumerate(view["at"]) if clips["ids"][at].startswith(parts[4])
+            ]
+            labels = [view["label"][row] for row in rows]
+            assert value == pytest.approx(
+                f1_score(labels, [view["called"][row] for row in rows], zero_division=0), abs=1e-6
+            )
