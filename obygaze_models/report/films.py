@@ -22,10 +22,14 @@ FEW = 3
 
 @dataclass(frozen=True)
 class FilmTable:
-    """A table: `models` stand above two averages each, cells are HTML."""
+    """A table: `models` stand above two averages each, cells are HTML.
+
+    `counted` names the class whose clips are counted.
+    """
 
     title: str
     caption: str
+    counted: str
     models: tuple[str, ...]
     averages: tuple[str, ...]
     published: bool
@@ -95,6 +99,7 @@ def _left_out(run: Shown, test: str) -> FilmTable:
         f"{run.name}: {test}",
         "Each film in turn was left out of training and tested; mean and, in brackets, standard "
         f"deviation over the fits that tested it, one for each validation film.{note}",
+        _counted(run),
         tuple(of["model"] for of in scores),
         tuple(averages.values()),
         any(papers.values()),
@@ -121,6 +126,7 @@ def _in_fold(run: Shown) -> FilmTable:
         run.name,
         "Scores of each film’s test clips, by the mean probability over the fits. Of few clips a "
         "score says little: their numbers stand beside them.",
+        _counted(run),
         tuple(view.model for view in run.views),
         tuple(averages.values()),
         False,
@@ -152,3 +158,8 @@ def _counts(run: Shown, film: str, test: str = "") -> list[Html]:
         number(len(label_of), *key, "clips", form=","),
         number(sum(label == last for label in label_of.values()), *key, "positives", form=","),
     ]
+
+
+def _counted(run: Shown) -> str:
+    classes = run.views[0].classes
+    return "Positive" if len(classes) == 2 else classes[-1]

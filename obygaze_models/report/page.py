@@ -12,7 +12,7 @@ from obygaze_features.common.extras import need
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.results import Results
-from obygaze_models.report import pictures
+from obygaze_models.report import diagnosis, pictures
 from obygaze_models.report.arrange import AVERAGES, group_runs
 from obygaze_models.report.caveats import (
     cautions,
@@ -100,8 +100,8 @@ def render_report(
         annotated=pictures.annotated(shown),
         group_scores=pictures.group_scores,
         concept_scores=pictures.concept_scores,
-        tree=pictures.trees(shown),
-        errors=pictures.errors(shown),
+        tree=diagnosis.first_tree(shown),
+        errors=diagnosis.errors(shown),
         explorer=script_json(explorer_data(shown, images)),
         images=len(images),
         clips=len(ids),

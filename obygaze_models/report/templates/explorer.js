@@ -120,11 +120,19 @@ function list() {
   find("clips-status").textContent = listed.length
     ? `Shows ${shown.toLocaleString("en")} of ${count(listed.length, "clip")} that match, of ${total.toLocaleString("en")}.`
     : `No clip matches, of ${total.toLocaleString("en")}.`;
+  find("clips-choice").textContent = choice();
   find("clips-table").hidden = !listed.length;
   const rest = listed.length - shown;
   find("show-more").hidden = find("show-all").hidden = rest <= 0;
   find("show-more").textContent = `Show ${Math.min(STEP, rest)} more`;
   find("show-all").textContent = `Show all ${listed.length.toLocaleString("en")}`;
+}
+
+// What is chosen, for paper, where the controls are not.
+function choice() {
+  const words = (name) => chosen[name].selectedOptions[0].text;
+  const parts = [`${words("model")} of ${words("run")}`, `film: ${words("film")}`, `level: ${words("level")}`, `concept: ${words("concept")}`, `clips: ${words("which")}`, words("order")];
+  return `${parts.join("; ")}.`;
 }
 
 function list_row(clip, place) {
