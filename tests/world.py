@@ -7,7 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
+from obygaze_features.manifests import (
+    Concept,
+    Item,
+    Items,
+    LabelScheme,
+    LabelSet,
+    Level,
+    Manifest,
+    Split,
+)
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
 
 LEVELS = {"EN": "Easy Negative", "HN": "Hard Negative", "NS": "Not Sure", "S": "Sure"}
@@ -42,25 +51,42 @@ class World:
         return self.folder / "toy.zarr"
 
 
-def make_world(folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "") -> World:
-    """200 clips of four levels in ten folds; S lies apart from the rest, with some overlap."""
+CONCEPTS = ("Look", "Body", "Posture")
+
+
+def make_world(
+    folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "", marked: bool = False
+) -> World:
+    """200 clips of four levels in ten folds; S lies apart from the rest, with some overlap.
+
+    Where `marked`, every clip but EN shows some of three concepts, which its features tell.
+    """
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(4) for scene in range(50)]
     levels = [list(LEVELS)[row % 4] for row in range(len(ids))]
     folds = [row // 4 % 10 for row in range(len(ids))]
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)
     features[np.array(levels) == "S"] += 0.8
+    shows = chance.random((len(ids), len(CONCEPTS))) < 0.5
+    shows[np.array(levels) == "EN"] = False
+    if marked:
+        features[:, : len(CONCEPTS)] += 2 * shows
+    concepts = [
+        tuple(name for name, there in zip(CONCEPTS, row, strict=True) if there and marked)
+        for row in shows.tolist()
+    ]
+    scheme = tuple(Level(*level) for level in LEVELS.items())
     manifest = Manifest(
         name="toy",
         items=Items.of(
             [Item(one, film=one.split("-")[0], media=f"{one}.mp4") for one in ids],
             {"synthetic": [synthetic] * len(ids)},
         ),
-        scheme=LabelScheme("levels", tuple(Level(*level) for level in LEVELS.items())),
+        scheme=LabelScheme("levels", scheme, tuple(map(Concept, CONCEPTS)) if marked else ()),
         source="a test",
         licence="CC0",
     ).with_parts(
-        labels=[LabelSet("all", ids, levels, [()] * len(ids))],
+        labels=[LabelSet("all", ids, levels, concepts)],
         splits=[Split("ten", ids, folds)],
     )
     manifest.save(folder / "manifest")

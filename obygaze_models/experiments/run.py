@@ -5,6 +5,8 @@
 ``predictions.csv``     a row for each clip of each test set, model and run
 ``history.jsonl``       a line for each epoch of each model
 ``models.jsonl``        a line for each model: its folder, what it chose, what it was given
+``clips.csv``           the annotated clips, those that took no part too, and why not
+``explanations.jsonl``  what the models made of each test clip's concepts
 ``models/``             a folder for each model, which `load_model` reads
 ======================  ==================================================================
 
@@ -28,19 +30,22 @@ from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
+from obygaze_models.experiments.clip_table import clip_table
 from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
 from obygaze_models.experiments.experiment import Experiment, Problem, folder_name
+from obygaze_models.experiments.explanations import explain_models
 from obygaze_models.experiments.join import join
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import Plan, make_plan
 from obygaze_models.experiments.protocol import Draw
 from obygaze_models.experiments.record import about_features, about_model, make_record
 
-__all__ = ["FORMAT_VERSION", "Run", "read_run", "run_experiment"]
+__all__ = ["FORMAT_VERSION", "MAKE", "Run", "read_run", "run_experiment"]
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 RECORD = "run.json"
+MAKE = "obygaze models run EXPERIMENT.toml"
 KEYS = (
     "experiment", "goal", "models", "protocol", "split", "cautions", "ablated", "manifest", "store",
     "features", "join", "draws", "skipped", "leaked", "leaks", "films", "tests", "scores",
@@ -83,8 +88,10 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         known, joined = join(experiment, manifest, store, plan, wanted)
         features = about_features(experiment, store)
         models: list[dict[str, Any]] = []
+        every: list[Trained] = []
 
         def keep(trained: Trained) -> None:
+            every.append(trained)
             name = _model_name(trained)
             about = about_model(
                 trained.model, experiment, trained.task, trained.fitted, known, features
@@ -117,6 +124,9 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         write_text(folder / "predictions.csv", _table(known, evaluation.predictions))
         write_text(folder / "history.jsonl", _lines(evaluation.history))
         write_text(folder / "models.jsonl", _lines(models))
+        labels = manifest.labels(experiment.labels)
+        write_text(folder / "clips.csv", clip_table(manifest, labels, plan.fold_of, joined, wanted))
+        write_text(folder / "explanations.jsonl", explain_models(known, every))
         write_text(folder / RECORD, to_json(record))
     return read_run(output)
 
@@ -134,19 +144,26 @@ def _draws(experiment: Experiment, plan: Plan, known: Known, problem: Problem) -
 
 def read_run(folder: Path) -> Run:
     """Read a run folder that `run_experiment` wrote."""
-    make = "obygaze models run EXPERIMENT.toml"
-    record = read_format(folder / RECORD, FORMAT, FORMAT_VERSION, ExperimentError, make=make)
+    record = read_format(folder / RECORD, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    if record["format_version"] < FORMAT_VERSION:
+        raise ExperimentError(
+            f"{folder / RECORD} is of format version {record['format_version']}, which an earlier "
+            f"obygaze wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
+        )
     missing = [key for key in KEYS if key not in record]
     if missing:
         raise ExperimentError(
-            f"{folder / RECORD} is not complete: it has no {missing[0]}; run it again with: {make}"
+            f"{folder / RECORD} is not complete: it has no {missing[0]}; run it again with: {MAKE}"
         )
     return Run(folder, record)
 
 
 def _refuse_to_lose(output: Path) -> None:
     """Other models take the place of earlier ones; what is not of a run is not lost unasked."""
-    own = {RECORD, "predictions.csv", "history.jsonl", "models.jsonl", "models", "report.html"}
+    own = {
+        RECORD, "predictions.csv", "history.jsonl", "models.jsonl", "clips.csv",
+        "explanations.jsonl", "models", "report.html",
+    }  # fmt: skip
     if (output / RECORD).is_file() and (
         other := sorted({path.name for path in output.iterdir()} - own)
     ):

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.directions import project
-from obygaze_models.estimators.heads import LinearHead, TreeHead
-from obygaze_models.estimators.mlp import MLPClassifier
-from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
-from obygaze_models.explain.gradients import logit_gradients, logits
+from obygaze_models.explain.readings import Reading, Step, read_clips
 
 __all__ = [
     "Contribution",
@@ -67,16 +62,6 @@ class WeightedSum:
     intercept: float
     residual: float | None
     logit: float
-
-
-@dataclass(frozen=True)
-class Step:
-    """A question on a tree's path; above the threshold a clip goes right, else left."""
-
-    concept: str
-    value: float
-    threshold: float
-    above: bool
 
 
 @dataclass(frozen=True)
@@ -147,19 +132,11 @@ def explain_clip(
     X = np.asarray(x)[None]  # noqa: N806
     probabilities = model.predict_proba(X)[0]
     labels = [str(one) if classes is None else classes[one] for one in model.classes_.tolist()]
-    predicted = int(probabilities.argmax())
-    towards = 1 if len(labels) == 2 else predicted
-    why: WeightedSum | TreePath | Sensitivity | None = None
-    if isinstance(model, PCBMClassifier | PCBMHybrid):
-        measured = project(model.bank_, X, model.output)[0]
-        if isinstance(model.head_, TreeHead):
-            why = _path(model.head_, measured, _names(model.bank_), labels)
-        else:
-            why = _sum(model, model.head_, measured, X, labels, towards)
-    elif isinstance(model, MLPClassifier) and bank is not None:
-        why = _sensitivity(model, X, bank, labels, towards)
+    reading = read_clips(model, X, classes=classes, bank=bank)
     return Explanation(
-        labels[predicted], dict(zip(labels, map(float, probabilities), strict=True)), why
+        labels[int(probabilities.argmax())],
+        dict(zip(labels, map(float, probabilities), strict=True)),
+        None if reading is None else _why(reading, model, labels),
     )
 
 
@@ -184,71 +161,22 @@ def nearest_clips(
     return tuple(Neighbour(ids[row], float(cosines[row])) for row in order.tolist())
 
 
-def _path(head: TreeHead, measured: Array, names: list[str], labels: list[str]) -> TreePath:
-    columns = measured.astype(np.float32)  # as the tree compares
-    steps, node = [], 0
-    while head.left[node] != -1:
-        column, threshold = int(head.feature[node]), float(head.threshold[node])
-        above = bool(columns[column] > threshold)
-        steps.append(Step(names[column], float(measured[column]), threshold, above))
-        node = int(head.right[node] if above else head.left[node])
-    shares = dict(zip(labels, map(float, head.value[node]), strict=True))
-    return TreePath(tuple(steps), node, shares)
-
-
-def _sum(
-    model: PCBMClassifier | PCBMHybrid,
-    head: LinearHead,
-    measured: Array,
-    X: Array,  # noqa: N803
-    labels: list[str],
-    towards: int,
-) -> WeightedSum:
-    row = 0 if len(head.coef) == 1 else towards  # two classes share a row
-    weights, intercept = head.coef[row], float(head.intercept[row])
-    amounts = weights * measured
-    residual = None
-    if isinstance(model, PCBMHybrid):
-        # It has a row a class also where there are two, whose logit is their difference.
-        left = model.residual_.logits(np.asarray(X, dtype=np.float64))[0]
-        residual = float(left[1] - left[0] if len(labels) == 2 else left[towards])
-    return WeightedSum(
-        labels[towards],
-        _contributions(_names(model.bank_), measured, weights),
-        intercept,
-        residual,
-        float(amounts.sum()) + intercept + (residual or 0.0),
-    )
-
-
-def _sensitivity(
-    model: MLPClassifier,
-    X: Array,  # noqa: N803
-    bank: Any,
-    labels: list[str],
-    towards: int,
-) -> Sensitivity:
-    if bank.cavs_.shape[1] != X.shape[1]:
-        raise ExperimentError(
-            f"the bank's directions have {bank.cavs_.shape[1]} numbers, the clip's features "
-            f"{X.shape[1]}; take a bank of the same features"
-        )
-    gradient = logit_gradients(model, X, towards)[0]
-    logit = logits(model, X)[0]
-    against = 0.0
-    if len(labels) == 2:
-        gradient, against = gradient - logit_gradients(model, X, 0)[0], logit[0]
-    measured = project(bank, X, "distance")[0]
-    contributions = _contributions(_names(bank), measured, bank.cavs_ @ gradient)
-    return Sensitivity(labels[towards], contributions, float(logit[towards] - against))
-
-
-def _names(bank: Any) -> list[str]:
-    return [str(name) for name in bank.get_feature_names_out()]
-
-
-def _contributions(names: list[str], values: Array, weights: Array) -> tuple[Contribution, ...]:
-    return tuple(
+def _why(reading: Reading, model: Any, labels: list[str]) -> WeightedSum | TreePath | Sensitivity:
+    """The first clip of a reading."""
+    if reading.steps is not None and reading.leaves is not None:
+        leaf = reading.leaves[0]
+        shares = dict(zip(labels, map(float, model.head_.value[leaf]), strict=True))
+        return TreePath(tuple(reading.steps[0]), leaf, shares)
+    assert reading.weights is not None
+    assert reading.logit is not None
+    contributions = tuple(
         Contribution(name, value, weight, value * weight)
-        for name, value, weight in zip(names, values.tolist(), weights.tolist(), strict=True)
+        for name, value, weight in zip(
+            reading.concepts, reading.values[0].tolist(), reading.weights[0].tolist(), strict=True
+        )
     )
+    label, logit = reading.labels[0], float(reading.logit[0])
+    if reading.intercept is None:
+        return Sensitivity(label, contributions, logit)
+    residual = None if reading.residual is None else float(reading.residual[0])
+    return WeightedSum(label, contributions, float(reading.intercept[0]), residual, logit)

@@ -81,7 +81,7 @@ def test_a_saved_model_says_what_the_predictions_say(world, finished_run):
 def test_the_same_experiment_writes_the_same_bytes(experiment, finished_run, tmp_path):
     again = run_experiment(experiment, tmp_path / "again")
     held = [files_of(run) for run in (finished_run, again)]
-    assert len(held[0]) == 3 + 2 * 9
+    assert len(held[0]) == 5 + 2 * 9
     assert held[0] == held[1]
     times = {"started": "", "seconds": 0}
     first, second = (
@@ -210,7 +210,7 @@ def test_a_run_folder_is_checked(tmp_path):
     (tmp_path / "run.json").write_text(
         '{"format": "obygaze-run", "format_version": 9}', encoding="utf-8"
     )
-    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 2"):
+    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 3"):
         read_run(tmp_path)
 
 

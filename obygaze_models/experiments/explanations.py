@@ -1,0 +1,173 @@
+"""``explanations.jsonl``: what a run's models made of the concepts of each test clip.
+
+A line a model and run. Numbers are kept to six digits; a tree's questions are written with the
+place of the concept among the line's concepts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import ExperimentError
+from obygaze_models.experiments.evaluate import Trained
+from obygaze_models.experiments.known import Known
+from obygaze_models.explain.readings import Kind, Reading, Step, bank_of, read_clips
+
+__all__ = ["Explained", "explain_models", "read_explanations"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """What one model of one run made of its test clips' concepts; see `Reading`.
+
+    Parameters
+    ----------
+    model, task, run
+        Whose.
+    kind
+        ``sum``, ``path`` or ``sensitivity``.
+    concepts
+        Their names.
+    ids, labels
+        The clips, and for each the class that its amounts speak for.
+    values, amounts
+        What each clip measures along each concept, and each concept's part in the logit,
+        [N, K]; a tree has no amounts.
+    intercept, residual
+        [N], where there is such a thing.
+    steps
+        A tree's questions to each clip.
+    """
+
+    model: str
+    task: str
+    run: int
+    kind: Kind
+    concepts: tuple[str, ...]
+    ids: list[str]
+    labels: list[str]
+    values: Array
+    amounts: Array | None = None
+    intercept: Array | None = None
+    residual: Array | None = None
+    steps: list[list[Step]] | None = None
+
+
+def explain_models(known: Known, trained: Sequence[Trained]) -> str:
+    """The lines of all models that have concepts, and of networks beside one that has.
+
+    A network is read by the concepts of the first bottleneck of the same task and run.
+    """
+    banks: dict[tuple[str, int], Any] = {}
+    for one in trained:
+        bank = bank_of(one.fitted.model)
+        if bank is not None and one.fitted.inputs is None:
+            banks.setdefault((one.task.name, one.draw.run), bank)
+    lines = []
+    for one in progress(trained, "explain", unit="model"):
+        bank = banks.get((one.task.name, one.draw.run))
+        if bank is None or one.fitted.inputs is not None:
+            continue
+        rows = np.unique(np.concatenate(list(one.draw.tests.values())))
+        model = one.fitted.model
+        if hasattr(model, "bank_") and bank_of(model) is None:
+            continue  # directions that mean nothing explain nothing
+        X = known.features[rows]  # noqa: N806
+        reading = read_clips(model, X, classes=one.task.classes, bank=bank)
+        if reading is not None:
+            about = {"model": one.model, "task": one.task.name, "run": one.draw.run}
+            lines.append(_line(about, [known.ids[row] for row in rows.tolist()], reading))
+    return "".join(lines)
+
+
+def read_explanations(path: Path) -> list[Explained]:
+    """All lines of a file that `explain_models` made."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return [_explained(json.loads(line)) for line in text.splitlines()]
+    except OSError as problem:
+        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+    except (ValueError, KeyError, TypeError, IndexError) as problem:
+        raise ExperimentError(
+            f"{path} is damaged ({type(problem).__name__}: {problem}); run the experiment again"
+        ) from None
+
+
+def _line(about: dict[str, Any], ids: list[str], reading: Reading) -> str:
+    place = {name: at for at, name in enumerate(reading.concepts)}
+    record = {
+        **about,
+        "kind": reading.kind,
+        "concepts": list(reading.concepts),
+        "ids": ids,
+        "labels": reading.labels,
+        "values": _short(reading.values),
+        "amounts": None if reading.amounts is None else _short(reading.amounts),
+        "intercept": None if reading.intercept is None else _short(reading.intercept),
+        "residual": None if reading.residual is None else _short(reading.residual),
+        "steps": None
+        if reading.steps is None
+        else [
+            [[place[step.concept], _digits(step.threshold), step.above] for step in steps]
+            for steps in reading.steps
+        ],
+    }
+    return json.dumps(record, separators=(",", ":")) + "\n"
+
+
+def _explained(record: dict[str, Any]) -> Explained:
+    names = tuple(record["concepts"])
+    values = np.array(record["values"], dtype=np.float64).reshape(len(record["ids"]), len(names))
+    steps = None
+    if record["steps"] is not None:
+        steps = [
+            [
+                Step(names[place], float(values[row, place]), threshold, above)
+                for place, threshold, above in of
+            ]
+            for row, of in enumerate(record["steps"])
+        ]
+    arrays = {
+        key: None if record[key] is None else np.array(record[key], dtype=np.float64)
+        for key in ("amounts", "intercept", "residual")
+    }
+    for key, array in arrays.items():
+        wanted = values.shape if key == "amounts" else values.shape[:1]
+        if array is not None and array.shape != wanted:
+            raise ValueError(f"{key} of shape {array.shape}, {wanted} is meant")
+    return Explained(
+        record["model"],
+        record["task"],
+        int(record["run"]),
+        record["kind"],
+        names,
+        list(record["ids"]),
+        list(record["labels"]),
+        values,
+        steps=steps,
+        **arrays,
+    )
+
+
+def _short(array: Array) -> Any:
+    if array.ndim == 2:
+        return [_short(row) for row in array]
+    return [_digits(value) for value in _floats(array)]
+
+
+def _floats(array: Array) -> Iterable[float]:
+    return map(float, array.tolist())
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,168 @@
+import csv
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Items, Manifest
+from obygaze_models.experiments.results import read_results
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.explain.contributions import TreePath, explain_clip
+from obygaze_models.persistence import load_model
+from tests.world import make_world, write_store
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("marked"), marked=True)
+
+
+@pytest.fixture(scope="module")
+def results(marked, experiment, tmp_path_factory):
+    estimators = ("mlp", "pcbm-tree", "pcbm-logistic", "pcbm-hybrid", "oracle-tree", "majority")
+    changed = replace(
+        experiment, manifest=marked.manifest, store=marked.store, estimators=estimators
+    )
+    done = run_experiment(changed, tmp_path_factory.mktemp("runs") / "run")
+    return read_results(done.folder)
+
+
+def test_predictions_score_as_run_json_says(results):
+    for of in results.run.record["scores"]:
+        said = [one for one in results.said if (one.model, one.test) == (of["model"], of["test"])]
+        assert [one.run for one in said] == of["of_runs"]
+        for one, scores in zip(said, of["runs"], strict=True):
+            if scores["f1"] is not None:
+                assert f1_score(one.labels, one.probabilities > 0.5) == pytest.approx(scores["f1"])
+
+
+def test_explanations_are_those_of_the_saved_models(results, marked):
+    """Clip by clip, by the model that lies beside them."""
+    lines = (results.run.folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    saved = {(row["model"], row["run"]): results.run.folder / row["folder"] for row in rows}
+    assert {one.model: one.kind for one in results.explained} == {
+        "mlp": "sensitivity",
+        "pcbm-tree": "path",
+        "pcbm-logistic": "sum",
+        "pcbm-hybrid": "sum",
+    }
+    assert len(results.explained) == 4 * 9
+    bank = load_model(saved["pcbm-tree", 3])[0].bank_
+    for one in (one for one in results.explained if one.run == 3):
+        model, _ = load_model(saved[one.model, one.run])
+        for row, clip in enumerate(one.ids):
+            x = marked.features[marked.ids.index(clip)]
+            why = explain_clip(model, x, classes=("HN", "S"), bank=bank).why
+            if isinstance(why, TreePath):
+                assert [(s.concept, s.above) for s in one.steps[row]] == [
+                    (s.concept, s.above) for s in why.steps
+                ]
+                continue
+            amounts = [part.amount for part in why.contributions]
+            np.testing.assert_allclose(one.amounts[row], amounts, rtol=1e-4, atol=1e-6)
+            assert one.labels[row] == why.label == "S"
+            if one.kind == "sum":
+                left = 0 if one.residual is None else one.residual[row]
+                whole = one.amounts[row].sum() + one.intercept[row] + left
+                assert whole == pytest.approx(why.logit, abs=1e-4)
+
+
+def test_every_annotated_clip_is_there_and_says_why_it_took_no_part(results, marked):
+    manifest = Manifest.load(marked.manifest)
+    assert list(results.clips) == manifest.ids
+    assert {clip.used for clip in results.clips.values() if clip.level == "NS"} == {
+        "not in the task"
+    }
+    assert {clip.used for clip in results.clips.values() if clip.level != "NS"} == {""}
+    clip = results.clips["tt2-007"]
+    assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, 107 // 4 % 10)
+    assert clip.concepts == manifest.labels("all").concepts_of["tt2-007"]
+
+
+def test_clips_without_features_or_fold_are_named(marked, experiment, tmp_path):
+    manifest = Manifest.load(marked.manifest)
+    ids = [one for row, one in enumerate(manifest.ids) if row // 40 % 2]
+    write_store(
+        tmp_path / "half.zarr",
+        Manifest("half", Items.of([manifest[one] for one in ids])),
+        dict(zip(marked.ids, marked.features, strict=True)),
+    )
+    changed = replace(experiment, manifest=marked.manifest, store=tmp_path / "half.zarr")
+    clips = read_results(run_experiment(changed, tmp_path / "run").folder).clips
+    assert len(clips) == 200
+    lost = {one for one, clip in clips.items() if clip.used == "no features"}
+    assert lost == {
+        one
+        for one, level in zip(marked.ids, marked.levels, strict=True)
+        if one not in ids and level != "NS"
+    }
+
+
+def damage(folder, name, change):
+    path = folder / name
+    text = path.read_text(encoding="utf-8")
+    assert change(text) != text
+    path.write_text(change(text), encoding="utf-8")
+
+
+@pytest.mark.parametrize("lost", ["run.json", "predictions.csv", "clips.csv", "explanations.jsonl"])
+def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
+    shutil.copytree(results.run.folder, tmp_path / "run")
+    (tmp_path / "run" / lost).unlink()
+    with pytest.raises(ExperimentError, match=lost) as caught:
+        read_results(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert "obygaze models run" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("predictions.csv", lambda t: t[: len(t) // 2], "seems to be cut short"),
+        ("predictions.csv", lambda t: "\n".join(t.split("\n")[:40]) + "\n", "has nothing of"),
+        ("predictions.csv", lambda t: t.replace("EN+HN vs S", "EN vs HN"), "EN vs HN"),
+        ("predictions.csv", lambda t: t.replace("probability", "chance"), "probability"),
+        ("predictions.csv", lambda t: t.replace("0.", "zero", 1), "zero"),
+        ("clips.csv", lambda t: "\n".join(t.split("\n")[:100]) + "\n", "clips.csv lacks tt"),
+        ("clips.csv", lambda t: t.replace(",7,", ",seven,"), "seven"),
+        ("explanations.jsonl", lambda t: t[:-200], "damaged"),
+        ("explanations.jsonl", lambda t: t.replace('"amounts":[', '"amounts":[0,', 1), "damaged"),
+        ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 2'), "earlier"),
+        ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 4'), "update"),
+    ],
+)  # fmt: skip
+def test_a_damaged_folder_is_one_line(results, tmp_path, name, change, said):
+    shutil.copytree(results.run.folder, tmp_path / "run")
+    damage(tmp_path / "run", name, change)
+    with pytest.raises(ExperimentError, match=said) as caught:
+        read_results(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_of_three_classes_each_has_its_probability(marked, experiment, tmp_path):
+    changed = replace(
+        experiment,
+        manifest=marked.manifest,
+        store=marked.store,
+        positives=(),
+        train_negatives=(),
+        test_negatives=(),
+        levels=("EN", "HN", "S"),
+        estimators=("pcbm-logistic",),
+    )
+    found = read_results(run_experiment(changed, tmp_path / "run").folder)
+    with (tmp_path / "run/predictions.csv").open(encoding="utf-8", newline="") as file:
+        first = next(csv.DictReader(file))
+    said = found.said[0]
+    assert found.classes("EN / HN / S") == ("EN", "HN", "S")
+    assert said.probabilities.shape == (len(said.ids), 3)
+    assert said.probabilities[0, 1] == float(first["probability_HN"])
+    explained = found.explained[0]
+    best = said.probabilities.argmax(axis=1)
+    order = [explained.ids.index(one) for one in said.ids]
+    assert [explained.labels[at] for at in order] == [("EN", "HN", "S")[at] for at in best]
