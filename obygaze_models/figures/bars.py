@@ -1,0 +1,137 @@
+"""Bars side by side: a group a thing, such as a concept, and a bar a series in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from obygaze_models.figures.svg import (
+    WIDTH,
+    Scale,
+    Series,
+    axis_bottom,
+    defined,
+    diamond,
+    element,
+    frame,
+    grid,
+    label,
+    legend,
+    number,
+    scale_of,
+    swatch,
+    text,
+    whisker,
+)
+from obygaze_models.figures.theme import SOFT
+
+__all__ = ["Bar", "grouped_bars"]
+
+LEFT = 138.0
+ROOM = 44.0
+"""What is kept free after the plot for the longest bar's number."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar: its value, None where it is undefined, an interval, and a published value.
+
+    `key` names the number for who reads it back; the published one's is ``key/reference``.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reference: float | None = None
+    key: str = ""
+
+
+def grouped_bars(
+    groups: Mapping[str, Sequence[Bar]],
+    series: Sequence[Series],
+    *,
+    title: str,
+    axis: str,
+    description: str,
+    limits: tuple[float, float] | None = None,
+    percent: bool = False,
+    reference: str = "published",
+) -> str:
+    """Draw groups of horizontal bars, a bar a series.
+
+    Parameters
+    ----------
+    groups
+        Each group's bars, in the order of `series`.
+    series
+        The bars' names, colours, and which are hatched.
+    title, axis, description
+        The figure's name, what is measured, and what is seen, for those who cannot see it.
+    limits
+        The ends of the axis; values beyond them widen it, intervals do not. Bars always begin at 0.
+    percent
+        Values are shares, to be printed as percentages.
+    reference
+        The name of the hollow diamonds.
+    """
+    bars = [bar for group in groups.values() for bar in group]
+    drawn = [
+        one
+        for bar in bars
+        for one in (bar.value, bar.reference, *(() if limits else (bar.low, bar.high)))
+        if one is not None and defined(one)
+    ]
+    scale = scale_of([0.0, *drawn], limits, LEFT, WIDTH - ROOM)
+    heading, y = legend(series, 2)
+    parts = [heading]
+    if any(defined(bar.reference) for bar in bars):
+        parts.append(diamond(7, y + 6) + text(20, y + 10.5, reference, size=12))
+        y += 20
+    top = y = y + 4
+    for name, group in groups.items():
+        tall = max(17.0 * len(series), 30.0)
+        parts.append(label(0, y + tall / 2, name, LEFT - 14))
+        start = y + (tall - 17.0 * len(series)) / 2
+        for place, (bar, one) in enumerate(zip(group, series, strict=True)):
+            parts.append(_bar(bar, one, name, scale, start + 17 * place, percent, reference))
+        y += tall + 9
+    zero = element(
+        "line", x1=scale.at(0), x2=scale.at(0), y1=top - 4, y2=y, stroke=SOFT, stroke_width=1
+    )
+    below, bottom = axis_bottom(scale, y, axis, percent=percent)
+    body = grid(scale, top - 4, y) + "".join(parts) + zero + below
+    return frame(title, description, bottom, body)
+
+
+def _bar(
+    bar: Bar, series: Series, group: str, scale: Scale, y: float, percent: bool, reference: str
+) -> str:
+    zero = scale.at(0)
+    middle = y + 7.5
+    if bar.value is None or not defined(bar.value):
+        return text(zero + 5, middle + 4, "–", size=12, fill=SOFT, tip="undefined")
+    at = scale.at(bar.value)
+    said = number(bar.value, percent=percent)
+    parts = [
+        swatch(
+            min(zero, at),
+            y + 0.5,
+            abs(at - zero),
+            14,
+            series,
+            value=bar.value,
+            key=bar.key,
+            tip=f"{group}, {series.label}: {said}",
+        )
+    ]
+    end = max(zero, at)
+    if bar.low is not None and bar.high is not None and defined(bar.low + bar.high):
+        parts.append(whisker(scale.held(bar.low), scale.held(bar.high), middle))
+        end = max(end, scale.held(bar.high))
+    if bar.reference is not None and defined(bar.reference):
+        key = f"{bar.key}/reference" if bar.key else ""
+        tip = f"{group}, {series.label}, {reference}: {number(bar.reference, percent=percent)}"
+        parts.append(diamond(scale.at(bar.reference), middle, bar.reference, key=key, tip=tip))
+        end = max(end, scale.at(bar.reference) + 7)
+    parts.append(text(end + 5, middle + 4, said, size=12))
+    return "".join(parts)

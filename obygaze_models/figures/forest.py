@@ -1,0 +1,235 @@
+"""Scores with their intervals, a row each, beside what others have published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from obygaze_models.figures.svg import (
+    WIDTH,
+    Scale,
+    axis_bottom,
+    circle,
+    defined,
+    diamond,
+    element,
+    frame,
+    grid,
+    label,
+    mark,
+    number,
+    scale_of,
+    text,
+    text_width,
+    whisker,
+    wrap,
+)
+from obygaze_models.figures.theme import SERIES, SOFT
+
+__all__ = ["Line", "Point", "forest"]
+
+LEFT = 158.0
+"""Where the plot begins, after the rows' names."""
+COLUMN = 48.0
+"""How wide a column of numbers is, after the plot."""
+DASHES = ("5 3", "1.5 3", "9 3 2 3")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row: a score, None where it is undefined, its interval, and a published score.
+
+    Rows of one `group` that follow one another stand under its name. `key` names the number for
+    who reads it back; the published one's is ``key/reference``.
+    """
+
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reference: float | None = None
+    group: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A value to compare with, such as a guess; across the rows of `group`, or across all."""
+
+    value: float
+    label: str
+    group: str | None = None
+    key: str = ""
+
+
+def forest(
+    points: Sequence[Point],
+    *,
+    title: str,
+    axis: str,
+    description: str,
+    lines: Sequence[Line] = (),
+    limits: tuple[float, float] | None = None,
+    interval: str = "",
+    value: str = "ours",
+    reference: str = "published",
+    signed: bool = False,
+) -> str:
+    """Draw scores as points with intervals.
+
+    Parameters
+    ----------
+    points
+        The rows, from the top down.
+    title, axis, description
+        The figure's name, what is measured, and what is seen, for those who cannot see it.
+    lines
+        Vertical lines to compare with.
+    limits
+        The ends of the axis, such as 0 and 1; values beyond them widen it, intervals do not.
+    interval
+        What intervals are, such as "95% interval over films".
+    value, reference
+        The names of the points and of the hollow diamonds.
+    signed
+        Print + before what is above 0, as of differences.
+    """
+    referred = any(defined(point.reference) for point in points)
+    column = max(COLUMN, text_width(reference, 11.5) + 10) if referred else 0.0
+    at = WIDTH - column
+    scale = scale_of(_numbers(points, lines, limits is None), limits, LEFT, at - COLUMN)
+    parts, y = [], 4.0
+    if referred:
+        parts += [
+            text(at, 13, value, size=11.5, fill=SOFT, anchor="end"),
+            text(WIDTH, 13, reference, size=11.5, fill=SOFT, anchor="end"),
+        ]
+        y = 22.0
+    top = y
+    shared = _flags([line for line in lines if line.group is None], scale)
+    y += _height(shared)
+    base = y
+    for group, rows in groupby(points, key=lambda point: point.group):
+        flags = _flags([line for line in lines if line.group == group], scale)
+        if group:
+            # Lines' names stand beside the group's, unless one of them is too long for that.
+            beside = text_width(group, 13) + 12 < min((flag.left for flag in flags), default=WIDTH)
+            head = max(26.0, _height(flags)) if beside else 26.0
+            parts.append(label(0, y + head - 13, group, WIDTH, weight="600", lines=1))
+            y += head if beside else head + _height(flags)
+        start, drawn = y, []
+        for point in rows:
+            tall = 38.0 if len(wrap(point.label, LEFT - 16, 13)) > 1 else 25.0
+            drawn.append(_row(point, scale, y + tall / 2, at, signed, (value, reference)))
+            y += tall
+        parts += [_draw_flags(flags, scale, start, y), *drawn]
+        y += 8 if group else 0
+    under = grid(scale, top, y) + _draw_flags(shared, scale, base, y)
+    below, y = axis_bottom(scale, y, axis)
+    said = f"{value}, with {interval}" if interval else value
+    if interval or referred:
+        names, y = _legend(said, bool(interval), reference if referred else "", y)
+        below += names
+    return frame(title, description, y, under + "".join(parts) + below)
+
+
+def _legend(value: str, interval: bool, reference: str, y: float) -> tuple[str, float]:
+    parts = [whisker(0, 22, y + 10, SERIES[0])] if interval else []
+    parts.append(element("circle", cx=11, cy=y + 10, r=4.5, fill=SERIES[0]))
+    words = wrap(value, WIDTH - 30, 12, lines=1)[0]
+    parts.append(text(30, y + 14, words, size=12, tip=value if words != value else ""))
+    x = 30 + text_width(words, 12) + 16
+    if reference and x + 20 + text_width(reference, 12) > WIDTH:
+        x, y = 4.0, y + 19
+    if reference:
+        parts.append(diamond(x + 7, y + 10))
+        parts.append(label(x + 20, y + 10, reference, WIDTH - x - 20, size=12, lines=1))
+    return "".join(parts), y + 24
+
+
+def _numbers(points: Sequence[Point], lines: Sequence[Line], intervals: bool) -> list[float]:
+    values = [
+        (point.value, point.reference, *((point.low, point.high) if intervals else ()))
+        for point in points
+    ]
+    drawn = [one for of_point in values for one in of_point if one is not None and defined(one)]
+    return drawn + [line.value for line in lines]
+
+
+def _row(
+    point: Point, scale: Scale, y: float, at: float, signed: bool, names: tuple[str, str]
+) -> str:
+    parts = [label(0, y, point.label, LEFT - 16)]
+    if point.value is None or not defined(point.value):
+        parts.append(text(at, y + 4.5, "–", anchor="end", tip="undefined"))
+    else:
+        if point.low is not None and point.high is not None and defined(point.low + point.high):
+            parts.append(whisker(scale.held(point.low), scale.held(point.high), y, SERIES[0]))
+        said = number(point.value, signed=signed)
+        tip = f"{point.label}, {names[0]}: {said}"
+        parts.append(circle(scale.at(point.value), y, 4.5, SERIES[0], point.value, point.key, tip))
+        parts.append(text(at, y + 4.5, said, anchor="end", weight="600"))
+    if point.reference is not None and defined(point.reference):
+        said = number(point.reference, signed=signed)
+        key = f"{point.key}/reference" if point.key else ""
+        tip = f"{point.label}, {names[1]}: {said}"
+        parts.append(diamond(scale.at(point.reference), y, point.reference, key=key, tip=tip))
+        parts.append(text(WIDTH, y + 4.5, said, anchor="end"))
+    return "".join(parts)
+
+
+@dataclass(frozen=True)
+class _Flag:
+    """A line's name beside its top; the line rises to its storey, 0 being the lowest."""
+
+    line: Line
+    words: str
+    left: float
+    right: float
+    storey: int
+
+
+def _flags(lines: Sequence[Line], scale: Scale) -> list[_Flag]:
+    """Names to the right of their lines, so high that no line runs through another's name."""
+    flags: list[_Flag] = []
+    for line in sorted(lines, key=lambda line: -line.value):
+        words = wrap(line.label, WIDTH - 12, 11.5, lines=1)[0]
+        at, wide = scale.at(line.value), text_width(words, 11.5)
+        left = at + 4 if at + 4 + wide <= WIDTH else max(0.0, at - 4 - wide)
+        storey = 0
+        while storey < len(flags) and any(
+            (other.storey == storey and left < other.right + 6 and other.left < left + wide + 6)
+            or (other.storey >= storey and left < scale.at(other.line.value) < left + wide)
+            or (other.storey < storey and other.left < at < other.right)
+            for other in flags
+        ):
+            storey += 1
+        flags.append(_Flag(line, words, left, left + wide, storey))
+    return flags
+
+
+def _draw_flags(flags: Sequence[_Flag], scale: Scale, base: float, bottom: float) -> str:
+    """Lines from their names, that stand above `base`, down to `bottom`."""
+    drawn, names = [], []
+    for place, flag in enumerate(sorted(flags, key=lambda flag: flag.line.value)):
+        y, at = base - 15 * flag.storey, scale.at(flag.line.value)
+        drawn.append(
+            element(
+                "line",
+                x1=at,
+                x2=at,
+                y1=y - 11,
+                y2=bottom,
+                stroke=SOFT,
+                stroke_width=1.3,
+                stroke_dasharray=DASHES[place % len(DASHES)],
+                **mark(flag.line.value, flag.line.key),
+            )
+        )
+        names.append(text(flag.left, y - 2, flag.words, size=11.5, fill=SOFT, halo=True))
+    return "".join(drawn + names)
+
+
+def _height(flags: Sequence[_Flag]) -> float:
+    return 15.0 * (1 + max(flag.storey for flag in flags)) + 3 if flags else 0.0
