@@ -2,16 +2,17 @@
 
 Concepts are learnt from all clips of the training folds, and C is chosen on all of the
 validation folds: an experiment on Hard Negatives against Sure trains on no Easy Negative, and
-the concepts' negatives are just those. No clip of another fold has any part. The head is fitted
-on the training and the validation clips, as the paper does; but for the hybrid, whose validation
-clips say how it does without its concepts.
+the concepts' negatives are just those. With ``refit``, they are learnt once more from both, with
+the C that was chosen, as the authors' code does. No clip of another fold has any part. The head
+is fitted on the training and the validation clips, as the paper does; but for the hybrid, whose
+validation clips say how it does without its concepts.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from obygaze_models.estimators.concepts import ConceptBank
 
 __all__ = [
+    "Learning",
     "fit_bank",
     "oracle_logistic",
     "oracle_tree",
@@ -41,6 +43,17 @@ Kind = Literal["svm", "mean-difference"]
 Negatives = Literal["a", "b", "c"]
 Balance = Literal["weights", "subsample"]
 Penalty = Literal["l1", "l2"]
+ConceptC = float | tuple[float, ...] | dict[str, float] | None
+
+
+class Learning(NamedTuple):
+    """How concepts are learnt: against what, as what, balanced how, by which C, once or again."""
+
+    negatives: str
+    kind: Kind
+    balance: Balance
+    C: ConceptC
+    refit: bool
 
 
 def pcbm_tree(
@@ -53,14 +66,16 @@ def pcbm_tree(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
+    concept_C: ConceptC = None,  # noqa: N803
+    refit: bool = False,
     output: Output = "distance",
     max_depth: int | None = 10,
     min_samples_leaf: int = 1,
     random_state: int | None = None,
 ) -> Fitted:
     """A decision tree on distances from the concepts' hyperplanes."""
-    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance, concept_C)
+    how = Learning(negatives, kind, balance, concept_C, refit)
+    fit = _with_bank(known, train, validation, labels, seed, how)
     return fit(
         head="tree", output=output, max_depth=max_depth, min_samples_leaf=min_samples_leaf,
         random_state=seed if random_state is None else random_state,
@@ -77,13 +92,15 @@ def pcbm_logistic(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
+    concept_C: ConceptC = None,  # noqa: N803
+    refit: bool = False,
     output: Output = "distance",
     penalty: Penalty = "l2",
     C: float = 0.1,  # noqa: N803
 ) -> Fitted:
     """Logistic regression on distances from the concepts' hyperplanes."""
-    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance, concept_C)
+    how = Learning(negatives, kind, balance, concept_C, refit)
+    fit = _with_bank(known, train, validation, labels, seed, how)
     return fit(head="logistic", output=output, C=C, l1_ratio=float(penalty == "l1"))
 
 
@@ -97,13 +114,15 @@ def pcbm_elastic_net(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
+    concept_C: ConceptC = None,  # noqa: N803
+    refit: bool = False,
     output: Output = "distance",
     C: float = 1.0,  # noqa: N803
     l1_ratio: float = 0.5,
 ) -> Fitted:
     """A sparse linear rule on distances from the concepts' hyperplanes."""
-    fit = _with_bank(known, train, validation, labels, seed, negatives, kind, balance, concept_C)
+    how = Learning(negatives, kind, balance, concept_C, refit)
+    fit = _with_bank(known, train, validation, labels, seed, how)
     return fit(head="elastic-net", output=output, C=C, l1_ratio=l1_ratio)
 
 
@@ -117,7 +136,8 @@ def pcbm_hybrid(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: float | tuple[float, ...] | None = None,  # noqa: N803
+    concept_C: ConceptC = None,  # noqa: N803
+    refit: bool = False,
     output: Output = "distance",
     C: float = 0.1,  # noqa: N803
     residual_C: float = 1.0,  # noqa: N803
@@ -125,9 +145,8 @@ def pcbm_hybrid(
     """A linear bottleneck and a residual; validation says how it does without the concepts."""
     from obygaze_models.estimators.pcbm import PCBMHybrid
 
-    bank, seen, facts = fit_bank(
-        known, train, validation, seed, negatives, kind, balance, concept_C
-    )
+    how = Learning(negatives, kind, balance, concept_C, refit)
+    bank, seen, facts = fit_bank(known, train, validation, seed, how)
     model = PCBMHybrid(bank, output, C, residual_C=residual_C, random_state=seed)
     X = known.features  # noqa: N806
     model.fit(X[train], labels[train], X[validation], labels[validation])
@@ -193,10 +212,7 @@ def fit_bank(
     train: Array,
     validation: Array,
     seed: int,
-    negatives: str,
-    kind: Kind,
-    balance: Balance,
-    concept_C: float | tuple[float, ...] | None,  # noqa: N803
+    how: Learning,
 ) -> tuple[ConceptBank, Array, dict[str, Any]]:
     """The concepts' directions, the rows that had a part in them, and what is worth keeping."""
     from obygaze_models.estimators.concepts import DEFAULT_CS, ConceptBank, DegenerateConcept
@@ -205,11 +221,11 @@ def fit_bank(
     if not known.concept_names:
         raise ExperimentError("the labels mark no concepts, which a bottleneck learns")
     learn, choose = rows_of_same_folds(known, train, validation)
-    targets = concept_targets(known.levels, known.concepts, negatives)
-    if concept_C is None:
-        concept_C = DEFAULT_CS  # noqa: N806
-    Cs = concept_C if isinstance(concept_C, tuple) else (concept_C,)  # noqa: N806
-    bank = ConceptBank(kind, Cs, balance=balance, random_state=seed)
+    targets = concept_targets(known.levels, known.concepts, how.negatives)
+    Cs = DEFAULT_CS if how.C is None else how.C  # noqa: N806
+    if isinstance(Cs, float | int):
+        Cs = (Cs,)  # noqa: N806
+    bank = ConceptBank(how.kind, Cs, balance=how.balance, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateConcept)  # they are among the facts
         bank.fit(
@@ -220,12 +236,27 @@ def fit_bank(
             names=known.concept_names,
         )
     facts = {
-        "negatives": negatives,
+        "negatives": how.negatives,
         "concepts": dict(zip(bank.names_, bank.quality_, strict=True)),
         "skipped": bank.skipped_,
         "warnings": bank.warnings_,
     }
+    if how.refit:
+        bank = _refitted(bank, known, np.union1d(learn, choose), targets)
     return bank, np.union1d(np.concatenate([learn, choose]), np.union1d(train, validation)), facts
+
+
+def _refitted(bank: ConceptBank, known: Known, rows: Array, targets: Array) -> ConceptBank:
+    """The same concepts with the C that they have, learnt from more clips."""
+    from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
+
+    chosen = {name: C for name, C in zip(bank.names_, bank.C_, strict=True) if C is not None}
+    Cs = chosen or bank.Cs  # noqa: N806
+    columns = [known.concept_names.index(name) for name in bank.names_]
+    again = ConceptBank(bank.kind, Cs, balance=bank.balance, random_state=bank.random_state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateConcept)  # the first bank has told
+        return again.fit(known.features[rows], targets[rows][:, columns], names=bank.names_)
 
 
 def _with_bank(
@@ -234,17 +265,12 @@ def _with_bank(
     validation: Array,
     labels: Array,
     seed: int,
-    negatives: Negatives,
-    kind: Kind,
-    balance: Balance,
-    concept_C: float | tuple[float, ...] | None,  # noqa: N803
+    how: Learning,
 ) -> Callable[..., Fitted]:
     """What fits a `PCBMClassifier` with given options on a bank, once that is learnt."""
     from obygaze_models.estimators.pcbm import PCBMClassifier
 
-    bank, seen, facts = fit_bank(
-        known, train, validation, seed, negatives, kind, balance, concept_C
-    )
+    bank, seen, facts = fit_bank(known, train, validation, seed, how)
     rows = np.concatenate([train, validation])
 
     def fit(**options: Any) -> Fitted:

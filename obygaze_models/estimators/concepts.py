@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -40,7 +40,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ``"svm"``: normals of linear SVMs, the paper's. ``"mean-difference"``: from the mean of
         the negatives to that of the positives, in closed form; the hyperplane lies midway.
     Cs
-        For SVMs, from which validation chooses by AUC, a concept at a time.
+        For SVMs, from which validation chooses by AUC, a concept at a time; or the C of each
+        concept by its name.
     balance
         What is done about rare concepts. ``"weights"``: their clips count more (the released
         code). ``"subsample"``: as many negatives are drawn as there are positives (the paper).
@@ -75,7 +76,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         kind: Literal["svm", "mean-difference"] = "svm",
-        Cs: Sequence[float] = DEFAULT_CS,  # noqa: N803
+        Cs: Sequence[float] | Mapping[str, float] = DEFAULT_CS,  # noqa: N803
         balance: Literal["weights", "subsample"] = "weights",
         output: Output = "distance",
         random_state: int | np.random.RandomState | None = None,
@@ -110,7 +111,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ExperimentError("validation takes both features and targets (X_val, Y_val)")
         if X_val is not None:
             X_val, Y_val = _checked(self, X_val, Y_val, names, reset=False)  # noqa: N806
-        elif self.kind == "svm" and len(self.Cs) > 1:
+        elif self.kind == "svm" and len(self.Cs) > 1 and not isinstance(self.Cs, Mapping):
             raise ExperimentError("to choose among several C takes validation data; or give one C")
         names = tuple(names or [f"concept {one + 1}" for one in range(Y.shape[1])])
         chance = check_random_state(self.random_state)
@@ -178,6 +179,16 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return np.asarray(self.cavs_ @ self.cavs_.T)
 
+    def _choices(self, name: str) -> list[float]:
+        """The C that a concept may have, ascending."""
+        if not isinstance(self.Cs, Mapping):
+            return sorted(self.Cs)
+        if name not in self.Cs:
+            raise ExperimentError(
+                f"no C is given for the concept {name!r}; there are {', '.join(self.Cs)}"
+            )
+        return [self.Cs[name]]
+
     def _direction(
         self,
         name: str,
@@ -187,7 +198,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         held_out: tuple[Array, Array] | None,
     ) -> tuple[LinearSVMFit, dict[str, float]]:
         """The direction of one concept; of an SVM also the AUC of each C. Keeps warnings."""
-        Cs, aucs = sorted(self.Cs), {}  # noqa: N806
+        Cs, aucs = self._choices(name), {}  # noqa: N806
         if self.kind == "svm" and len(Cs) > 1 and held_out is not None:
             weight = "balanced" if self.balance == "weights" else None
             fit, by_c = choose_c(gram, rows, y, Cs, weight, *held_out)

@@ -182,6 +182,13 @@ def _is_of(kind: Any, value: Any) -> bool:
     if typing.get_origin(kind) is tuple:
         inner = typing.get_args(kind)[0]
         return isinstance(value, tuple) and bool(value) and all(_is_of(inner, v) for v in value)
+    if typing.get_origin(kind) is dict:
+        inner = typing.get_args(kind)[1]
+        return (
+            isinstance(value, dict)
+            and bool(value)
+            and all(_is_of(inner, v) for v in value.values())
+        )
     if isinstance(value, bool):
         return kind is bool
     if isinstance(value, int | float) and kind in (int, float):
@@ -196,6 +203,8 @@ def _in_words(kind: Any) -> str:
         return " or ".join(_in_words(one) for one in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
         return f"a list, each {_in_words(typing.get_args(kind)[0])},"
+    if typing.get_origin(kind) is dict:
+        return f"a table, each entry {_in_words(typing.get_args(kind)[1])},"
     return {
         int: "a whole number above 0",
         float: "a number above 0",

@@ -57,6 +57,7 @@ class Experiment:
     split
         The manifest's fold column. Without one `leak-free`, `paper` and `split` deal the
         labelled clips over ten folds, and `released` takes the authors' file for the task.
+        `leave-film-out` takes the clips that it has, and not its folds.
     positives, train_negatives
         The levels that are told apart in training and validation.
     test_negatives

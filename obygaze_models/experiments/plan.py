@@ -72,12 +72,15 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
             raise ExperimentError(
                 f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
             )
+        split = manifest.split(experiment.split) if experiment.split is not None else None
         films = sorted(set(manifest.items.films))
         number = {film: fold for fold, film in enumerate(films)}
         fold_of = {
             one: number[film] for one, film in zip(manifest.ids, manifest.items.films, strict=True)
         }
-        return Plan(name, "", fold_of, len(films) - 1)
+        if split is None:
+            return Plan(name, "", fold_of, len(films) - 1)
+        return Plan(name, split.name, fold_of, len(films) - 1, frozenset(split.ids))
     if experiment.split is not None:
         split = manifest.split(experiment.split)
     else:
@@ -101,7 +104,8 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     """The authors' runs where there are any for the split; else what their concepts do.
 
     For their concepts the last fold tests, each other one validates in turn and all the rest
-    trains. Clips without a media file are left out, as their code does.
+    trains. Their bottlenecks are trained once, on all folds but the last (of which the last but
+    one is called validation here). Clips without a media file are left out, as their code does.
     """
     if experiment.split not in (None, *RELEASED.values(), RELEASED_CONCEPTS):
         raise ExperimentError(
@@ -115,9 +119,9 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         runs = manifest.runs(split.name)
     else:
         usable = split.where(with_media.__contains__)
-        runs = RunSet(
-            split.name, [_in_turn(usable, fold, split.last_fold) for fold in range(split.last_fold)]
-        )
+        once = isinstance(problems[0].train, LevelTask)
+        folds = range(split.last_fold - 1 if once else 0, split.last_fold)
+        runs = RunSet(split.name, [_in_turn(usable, fold, split.last_fold) for fold in folds])
     files = {
         task.name: _released_split(manifest, _file_of(task)) if rebuilt else split
         for problem in problems

@@ -2,9 +2,11 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.svm import SVC
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import ESTIMATORS, make_learner
+from obygaze_models.estimators.targets import concept_targets
 from tests.estimators.clips import small_clips
 
 QUICK = {"mlp": {"max_epochs": 3}}
@@ -151,6 +153,7 @@ def test_an_oracle_needs_annotations(known, rows):
         ("svm", {"C": "x"}, "where a number above 0 or a list, each a number above 0"),
         ("knn", {"metric": "hamming"}, "where 'cosine' or 'euclidean' is meant"),
         ("pcbm-tree", {"negatives": "d"}, "where 'a' or 'b' or 'c' is meant"),
+        ("pcbm-tree", {"concept_C": {"Look": 0}}, "a table, each entry a number above 0"),
     ],
 )
 def test_a_slip_is_one_line(name, options, message):
@@ -168,3 +171,23 @@ def test_the_c_of_concepts_and_the_trees_seed_can_be_given_as_the_authors_did(kn
     fitted = fit("pcbm-tree", known, rows, negatives="b", concept_C=0.05, random_state=42)
     assert {one["C"] for one in fitted.facts["concepts"].values()} == {0.05}
     assert fitted.model.random_state == 42
+
+
+def test_concepts_can_be_learnt_once_more_from_validation_too(known, rows):
+    """With a C for each concept, as scikit-learn's own SVM does on both sets of folds."""
+    Cs = dict(zip(known.concept_names, (0.05, 1.0, 0.5, 0.1), strict=False))
+    fitted = fit("pcbm-tree", known, rows, negatives="b", concept_C=Cs, refit=True)
+    once = fit("pcbm-tree", known, rows, negatives="b", concept_C=Cs)
+    assert fitted.seen.tolist() == once.seen.tolist()
+    folds = np.unique(known.folds[np.concatenate(rows[:2])])
+    both = np.flatnonzero(np.isin(known.folds, folds))
+    targets = concept_targets(known.levels, known.concepts, "b")[both]
+    for column, name in enumerate(known.concept_names):
+        theirs = SVC(kernel="linear", C=Cs[name], class_weight="balanced")
+        theirs.fit(known.features[both], targets[:, column])
+        cav = theirs.coef_[0] / np.linalg.norm(theirs.coef_[0])
+        place = fitted.model.bank_.names_.index(name)
+        np.testing.assert_allclose(fitted.model.bank_.cavs_[place], cav, atol=2e-3)
+        assert np.abs(once.model.bank_.cavs_[place] - cav).max() > 1e-2
+    with pytest.raises(ExperimentError, match="no C is given for the concept"):
+        fit("pcbm-tree", known, rows, negatives="b", concept_C={"Nothing": 1.0})
