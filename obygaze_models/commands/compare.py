@@ -88,20 +88,19 @@ def _echo_tables(comparisons: list[Comparison], metric: str) -> None:
         by_test.setdefault((one.test, one.clips, one.films), []).append(one)
     for (test, clips, films), of in by_test.items():
         held = f"{test}: {counted(clips, 'clip')}, {counted(films, 'film')}"
-        header = [
-            held, "second", metric, "of second", "difference", "95%", "first ahead", "only one right", "p",
-        ]  # fmt: skip
+        header = [held, "second", f"{metric}: first", "second", "first - second", "95%"]
+        header += ["first ahead", "only one right", "p"]
         table = [
             [
-                one.first,
-                one.second,
+                one.first.name,
+                one.second.name,
                 _number(one.scores[metric].first),
                 _number(one.scores[metric].second),
                 _number(one.scores[metric].difference, signed=True),
                 _span(one.scores[metric]),
                 "-" if (share := one.scores[metric].ahead) is None else f"{share:.0%}",
                 f"{one.only_first} : {one.only_second}",
-                f"{one.p_value:.3f}",
+                f"{one.p_value:.3f}" if one.p_value >= 0.0005 else "<.001",
             ]
             for one in of
         ]
@@ -127,27 +126,29 @@ def _draw(comparisons: list[Comparison], metric: str, output: Path, *, overwrite
     from obygaze_models.figures.forest import Line, Point, forest
 
     title = titles_of(comparisons[0].scores).get(metric, metric.replace("_", " "))
-    points = [
-        Point(
-            f"{one.first} − {one.second}",
-            of.difference,
-            *(of.interval or (None, None)),
-            group=f"{one.test}: {counted(one.clips, 'clip')}",
-            key=f"compare/{one.test}/{one.first}/{one.second}/{metric}",
-        )
-        for one in comparisons
-        for of in (one.scores[metric],)
-    ]
+    against = {(one.first.run, one.second.run) for one in comparisons}
+    namesakes = len(against) == 1 and all(o.first.model == o.second.model for o in comparisons)
+    points = []
+    tests = [one.test for one in comparisons]
+    for one in sorted(comparisons, key=lambda one: tests.index(one.test)):
+        of = one.scores[metric]
+        low, high = of.interval or (None, None)
+        label = one.first.model if namesakes else f"{one.first.name} − {one.second.name}"
+        group = f"{one.test}: {counted(one.clips, 'clip')}"
+        key = f"compare/{one.test}/{one.first.name}/{one.second.name}/{metric}"
+        points.append(Point(label, of.difference, low, high, group=group, key=key))
+    less = "{} less {}".format(*against.pop()) if namesakes else "first less second"
     said = "; ".join(
         f"{point.group}: {point.label} {_number(point.value, signed=True)}" for point in points
     )
     svg = forest(
         points,
         title=f"Differences in {title}",
-        axis=f"difference in {title}, first less second",
+        axis=f"difference in {title}, {less}",
         description=said,
         lines=[Line(0.0, "no difference")],
         interval="95% interval over films",
+        value="difference",
         signed=True,
     )
     write_svg(output, svg, overwrite=overwrite)

@@ -19,7 +19,16 @@ from obygaze_models.experiments.intervals import REPLICATES
 from obygaze_models.experiments.paired import Array, Difference, paired_differences, right
 from obygaze_models.experiments.results import Results, Said
 
-__all__ = ["Compared", "Comparison", "compare_runs"]
+__all__ = ["Compared", "Comparison", "Contestant", "compare_runs"]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model of a run; its name says the run, too, where there are several."""
+
+    run: str
+    model: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,7 @@ class Comparison:
     Parameters
     ----------
     test, first, second
-        The test set, and the models' names; with their run's, where there are several.
+        The test set, and the models.
     clips, films
         On what both were scored.
     scores
@@ -44,8 +53,8 @@ class Comparison:
     """
 
     test: str
-    first: str
-    second: str
+    first: Contestant
+    second: Contestant
     clips: int
     films: int
     scores: dict[str, Difference]
@@ -79,12 +88,10 @@ class _Told:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """A model of the run at a place in the list."""
+    """A contestant, of the run at a place in the list."""
 
     place: int
-    run: str
-    name: str
-    model: str
+    who: Contestant
     results: Results
     tests: dict[str, _Told]
 
@@ -110,16 +117,16 @@ def compare_runs(
     """
     _check_items(runs)
     sides = _sides(runs)
-    names = list(dict.fromkeys(side.model for side in sides))
+    names = list(dict.fromkeys(side.who.model for side in sides))
     for name in models:
         if name not in names:
             raise ExperimentError(unknown("model", name, names))
     pairs = list(_pairs(sides, models, several=len(runs) > 1))
-    paired = {side.name for pair in pairs for side in pair}
+    paired = {side.who.name for pair in pairs for side in pair}
     left_out = [
-        f"{side.name} has no counterpart of that name; --model names what to compare"
+        f"{side.who.name} has no counterpart of that name; --model names what to compare"
         for side in sides
-        if side.name not in paired and not models
+        if side.who.name not in paired and not models
     ]
     comparisons = []
     for a, b in pairs:
@@ -164,7 +171,7 @@ def _sides(runs: Sequence[Results]) -> list[_Side]:
         for model, tests in said.items():
             name = f"{run}: {model}" if len(runs) > 1 else model
             told = {test: _mean(of) for test, of in tests.items()}
-            sides.append(_Side(place, run, name, model, results, told))
+            sides.append(_Side(place, Contestant(run, model, name), results, told))
     return sides
 
 
@@ -186,9 +193,9 @@ def _pairs(
 ) -> Iterator[tuple[_Side, _Side]]:
     for a, b in combinations(sides, 2):
         if models:
-            chosen = a.model in models and b.model in models
+            chosen = a.who.model in models and b.who.model in models
         else:
-            chosen = not several or (a.model == b.model and a.place != b.place)
+            chosen = not several or (a.who.model == b.who.model and a.place != b.place)
         if chosen:
             yield a, b
 
@@ -197,41 +204,23 @@ def _compare(a: _Side, b: _Side, test: str, seed: int, replicates: int) -> Compa
     """How two models do on a test; or why that cannot be said."""
     if test not in a.tests or test not in b.tests:
         has, lacks = (a, b) if test in a.tests else (b, a)
-        return f"{test} is a test set of {has.name}, not of {lacks.name}"
+        return f"{test} is a test set of {has.who.name}, not of {lacks.who.name}"
     mine, theirs = a.tests[test], b.tests[test]
     ids = np.intersect1d(mine.ids, theirs.ids)
     alike = mine.of(ids).labels == theirs.of(ids).labels
     first, second = mine.of(ids[alike]), theirs.of(ids[alike])
     if not len(first.ids):
-        why = "are annotated otherwise" if len(ids) else "are others"
-        return f"{a.name} and {b.name} cannot be compared on {test}: the clips of the one {why}"
-    notes = [*_differing(a, b)]
-    for side, told in ((a, mine), (b, theirs)):
-        if extra := len(told.ids) - len(ids):
-            notes.append(f"{counted(extra, 'clip')} of {test} that only {side.name} has: left out")
-    if odd := int((~alike).sum()):
-        notes.append(f"{counted(odd, 'clip')} of {test} annotated otherwise in the two: left out")
-    if mine.runs != theirs.runs:
-        notes.append(
-            f"{a.name} is the mean of {counted(mine.runs, 'run')}, {b.name} of {theirs.runs}, and "
-            "a mean of more is the better for it"
-        )
-    known = set(first.ids.tolist())
-    for side in (a, b):
-        if met := len(known & set(side.results.run.record["leaked"])):
-            notes.append(
-                f"LEAKAGE: {met} of these {counted(len(known), 'clip')} of {test} are in a "
-                f"training or validation set of {side.run}"
-            )
+        why = "clips annotated otherwise" if len(ids) else "other clips"
+        return f"{a.who.name} and {b.who.name} cannot be compared: they have {why} in {test}"
     films = [a.results.clips[one].film for one in first.ids.tolist()]
     ours, others = (right(told.labels, told.probabilities) for told in (first, second))
     only_first, only_second = int((ours & ~others).sum()), int((others & ~ours).sum())
     odd = only_first + only_second
     return Comparison(
         test=test,
-        first=a.name,
-        second=b.name,
-        clips=len(known),
+        first=a.who,
+        second=b.who,
+        clips=len(first.ids),
         films=len(set(films)),
         scores=paired_differences(
             first.labels,
@@ -244,12 +233,12 @@ def _compare(a: _Side, b: _Side, test: str, seed: int, replicates: int) -> Compa
         only_first=only_first,
         only_second=only_second,
         p_value=float(binomtest(only_first, odd).pvalue) if odd else 1.0,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(_notes(a, b, test, ids, first.ids))),
     )
 
 
-def _differing(a: _Side, b: _Side) -> Iterator[str]:
-    """What is not alike in two runs' data and protocol."""
+def _notes(a: _Side, b: _Side, test: str, common: Array, scored: Array) -> Iterator[str]:
+    """What is not alike in two models' data and protocol, and which clips had to be left out."""
     one, other = a.results.run.record, b.results.run.record
     for what, ours, theirs in (
         ("label sets", one["manifest"]["labels"], other["manifest"]["labels"]),
@@ -257,4 +246,21 @@ def _differing(a: _Side, b: _Side) -> Iterator[str]:
         ("splits", one["split"], other["split"]),
     ):
         if ours != theirs:
-            yield f"different {what}: {ours} in {a.run}, {theirs} in {b.run}"
+            yield f"different {what}: {ours} in {a.who.run}, {theirs} in {b.who.run}"
+    for side in (a, b):
+        if extra := len(side.tests[test].ids) - len(common):
+            yield f"left out: {counted(extra, 'clip')} of {test} that only {side.who.run} has"
+    if odd := len(common) - len(scored):
+        yield f"left out: {counted(odd, 'clip')} of {test} annotated otherwise in the two"
+    runs = [side.tests[test].runs for side in (a, b)]
+    if runs[0] != runs[1]:
+        yield (
+            f"{a.who.name} is the mean of {counted(runs[0], 'run')}, {b.who.name} of {runs[1]}, "
+            "and a mean of more is the better for it"
+        )
+    for side in (a, b):
+        if met := len(set(scored.tolist()) & set(side.results.run.record["leaked"])):
+            yield (
+                f"LEAKAGE: {met} of these {counted(len(scored), 'clip')} of {test} are in a "
+                f"training or validation set of {side.who.run}"
+            )

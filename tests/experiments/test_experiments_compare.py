@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -159,14 +158,14 @@ def mean_by_clip(results: Results, model: str, test: str) -> dict[str, tuple[int
 def test_two_runs_by_their_mean_probabilities(made, other):
     a, b = made("good"), made("noisy", store=other)
     found = compare_runs([a, b])
-    assert [(one.test, one.first, one.second) for one in found.comparisons] == [
+    assert [(one.test, one.first.name, one.second.name) for one in found.comparisons] == [
         (test, f"good: {model}", f"noisy: {model}")
         for model in ("logistic", "majority")
         for test in ("HN vs S", "EN+HN vs S")
     ]
     assert found.left_out == ()
     for one in found.comparisons:
-        model = one.first.partition(": ")[2]
+        model = one.first.model
         mine, theirs = (mean_by_clip(results, model, one.test) for results in (a, b))
         assert set(mine) == set(theirs)
         ids = sorted(mine)
@@ -195,9 +194,9 @@ def test_a_run_against_its_copy_differs_by_nothing(made, tmp_path):
 def test_models_of_one_run_with_one_another_and_named_ones_across_runs(made, other):
     a, b = made("good"), made("noisy", store=other)
     [one, _] = compare_runs([a]).comparisons
-    assert (one.first, one.second) == ("logistic", "majority")
+    assert (one.first.name, one.second.name) == ("logistic", "majority")
     named = compare_runs([a, b], models=["logistic", "majority"]).comparisons
-    assert len({(one.first, one.second) for one in named}) == 6
+    assert len({(one.first.name, one.second.name) for one in named}) == 6
     with pytest.raises(ExperimentError, match="did you mean logistic"):
         compare_runs([a, b], models=["logistics"])
     with pytest.raises(ExperimentError, match="nothing to compare logistic with"):
@@ -210,11 +209,11 @@ def test_what_is_not_alike_is_said(made, world, tmp_path):
     shutil.copytree(world.manifest, tmp_path / "manifest")
     labels = manifest.labels("all")
     levels = list(labels.levels)
-    changed = [row for row, level in enumerate(levels) if level == "S"][:2]
-    for row in changed:
+    # Rows of the last fold, which alone is tested in the leak-free run.
+    last = [row for row, fold in enumerate(world.folds) if fold == 9]
+    for row in [row for row in last if levels[row] == "S"][:2]:
         levels[row] = "HN"
-    dropped = levels.index("EN")
-    levels[dropped] = "NS"
+    levels[next(row for row in last if levels[row] == "EN")] = "NS"
     save_parts(tmp_path / "manifest", [replace(labels, name="others", levels=levels)])
     a = made("good")
     b = made(
@@ -231,15 +230,17 @@ def test_what_is_not_alike_is_said(made, world, tmp_path):
         "others: knn has no counterpart of that name; --model names what to compare",
         "EN vs S is a test set of others: logistic, not of good: logistic",
     )
-    # Each film is a tenth of the folds: only the last one is tested in the leak-free run.
     tested = mean_by_clip(a, "logistic", "EN+HN vs S")
     there = mean_by_clip(b, "logistic", "EN+HN vs S")
     alike = {one for one in tested if one in there and tested[one][0] == there[one][0]}
-    assert every.clips == len(alike) < len(there)
+    assert every.clips == len(alike) == len(tested) - 3
     text = " / ".join(every.notes)
-    assert re.search(
-        rf"{len(set(there) - set(tested))} clips of EN\+HN vs S that only others", text
-    )
+    extra = len(set(there) - set(tested))
+    assert f"left out: {extra} clips of EN+HN vs S that only others has" in text
+    runs = len([one for one in b.said if (one.model, one.test) == ("logistic", "EN vs S")])
+    assert f"good: logistic is the mean of 9 runs, others: logistic of {runs}" in text
+    assert "left out: 1 clip of EN+HN vs S that only good has" in text
+    assert "left out: 2 clips of EN+HN vs S annotated otherwise in the two" in text
 
 
 def test_clips_that_leaked_are_counted(made, tmp_path):
@@ -267,6 +268,25 @@ def test_runs_over_other_items_or_other_clips_are_refused(made, tmp_path):
     b = made("shuffled", manifest=tmp_path / "shuffled")
     with pytest.raises(ExperimentError, match=r"are over different items: those of toy \("):
         compare_runs([a, b])
+
+
+def test_runs_that_share_no_clip_are_refused_and_those_that_share_some_are_not(made):
+    a = made("good")
+
+    def part(kept: slice) -> Results:
+        said = [
+            replace(
+                one, ids=one.ids[kept], labels=one.labels[kept],
+                probabilities=one.probabilities[kept],
+            )
+            for one in a.said
+        ]  # fmt: skip
+        return replace(a, said=said)
+
+    with pytest.raises(ExperimentError, match="they have other clips in HN vs S"):
+        compare_runs([part(slice(0, 4)), part(slice(4, 8))])
+    [one, *_] = compare_runs([part(slice(0, 6)), part(slice(2, 8))]).comparisons
+    assert one.clips == 4
 
 
 def test_the_command(obygaze, made, other, tmp_path):
