@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,10 @@ Negatives = Literal["a", "b", "c"]
 Balance = Literal["weights", "subsample"]
 Penalty = Literal["l1", "l2"]
 ConceptC = float | tuple[float, ...] | dict[str, float] | None
+
+
+#: The heads of one experiment share their concepts.
+_BANKS: WeakKeyDictionary[Known, dict[Any, tuple[Any, dict[str, Any]]]] = WeakKeyDictionary()
 
 
 class Learning(NamedTuple):
@@ -215,12 +220,23 @@ def fit_bank(
     how: Learning,
 ) -> tuple[ConceptBank, Array, dict[str, Any]]:
     """The concepts' directions, the rows that had a part in them, and what is worth keeping."""
-    from obygaze_models.estimators.concepts import DEFAULT_CS, ConceptBank, DegenerateConcept
-    from obygaze_models.estimators.targets import concept_targets
-
     if not known.concept_names:
         raise ExperimentError("the labels mark no concepts, which a bottleneck learns")
     learn, choose = rows_of_same_folds(known, train, validation)
+    kept = _BANKS.setdefault(known, {})
+    key = repr(how), seed, learn.tobytes(), choose.tobytes()
+    if key not in kept:
+        kept[key] = _learnt(known, learn, choose, seed, how)
+    bank, facts = kept[key]
+    return bank, np.union1d(np.concatenate([learn, choose]), np.union1d(train, validation)), facts
+
+
+def _learnt(
+    known: Known, learn: Array, choose: Array, seed: int, how: Learning
+) -> tuple[ConceptBank, dict[str, Any]]:
+    from obygaze_models.estimators.concepts import DEFAULT_CS, ConceptBank, DegenerateConcept
+    from obygaze_models.estimators.targets import concept_targets
+
     targets = concept_targets(known.levels, known.concepts, how.negatives)
     Cs = DEFAULT_CS if how.C is None else how.C  # noqa: N806
     if isinstance(Cs, float | int):
@@ -243,7 +259,7 @@ def fit_bank(
     }
     if how.refit:
         bank = _refitted(bank, known, np.union1d(learn, choose), targets)
-    return bank, np.union1d(np.concatenate([learn, choose]), np.union1d(train, validation)), facts
+    return bank, facts
 
 
 def _refitted(bank: ConceptBank, known: Known, rows: Array, targets: Array) -> ConceptBank:

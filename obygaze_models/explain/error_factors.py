@@ -86,6 +86,10 @@ def error_factors(
             f"{len(wrong)} clips, {len(films)} films and {len(names)} names do not fit factors of "
             f"{factors.shape}; each clip has a film and a mark for each name"
         )
+    if not len(wrong):
+        raise ExperimentError("there are no clips whose errors could be looked at")
+    if penalty <= 0:
+        raise ExperimentError(f"a penalty of {penalty:g} keeps no coefficient finite; give 1")
     chance = np.random.default_rng(seed)
     known, of_film = np.unique(np.array(films, dtype=str), return_inverse=True)
     by_film = chance.multinomial(len(known), np.full(len(known), 1 / len(known)), size=draws)
@@ -109,8 +113,8 @@ def _film(
     """Of one film's clips, each counted in each draw as often as `drawn` [draws, N] says."""
     clips, errors = len(wrong), int(wrong.sum())
     if errors in (0, clips):
-        which = "none" if errors == 0 else "all"
-        return FilmFactors(film, clips, errors, (), f"{which} of {clips} wrong: nothing to compare")
+        which = "wrong" if errors == 0 else "right"
+        return FilmFactors(film, clips, errors, (), f"no {which} clip to compare with")
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)
     X = np.column_stack([np.ones(clips), factors[:, varies]])  # noqa: N806

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from obygaze_models.figures.svg import (
-    WIDTH,
+from obygaze_models.figures.marks import (
     Scale,
     Series,
     axis_bottom,
-    defined,
     diamond,
+    ends_of,
+    grid,
+    legend,
+    scale_of,
+    spread,
+    swatch,
+)
+from obygaze_models.figures.svg import (
+    WIDTH,
+    defined,
     element,
     frame,
-    grid,
     label,
-    legend,
     number,
-    scale_of,
-    swatch,
     text,
-    whisker,
 )
 from obygaze_models.figures.theme import SOFT
 
@@ -112,6 +115,10 @@ def _bar(
         return text(zero + 5, middle + 4, "–", size=12, fill=SOFT, tip="undefined")
     at = scale.at(bar.value)
     said = number(bar.value, percent=percent)
+    ends = ends_of(bar.low, bar.high)
+    tip = f"{group}, {series.label}: {said}"
+    if ends:
+        tip += " ({} to {})".format(*(number(one, percent=percent) for one in ends))
     parts = [
         swatch(
             min(zero, at),
@@ -121,13 +128,13 @@ def _bar(
             series,
             value=bar.value,
             key=bar.key,
-            tip=f"{group}, {series.label}: {said}",
+            tip=tip,
         )
     ]
     end = max(zero, at)
-    if bar.low is not None and bar.high is not None and defined(bar.low + bar.high):
-        parts.append(whisker(scale.held(bar.low), scale.held(bar.high), middle))
-        end = max(end, scale.held(bar.high))
+    if ends:
+        parts.append(spread(scale, ends, middle, bar.key))
+        end = max(end, scale.held(ends[1]))
     if bar.reference is not None and defined(bar.reference):
         key = f"{bar.key}/reference" if bar.key else ""
         tip = f"{group}, {series.label}, {reference}: {number(bar.reference, percent=percent)}"

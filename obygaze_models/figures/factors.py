@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from obygaze_features.common.words import counted
 from obygaze_models.explain.error_factors import Factor, FilmFactors
-from obygaze_models.figures.svg import (
-    WIDTH,
+from obygaze_models.figures.marks import (
     Scale,
     circle,
+    ends_of,
+    grid,
+    scale_of,
+    spread,
+)
+from obygaze_models.figures.svg import (
+    WIDTH,
     defined,
     element,
     frame,
-    grid,
     label,
     number,
-    scale_of,
     text,
-    whisker,
     wrap,
 )
 from obygaze_models.figures.theme import INK, PAPER, SERIES, SOFT
 
 __all__ = ["factors"]
 
-LEFT = 128.0
+LEFT = 156.0
 COLUMNS = 3
 GAP = 16.0
 ROW = 17.0
@@ -72,7 +76,7 @@ def factors(
             named = "All films" if film.film is None else titles.get(film.film, film.film)
             prefix = f"{key}/{'all' if film.film is None else film.film}" if key else ""
             parts.append(_panel(film, named, scale, y, len(names), prefix))
-        y += HEAD + ROW * len(names) + 34
+        y += HEAD + ROW * max(len(names), 4) + 26
     return frame(title, description, y + 42, "".join(parts) + _legend(y))
 
 
@@ -85,15 +89,15 @@ def _names(names: Sequence[str], y: float) -> str:
 
 def _panel(film: FilmFactors, named: str, scale: Scale, y: float, rows: int, prefix: str) -> str:
     wide = scale.right - scale.left
-    lines = wrap(named, wide, 12)
+    lines = wrap(named, wide, 12, bold=True)
     tip = named if lines[-1].endswith("…") else ""
     top = y + HEAD
     parts = [
-        text(scale.left, y + 12 + 14 * place, line, size=12, weight="600", tip=tip)
-        for place, line in enumerate(lines)
+        text(scale.left, top - 24 - 14 * place, line, size=12, weight="600", tip=tip)
+        for place, line in enumerate(reversed(lines))
     ]
-    of = f"{film.wrong:,} of {film.clips:,} wrong"
-    parts.append(text(scale.left, y + 14 * len(lines) + 13, of, size=11, fill=SOFT))
+    of = f"{film.wrong:,}/{film.clips:,} wrong"
+    parts.append(text(scale.left, top - 9, of, size=11, fill=SOFT))
     if film.too_few:
         words = wrap(film.too_few, wide, 11.5, lines=5)
         return "".join(parts) + "".join(
@@ -103,7 +107,7 @@ def _panel(film: FilmFactors, named: str, scale: Scale, y: float, rows: int, pre
     bottom = top + ROW * rows
     zero = scale.at(0)
     parts += [
-        grid(scale, top, bottom),
+        grid(scale, top, bottom, most=4),
         element("line", x1=zero, x2=zero, y1=top, y2=bottom, stroke=SOFT, stroke_width=1.2),
     ]
     parts += [
@@ -115,7 +119,8 @@ def _panel(film: FilmFactors, named: str, scale: Scale, y: float, rows: int, pre
             fill=SOFT,
             anchor="middle",
         )
-        for tick in (scale.low, 0.0, scale.high)
+        for tick in scale.ticks(4)
+        if scale.left < scale.at(tick) < scale.right
     ]
     for place, factor in enumerate(film.factors):
         of_factor = f"{prefix}/{factor.name}" if prefix else ""
@@ -125,20 +130,17 @@ def _panel(film: FilmFactors, named: str, scale: Scale, y: float, rows: int, pre
 
 def _factor(factor: Factor, named: str, scale: Scale, y: float, key: str) -> str:
     if factor.coefficient is None:
-        why = "no clip has it" if factor.clips == 0 else "all clips have it"
-        tip = f"{named}, {factor.name}: {why}"
-        return text(
-            scale.at(0), y + 4, "–", size=12, fill=SOFT, anchor="middle", tip=tip, halo=True
-        )
+        why = "no clip" if factor.clips == 0 else "every clip"
+        tip = f"{named}, {factor.name}: {why} has it"
+        at = scale.at(0)
+        return text(at, y + 4, why, size=11, fill=SOFT, anchor="middle", tip=tip, halo=True)
     said = number(factor.coefficient, signed=True)
-    told, interval = False, ""
-    if factor.low is not None and factor.high is not None:
-        told = factor.low > 0 or factor.high < 0
-        interval = f" ({number(factor.low)} to {number(factor.high)})"
-    tip = f"{named}, {factor.name}: {said}{interval}, {factor.clips} clips have it"
-    parts = []
-    if factor.low is not None and factor.high is not None:
-        parts.append(whisker(scale.at(factor.low), scale.at(factor.high), y, SERIES[0]))
+    ends = ends_of(factor.low, factor.high)
+    told = ends is not None and (ends[0] > 0 or ends[1] < 0)
+    if ends:
+        said += f" ({number(ends[0])} to {number(ends[1])})"
+    tip = f"{named}, {factor.name}: {said}, {counted(factor.clips, 'clip')} with it"
+    parts = [spread(scale, ends, y, key, SERIES[0])]
     at = scale.at(factor.coefficient)
     parts.append(circle(at, y, 4.2, SERIES[0], factor.coefficient, key, tip))
     if not told:
@@ -156,5 +158,4 @@ def _legend(y: float) -> str:
         + text(16, y + 34, "interval holds 0", size=12, fill=INK)
         + element("circle", cx=LEFT + 46, cy=y + 30, r=4.2, fill=SERIES[0])
         + text(LEFT + 56, y + 34, "interval does not", size=12, fill=INK)
-        + text(WIDTH, y + 34, "– nothing to compare", size=12, fill=SOFT, anchor="end")
     )

@@ -12,6 +12,8 @@ from obygaze_models.figures.theme import DARK, LIGHT, PRINT
 __all__ = ["write_svg"]
 
 _COLOUR = re.compile(r"var\(--[a-z0-9]+, (#[0-9a-f]{6})\)")
+_SIZE = re.compile(r'viewBox="0 0 (\d+) (\d+)" width="[\d.]+" height="[\d.]+"')
+_MARGIN = 14
 _FONT = 'font-family="system-ui, Helvetica Neue, Helvetica, Arial, sans-serif"'
 
 
@@ -21,15 +23,20 @@ def write_svg(path: Path, svg: str, *, overwrite: bool = False) -> None:
     Colours are written out as plain ones, which any program reads, and changed by a style.
     """
     refuse_to_overwrite(path, overwrite=overwrite)
-    plain = _COLOUR.sub(r"\1", svg).replace("<svg ", f"<svg {_FONT} ", 1)
+    plain = _SIZE.sub(_with_margin, _COLOUR.sub(r"\1", svg), count=1)
+    plain = plain.replace("<svg ", f"<svg {_FONT} ", 1)
     style = (
         f"<style>svg.figure {{ background: {LIGHT['paper']}; }}\n"
         f"@media (prefers-color-scheme: dark) {{ {_changed(DARK)} }}\n"
         f"@media print {{ {_changed(LIGHT | PRINT)} }}</style>"
     )
-    # Before the first element that is drawn: what comes later in a style counts, not where it is.
     whole = plain.replace("<g ", f"{style}<g ", 1)
     write_text(path, f'<?xml version="1.0" encoding="UTF-8"?>\n{whole}\n')
+
+
+def _with_margin(size: re.Match[str]) -> str:
+    width, height = (int(part) + 2 * _MARGIN for part in size.groups())
+    return f'viewBox="{-_MARGIN} {-_MARGIN} {width} {height}" width="{width}" height="{height}"'
 
 
 def _changed(colours: Mapping[str, str]) -> str:

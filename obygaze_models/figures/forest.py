@@ -6,23 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from obygaze_models.figures.svg import (
-    WIDTH,
+from obygaze_models.figures.marks import (
     Scale,
     axis_bottom,
     circle,
-    defined,
     diamond,
+    ends_of,
+    grid,
+    scale_of,
+    spread,
+    whisker,
+)
+from obygaze_models.figures.svg import (
+    WIDTH,
+    defined,
     element,
     frame,
-    grid,
     label,
     mark,
     number,
-    scale_of,
     text,
     text_width,
-    whisker,
     wrap,
 )
 from obygaze_models.figures.theme import SERIES, SOFT
@@ -31,7 +35,7 @@ __all__ = ["Line", "Point", "forest"]
 
 LEFT = 158.0
 """Where the plot begins, after the rows' names."""
-COLUMN = 48.0
+COLUMN = 54.0
 """How wide a column of numbers is, after the plot."""
 DASHES = ("5 3", "1.5 3", "9 3 2 3")
 
@@ -114,7 +118,9 @@ def forest(
         flags = _flags([line for line in lines if line.group == group], scale)
         if group:
             # Lines' names stand beside the group's, unless one of them is too long for that.
-            beside = text_width(group, 13) + 12 < min((flag.left for flag in flags), default=WIDTH)
+            beside = text_width(group, 13, bold=True) + 12 < min(
+                (flag.left for flag in flags), default=WIDTH
+            )
             head = max(26.0, _height(flags)) if beside else 26.0
             parts.append(label(0, y + head - 13, group, WIDTH, weight="600", lines=1))
             y += head if beside else head + _height(flags)
@@ -135,7 +141,7 @@ def forest(
 
 
 def _legend(value: str, interval: bool, reference: str, y: float) -> tuple[str, float]:
-    parts = [whisker(0, 22, y + 10, SERIES[0])] if interval else []
+    parts = [whisker(1, 21, y + 10, SERIES[0])] if interval else []
     parts.append(element("circle", cx=11, cy=y + 10, r=4.5, fill=SERIES[0]))
     words = wrap(value, WIDTH - 30, 12, lines=1)[0]
     parts.append(text(30, y + 14, words, size=12, tip=value if words != value else ""))
@@ -164,10 +170,12 @@ def _row(
     if point.value is None or not defined(point.value):
         parts.append(text(at, y + 4.5, "–", anchor="end", tip="undefined"))
     else:
-        if point.low is not None and point.high is not None and defined(point.low + point.high):
-            parts.append(whisker(scale.held(point.low), scale.held(point.high), y, SERIES[0]))
+        ends = ends_of(point.low, point.high)
+        parts.append(spread(scale, ends, y, point.key, SERIES[0]))
         said = number(point.value, signed=signed)
         tip = f"{point.label}, {names[0]}: {said}"
+        if ends:
+            tip += " ({} to {})".format(*(number(end, signed=signed) for end in ends))
         parts.append(circle(scale.at(point.value), y, 4.5, SERIES[0], point.value, point.key, tip))
         parts.append(text(at, y + 4.5, said, anchor="end", weight="600"))
     if point.reference is not None and defined(point.reference):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_models.figures.svg import (
-    WIDTH,
+from obygaze_models.figures.marks import (
     Scale,
     Series,
     axis_bottom,
+    legend,
+    swatch,
+)
+from obygaze_models.figures.svg import (
+    WIDTH,
     element,
     frame,
     label,
-    legend,
     number,
-    swatch,
     text,
     text_width,
 )
@@ -110,7 +112,7 @@ def stacked(
                     "line", x1=left, x2=left, y1=y, y2=y + height, stroke=PAPER, stroke_width=1.4
                 )
             )
-        if right - left >= text_width(said, 11.5) + 4:
+        if right - left >= text_width(said, 11.5) + 7:
             drawn.append(
                 text(
                     (left + right) / 2,

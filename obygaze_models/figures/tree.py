@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.words import counted
 from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.figures.marks import (
+    Scale,
+    Series,
+    legend,
+)
 from obygaze_models.figures.shares import stacked
 from obygaze_models.figures.svg import (
     WIDTH,
-    Scale,
-    Series,
     element,
     frame,
-    label,
-    legend,
     text,
     text_width,
+    wrap,
 )
 from obygaze_models.figures.theme import SOFT
 
@@ -33,12 +36,16 @@ BAR = 150.0
 
 @dataclass(frozen=True)
 class _Row:
-    """A node, its parent's place among the rows, and how many questions follow that are cut."""
+    """A node, its parent's place among the rows, and how many questions follow that are cut.
+
+    Its condition is a concept and a `limit`, such as "> 0.3".
+    """
 
     node: int
     depth: int
     parent: int
-    condition: str
+    concept: str
+    limit: str
     threshold: float | None
     below: int
 
@@ -86,11 +93,15 @@ def tree(
         parts.append(text(numbers, y + 11, count, size=11.5, fill=SOFT, anchor="end"))
     y += 18
     rows = _rows(head, concepts, depth)
-    for place, row in enumerate(rows):
-        middle, x = y + ROW * (place + 0.5), INDENT * row.depth
+    middles: list[float] = []
+    for row in rows:
+        tall = ROW + (10 if row.below else 0)
+        middle, x = y + tall / 2, INDENT * row.depth
+        middles.append(middle)
+        y += tall
         name = f"{key}/{row.node}" if key else ""
         if row.depth:
-            parts.append(_branch(x, y + ROW * (row.parent + 0.5) + 10, middle))
+            parts.append(_branch(x, middles[row.parent] + 10, middle))
         parts.append(_condition(row, x, middle, words, name))
         if counts is not None:
             said = int(counts[row.node])
@@ -106,8 +117,10 @@ def tree(
                 )
             )
         shares = [float(share) for share in head.value[row.node]]
-        parts.append(stacked(shares, classes, scale, middle - 10, 20, row.condition, name))
-    return frame(title, description, y + ROW * len(rows) + 4, "".join(parts))
+        parts.append(
+            stacked(shares, classes, scale, middle - 10, 20, row.concept + row.limit, name)
+        )
+    return frame(title, description, y + 4, "".join(parts))
 
 
 def visits(head: TreeHead, Z: NDArray[Any]) -> NDArray[Any]:  # noqa: N803
@@ -124,7 +137,7 @@ def _rows(head: TreeHead, concepts: Sequence[str], depth: int) -> list[_Row]:
     for node in reversed(np.flatnonzero(head.left != -1)):
         below[node] = 1 + below[head.left[node]] + below[head.right[node]]
     rows: list[_Row] = []
-    waiting = [_Row(0, 0, -1, "all clips", None, int(below[0]))]
+    waiting = [_Row(0, 0, -1, "all clips", "", None, int(below[0]))]
     while waiting:
         row = waiting.pop()
         cut = row.depth + 1 == depth
@@ -132,11 +145,12 @@ def _rows(head: TreeHead, concepts: Sequence[str], depth: int) -> list[_Row]:
         if cut or not row.below:
             continue
         at = float(head.threshold[row.node])
-        asked, limit = concepts[int(head.feature[row.node])], f"{at:.3g}".replace("-", "−")
+        asked, said = concepts[int(head.feature[row.node])], f"{at:.3g}".replace("-", "−")
         for sign, children in ((">", head.right), ("≤", head.left)):
-            child, here = int(children[row.node]), len(rows) - 1
-            said = f"{asked} {sign} {limit}"
-            waiting.append(_Row(child, row.depth + 1, here, said, at, int(below[child])))
+            child, limit = int(children[row.node]), f" {sign} {said}"
+            waiting.append(
+                _Row(child, row.depth + 1, len(rows) - 1, asked, limit, at, int(below[child]))
+            )
     return rows
 
 
@@ -151,11 +165,14 @@ def _branch(x: float, top: float, middle: float) -> str:
 
 
 def _condition(row: _Row, x: float, middle: float, words: float, name: str) -> str:
-    more = f"… {row.below} more" if row.below else ""
-    said = label(x, middle - (6.5 if more else 0), row.condition, words - x, lines=1)
+    more = f"… and {counted(row.below, 'more question')}" if row.below else ""
+    whole = row.concept + row.limit
+    # A long name is cut, never the number.
+    (asked,) = wrap(row.concept, words - x - text_width(row.limit, 13), 13, lines=1)
+    tip = whole if asked.endswith("…") else ""
+    said = text(x, middle + 4.5 - (7 if more else 0), asked + row.limit, tip=tip)
     if more:
-        tip = f"{row.below} more questions follow here"
-        said += text(x, middle + 12, more, size=11.5, fill=SOFT, tip=tip)
+        said += text(x, middle + 13, more, size=11.5, fill=SOFT)
     if row.threshold is None:
         return said
     return element(

@@ -1,0 +1,152 @@
+"""The bench on which tables are reproduced: manifest, stores, settings, and runs done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import FeatureStore, open_store
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.results import Results, read_results
+from obygaze_models.experiments.run import run_experiment
+
+__all__ = ["PROTOCOLS", "STORES", "Bench", "Feature", "Setting"]
+
+PROTOCOLS = ("released", "leak-free", "paper")
+"""The paper's three readings, in the order of the tables."""
+STORES = {
+    "xclip": "X-CLIP on Kinetics",
+    "vivit": "ViViT-B/16",
+    "lsmdc": "X-CLIP retrained on LSMDC",
+}
+RELEASED_LABELS = "released"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How train and test are drawn, and from which label set.
+
+    `title` is what stands above its block; `key` what its runs' folders begin with.
+    """
+
+    key: str
+    protocol: str
+    labels: str | None
+    title: str
+
+
+@dataclass(frozen=True)
+class Feature:
+    """An array of a store, and how it is pooled; a row of Table 2."""
+
+    store: str
+    array: str
+    pooling: str | None
+    name: str
+
+    @property
+    def key(self) -> str:
+        """What its runs' folders are called after."""
+        return f"{self.store}-{self.name}"
+
+
+@dataclass(eq=False)
+class Bench:
+    """What all tables and figures share.
+
+    Parameters
+    ----------
+    manifest, stores
+        Folders: of the annotations, and by their names in `STORES` of the features.
+    folder
+        Where the runs are kept, each in a folder of its own.
+    protocols
+        Which of `PROTOCOLS`.
+    seed
+        Of all draws.
+    say
+        Told what is being run.
+    """
+
+    manifest: Path
+    stores: Mapping[str, Path]
+    folder: Path
+    protocols: Sequence[str] = PROTOCOLS
+    seed: int = 0
+    say: Callable[[str], None] = lambda _: None
+    runs: dict[str, Results] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.read = Manifest.load(self.manifest)
+        self.open: dict[str, FeatureStore] = {
+            name: open_store(path) for name, path in self.stores.items()
+        }
+
+    def run(self, key: str, **given: Any) -> Results:
+        """The results of an experiment, which is run where it has not been yet."""
+        if key not in self.runs:
+            self.say(f"run {len(self.runs) + 1}: {given['name']}")
+            experiment = Experiment(manifest=self.manifest, seed=self.seed, **given)
+            run_experiment(experiment, self.folder / key)
+            self.runs[key] = read_results(self.folder / key)
+        return self.runs[key]
+
+    def settings(self) -> list[Setting]:
+        """The released splits, ours on the very same clips, then the paper's text and ours on all.
+
+        Those that the manifest has no labels or splits for are left out; `lacking` names them.
+        """
+        found = []
+        labels = self.released_labels
+        if "released" in self.protocols and self.has_released_splits:
+            title = "Released: the authors' splits, as their code uses them"
+            found.append(Setting("released", "released", labels, title))
+        if "leak-free" in self.protocols and labels:
+            title = "Leak-free, on the label set that was released"
+            found.append(Setting("leak-free-released-labels", "leak-free", labels, title))
+        if "paper" in self.protocols:
+            title = "Paper: the text of version 1, appendix 8, on all clips"
+            found.append(Setting("paper", "paper", None, title))
+        if "leak-free" in self.protocols:
+            title = "Leak-free, on all clips"
+            found.append(Setting("leak-free", "leak-free", None, title))
+        return found
+
+    def lacking(self) -> list[str]:
+        """What the manifest lacks for a protocol that was asked for."""
+        if "released" not in self.protocols or self.has_released_splits:
+            return []
+        return [
+            f"the released protocol: the manifest {self.read.name!r} has no splits of the authors; "
+            f"add them with: obygaze manifests import obygaze12-splits SOURCE -o {self.manifest}"
+        ]
+
+    @property
+    def has_released_splits(self) -> bool:
+        """Whether the authors' splits and runs are in the manifest."""
+        splits = {*RELEASED.values(), RELEASED_CONCEPTS}
+        return splits <= set(self.read.split_names) and bool(self.read.run_names)
+
+    @property
+    def released_labels(self) -> str | None:
+        """The label set that the released splits were made from, if the manifest has it."""
+        return RELEASED_LABELS if RELEASED_LABELS in self.read.label_names else None
+
+    def feature(self, store: str, name: str) -> Feature | str:
+        """``native``, or ``max`` over all tokens; a text says why it is not to be had."""
+        if store not in self.open:
+            return f"needs the store of {STORES[store]}; give --store {store}=FOLDER"
+        arrays = {one.name for one in self.open[store].specs}
+        if name in arrays:
+            return Feature(store, name, None, name)
+        for tokens in ("tokens", "frames"):
+            if name == "max" and tokens in arrays:
+                return Feature(store, tokens, "max", name)
+        return (
+            f"{self.stores[store]} has no array {name}; extract it with: obygaze features extract "
+            f"--arrays {name}"
+        )
