@@ -301,10 +301,16 @@ def test_the_command(obygaze, made, other, tmp_path):
     drawn = {
         mark.get("data-key"): float(mark.get("data-value"))
         for mark in figure.iter()
-        if mark.get("data-key")
+        if mark.get("data-value")
     }
     key = "compare/HN vs S/good: logistic/noisy: logistic/auroc"
     assert drawn[key] == one.scores["auroc"].difference
+    ends = {
+        (mark.get("data-low"), mark.get("data-high"))
+        for mark in figure.iter()
+        if mark.get("data-low") and str(mark.get("data-key")).startswith(key)
+    }
+    assert ends == {(repr(low), repr(high))}
 
     as_json = json.loads(obygaze("models", "compare", a, b, "--json").stdout)
     assert as_json["comparisons"][0]["scores"]["auroc"]["interval"] == [low, high]
