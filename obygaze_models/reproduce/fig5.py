@@ -24,7 +24,7 @@ def fig5(bench: Bench) -> Made:
     """The trees of both readings and both trainings, of the first setting that can be had."""
     name, title = "fig5", f"Figure 5: decision trees on concepts, the first {DEPTH} levels"
     feature = bench.feature("xclip", "native")
-    columns = ["above the threshold", "share of S where not above", "share of S where above"]
+    columns = ["threshold", "share of S where not above", "share of S where above"]
     if isinstance(feature, str):
         return Made([Table(name, title, columns, [], missing=[f"all trees: {feature}"])])
     setting = bench.settings()[0]
@@ -87,11 +87,11 @@ def _questions(head: TreeHead, concepts: list[str]) -> list[Line]:
         concept = concepts[int(head.feature[node])]
         left, right = int(head.left[node]), int(head.right[node])
         values = {
-            "above the threshold": Value(float(head.threshold[node])),
+            "threshold": Value(float(head.threshold[node])),
             "share of S where not above": Value(float(head.value[left, 1])),
             "share of S where above": Value(float(head.value[right, 1])),
         }
         lines.append(Line(f"{path}{concept}", "ours", values))
-        waiting.append((right, depth + 1, f"{path}{concept} > "))
-        waiting.append((left, depth + 1, f"{path}{concept} <= "))
+        waiting.append((right, depth + 1, f"{path}{concept} above: "))
+        waiting.append((left, depth + 1, f"{path}{concept} not above: "))
     return lines

@@ -31,7 +31,7 @@ def fig6(bench: Bench) -> Made:
     block = Block(f"{TEST}, trained on HN vs S", "leave-film-out", "coefficient", lines)
     notes = [
         "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with a "
-        "ridge penalty; in brackets half of the 95% interval over draws of clips, for all films "
+        "ridge penalty; in brackets the 95% interval over draws of the film's clips, of all films "
         "over draws of films. A dash: all of the film's clips have the factor, or none has.",
         "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left out of "
         "training, each clip by its mean probability over the runs that tested it.",
@@ -53,7 +53,6 @@ def _lines(of: FilmFactors, title: str | None) -> list[Line]:
         if one.coefficient is None:
             counts[one.name] = None
             continue
-        known = one.low is not None and one.high is not None
-        half = (one.high - one.low) / 2 if known else None  # type: ignore[operator]
-        counts[one.name] = Value(one.coefficient, half)
+        ends = None if one.low is None or one.high is None else (one.low, one.high)
+        counts[one.name] = Value(one.coefficient, interval=ends)
     return [Line(title or "all films", "ours", counts)]
