@@ -32,6 +32,10 @@ __all__ = ["main"]
             "obygaze_models.commands.report:report",
             "Write a run's results as an HTML page.",
         ),
+        "reproduce": (
+            "obygaze_models.commands.reproduce:reproduce",
+            "Reproduce a table or figure of the paper, or all, beside the published numbers.",
+        ),
         "doctor": (
             "obygaze_features.commands.doctor:doctor",
             "What is installed, and what is missing for which job.",

@@ -100,15 +100,15 @@ def test_films_of_your_own(
 def test_the_zoo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:
-    """Every block of docs/zoo.md, in order; a toml block is the file that is named above it."""
+    """Every block of docs/zoo.md, in order; a file's block is what is named above it."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/zoo.md").read_text()
     for match in BLOCK.finditer(text):
         language, block = match.groups()
         if language == "console":
             run_console(block, obygaze)
-        elif language == "toml":
-            named = re.findall(r"`(zoo/\w+[.]toml)`", text[: match.start()])
+        elif language in ("toml", "csv"):
+            named = re.findall(rf"`(zoo/\w+[.]{language})`", text[: match.start()])
             Path(named[-1]).write_text(block)
         else:
             assert language == "python"

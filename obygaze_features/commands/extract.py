@@ -21,7 +21,7 @@ from obygaze_features.errors import ObygazeError, UsageError, VideoError
 if TYPE_CHECKING:
     from obygaze_features.extraction import Summary
 
-__all__ = ["extract", "probe"]
+__all__ = ["MOST_NAMED", "PARTLY_DONE", "extract", "probe", "which_clips"]
 
 MOST_NAMED = 20
 """Failed clips that are named in the terminal; the store names all."""
@@ -31,8 +31,8 @@ PARTLY_DONE = 3
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _which_clips(command: Command) -> Command:
-    """The options that both commands share."""
+def which_clips(command: Command) -> Command:
+    """The options of every command that reads films."""
     for option in (
         click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
                      show_default=True, help="Seconds without headway before a file is given up."),
@@ -50,7 +50,7 @@ def _which_clips(command: Command) -> Command:
 
 
 @click.command()
-@_which_clips
+@which_clips
 @click.option(
     "--backbone",
     "specs",
@@ -206,7 +206,7 @@ def extract(
 
 
 @click.command()
-@_which_clips
+@which_clips
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
 )

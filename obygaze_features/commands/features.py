@@ -8,6 +8,7 @@ import click
 
 from obygaze_features.commands.backbones import backbones, make_weights, prefetch
 from obygaze_features.commands.extract import extract, probe
+from obygaze_features.commands.thumbnails import thumbnails
 from obygaze_features.common.commands import folder_argument, overwrite_option
 
 __all__ = ["features"]
@@ -52,5 +53,5 @@ def features() -> None:
     """
 
 
-for command in (backbones, prefetch, probe, extract, make_clips, make_weights):
+for command in (backbones, prefetch, probe, extract, thumbnails, make_clips, make_weights):
     features.add_command(command)

@@ -13,6 +13,7 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
+from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
 from obygaze_models.commands.use import evaluate, export, list_models, predict, train
 
@@ -113,5 +114,5 @@ def _echo_run(done: Run) -> None:
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
 
 
-for command in (train, evaluate, predict, explain, export, list_models):
+for command in (train, evaluate, compare, predict, explain, export, list_models):
     models.add_command(command)

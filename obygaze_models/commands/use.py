@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,10 @@ from obygaze_features.common.commands import (
 )
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from obygaze_features.store import FeatureStore
+    from obygaze_models.scoring import Predictions
 
 __all__ = ["evaluate", "export", "list_models", "predict", "train"]
 
@@ -85,6 +90,19 @@ def train(
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
 )
+@click.option(
+    "--csv",
+    "tables",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A folder that gets a table a film, for spreadsheets.",
+)
+@click.option(
+    "--elan",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A folder that gets an .eaf a film, for ELAN; best the one that the films lie in.",
+)
 @overwrite_option
 @json_option
 def predict(
@@ -93,6 +111,8 @@ def predict(
     ids: str | None,
     band: tuple[float, float] | None,
     output: Path | None,
+    tables: Path | None,
+    elan: Path | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -104,6 +124,7 @@ def predict(
     Examples:
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
       obygaze models predict models/sure stores/xclip-kinetics.zarr --band 0.4 0.6
+      obygaze models predict models/sure stores/xclip-kinetics.zarr --elan films --csv tables
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
@@ -114,7 +135,9 @@ def predict(
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
     wanted = [one.strip() for one in ids.split(",")] if ids else None
-    found = ask(model, open_store(store), ids=wanted, band=band)
+    opened = open_store(store)
+    found = ask(model, opened, ids=wanted, band=band)
+    written = _export(found, opened, tables, elan, overwrite=overwrite)
     classes = found.about["classes"]
     if as_json:
         echo_json(
@@ -125,7 +148,7 @@ def predict(
                 )
             ]
         )
-    elif output is None:
+    elif output is None and not written:
         table = [
             [one, said, *(f"{value:.3f}" for value in row)]
             for one, said, row in zip(
@@ -140,6 +163,43 @@ def predict(
     if output:
         write_text(output, found.to_csv())
         click.echo(f"a row a clip -> {output}", err=as_json)
+    for line in written:
+        click.echo(line, err=as_json)
+
+
+def _export(
+    found: Predictions,
+    store: FeatureStore,
+    tables: Path | None,
+    elan: Path | None,
+    *,
+    overwrite: bool,
+) -> list[str]:
+    """Write the files a film that were asked for; a line about each folder."""
+    if tables is None and elan is None:
+        return []
+    from obygaze_features.store.items import read_items
+    from obygaze_models.elan import elan_files
+    from obygaze_models.exports import film_tables, write_files
+
+    items = read_items(store.path, store.attributes)
+    files: dict[Path, str] = {}
+    lines = []
+    if tables:
+        made = film_tables(found, items)
+        files |= {tables / name: text for name, text in made.items()}
+        lines.append(f"{counted(len(made), 'table')}, one a film -> {tables}")
+    if elan:
+        made = elan_files(found, items)
+        files |= {elan / name: text for name, text in made.items()}
+        lines.append(f"{counted(len(made), 'file')} for ELAN -> {elan}")
+        if lost := sum(items[items.row(one)].start is None for one in found.ids):
+            lines.append(
+                f"{counted(lost, 'clip')} not in them: the manifest gives no start and end in "
+                "the film"
+            )
+    write_files(files, overwrite=overwrite)
+    return lines
 
 
 @click.command()

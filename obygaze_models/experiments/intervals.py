@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from obygaze_models.experiments.metrics.weighted import weighted_scores
 
-__all__ = ["LEVEL", "REPLICATES", "Scored", "film_intervals"]
+__all__ = ["CELLS", "LEVEL", "REPLICATES", "Scored", "draw_films", "film_intervals", "middle"]
 
 REPLICATES = 1000
 LEVEL = 0.95
@@ -47,19 +47,29 @@ def film_intervals(
     films = sorted({film for run in runs for film in run.films})
     number = {film: place for place, film in enumerate(films)}
     columns = [np.array([number[film] for film in run.films]) for run in runs]
-    drawn = np.random.default_rng(seed).multinomial(
-        len(films), np.full(len(films), 1 / len(films)), size=replicates
-    )
+    drawn = draw_films(len(films), seed=seed, replicates=replicates)
     step = max(1, CELLS // max(len(run.labels) for run in runs))
     parts = [_means(runs, columns, drawn[at : at + step]) for at in range(0, replicates, step)]
-    intervals: dict[str, list[float] | None] = {}
-    for name in parts[0]:
-        values = np.concatenate([part[name] for part in parts])
-        values = values[~np.isnan(values)]
-        ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-        enough = len(films) > 1 and len(values) > replicates / 2
-        intervals[name] = np.quantile(values, ends).tolist() if enough else None
-    return intervals
+    return {
+        name: middle(np.concatenate([part[name] for part in parts])) if len(films) > 1 else None
+        for name in parts[0]
+    }
+
+
+def draw_films(count: int, *, seed: int, replicates: int = REPLICATES) -> Array:
+    """How often each of `count` films is drawn [replicates, count], with replacement."""
+    return np.random.default_rng(seed).multinomial(
+        count, np.full(count, 1 / count), size=replicates
+    )
+
+
+def middle(values: Array) -> list[float] | None:
+    """The ends of the middle 95% of a value a draw; None if more than half are undefined."""
+    there = values[~np.isnan(values)]
+    if len(there) <= len(values) / 2:
+        return None
+    ends: list[float] = np.quantile(there, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return ends
 
 
 def _means(runs: Sequence[Scored], columns: Sequence[Array], drawn: Array) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from obygaze_models.experiments.clip_table import Clip, read_clip_table
 from obygaze_models.experiments.explanations import Explained, read_explanations
 from obygaze_models.experiments.run import MAKE, Run, read_run
 
-__all__ = ["Clip", "Explained", "Results", "Said", "read_results"]
+__all__ = ["Clip", "Explained", "Results", "Said", "over_runs", "read_results"]
 
 Array = NDArray[Any]
 
@@ -132,3 +133,25 @@ def _check(run: Run, clips: dict[str, Clip], said: list[Said]) -> None:
                 f"{run.folder} does not fit together: clips.csv lacks {lost[0]}; run it again "
                 f"with: {MAKE}"
             )
+
+
+def over_runs(said: Sequence[Said]) -> Said:
+    """The mean probability of each clip over the runs that tested it, of one model and test."""
+    if len({(one.model, one.test) for one in said}) != 1:
+        raise ExperimentError("means over runs are of one model and test set")
+    totals: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    for one in said:
+        for clip, label, of in zip(one.ids, one.labels.tolist(), one.probabilities, strict=True):
+            totals[clip] = totals.get(clip, 0.0) + of
+            counts[clip] = counts.get(clip, 0) + 1
+            labels[clip] = label
+    return Said(
+        said[0].model,
+        -1,
+        said[0].test,
+        list(totals),
+        np.array([labels[clip] for clip in totals], dtype=np.int64),
+        np.array([total / counts[clip] for clip, total in totals.items()]),
+    )

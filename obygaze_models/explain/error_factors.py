@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.experiments.clip_table import Clip
 
-__all__ = ["Factor", "FilmFactors", "error_factors"]
+__all__ = ["Factor", "FilmFactors", "error_factors", "factors_of_clips"]
 
 LEVEL = 0.95
 STEPS = 60
@@ -100,6 +101,34 @@ def error_factors(
         drawn = chance.multinomial(count, np.full(count, 1 / count), size=draws)
         found.append(_film(film, wrong[mine], factors[mine], names, drawn, penalty))
     return found
+
+
+def factors_of_clips(
+    clips: Sequence[Clip], wrong: Array, levels: Sequence[str]
+) -> list[FilmFactors]:
+    """`error_factors` by the concepts and levels that clips are annotated with.
+
+    Parameters
+    ----------
+    clips
+        The test clips, each once.
+    wrong
+        Whether the model was wrong of each.
+    levels
+        The levels' codes, in their order; those that no clip has are left out.
+    """
+    concepts = sorted({name for clip in clips for name in clip.concepts})
+    codes = [code for code in levels if any(clip.level == code for clip in clips)]
+    marks = [
+        [*(name in clip.concepts for name in concepts), *(clip.level == code for code in codes)]
+        for clip in clips
+    ]
+    return error_factors(
+        wrong,
+        np.array(marks, dtype=bool).reshape(len(clips), len(concepts) + len(codes)),
+        [*concepts, *codes],
+        [clip.film for clip in clips],
+    )
 
 
 def _film(

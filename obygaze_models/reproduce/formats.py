@@ -39,13 +39,14 @@ def as_csv(table: Table) -> str:
         name: []
         for name in (
             "table", "block", "protocol", "score", "row", "kind", "column", "mean", "std",
-            "ours_minus_published",
+            "low", "high", "ours_minus_published",
         )
     }  # fmt: skip
     for block, line, column, value in _numbers(table):
         row = [
             table.name, block.title, block.protocol, block.score, line.name, line.kind, column,
-            *(_repr(one) for one in (value.mean, value.std, value.difference)),
+            *map(_repr, (value.mean, value.std, *(value.interval or (None, None)))),
+            _repr(value.difference),
         ]  # fmt: skip
         for cells, cell in zip(columns.values(), row, strict=True):
             cells.append(cell)
@@ -101,6 +102,8 @@ def _cell(value: Value | None, kind: Kind) -> str:
     text = f"{value.mean:{sign}.2f}"
     if value.std is not None:
         text += f" ({value.std:.2f})"
+    if value.interval is not None:
+        text += f" [{value.interval[0]:.2f}, {value.interval[1]:.2f}]"
     if value.difference is not None:
         text += f" {value.difference:+.2f}"
     return text

@@ -8,7 +8,7 @@ from typing import Any
 from obygaze_features.common.reference import reference_json
 from obygaze_features.errors import ManifestError
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.plan import RELEASED_CONCEPTS
+from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results
 from obygaze_models.published import AVERAGES, published_row
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
@@ -231,7 +231,8 @@ def _guesses(rows: Sequence[Row], score: str) -> list[Line]:
     for counts, title in folds.items():
         of_test = dict(zip(TESTED, counts, strict=True))
         by_column = {column: of_test[tested] for column, (_, tested) in COLUMNS.items()}
-        where = "" if len(folds) == 1 else f", clips of {title.split(',')[0]}"
+        whose = "bottlenecks" if title.startswith("PCBM") else "networks"
+        where = "" if len(folds) == 1 else f", {whose}' fold"
         lines += [
             Line(
                 f"{words}, at that share{where}",
@@ -251,33 +252,46 @@ def _guesses(rows: Sequence[Row], score: str) -> list[Line]:
 
 
 def _closed_form(bench: Bench) -> list[Block]:
-    """The paper's own baselines: at the whole dataset's share of positives."""
+    """The paper's own baselines, at the whole dataset's share and at the released folds'."""
     levels = bench.read.labels().levels
     count = {level: levels.count(level) for level in ("EN", "HN", "S")}
-    if not all(count.values()):
-        return []
-    share: dict[tuple[str, ...], float] = {
-        tested: count["S"] / (count["S"] + sum(count[level] for level in tested))
-        for tested in TESTED
-    }
+    blocks = []
+    if all(count.values()):
+        share: dict[tuple[str, ...], float] = {
+            tested: count["S"] / (count["S"] + sum(count[level] for level in tested))
+            for tested in TESTED
+        }
+        blocks += _guess_blocks("Guesses at the whole dataset's share of positives", share)
+    if bench.has_released_splits:
+        files = {tested: bench.read.split(RELEASED[frozenset({*tested, "S"})]) for tested in TESTED}
+        share = {}
+        for tested, file in files.items():
+            classes = [file.class_of[one] for one in file.fold(file.last_fold)]
+            share[tested] = classes.count("S") / len(classes)
+        blocks += _guess_blocks("Guesses at the released test folds, all of their clips", share)
+    return blocks
+
+
+def _guess_blocks(title: str, share: Mapping[tuple[str, ...], float]) -> list[Block]:
     blocks = []
     for score, words in SCORES.items():
         lines = []
-        for guess, title in GUESSES.items():
+        for guess, name in GUESSES.items():
             ours = {
                 column: _value(baselines(share[tested])[guess][score])
                 for column, (_, tested) in COLUMNS.items()
             }
-            lines.append(Line(title, "guess", ours))
+            lines.append(Line(name, "guess", ours))
             version = "v2" if score == "f1_weighted" else "v1"
             theirs: dict[str, Value | None] = {}
             for column, value in ours.items():
-                if said := published_row(f"{title} ({version})", column).get(score):
+                if said := published_row(f"{name} ({version})", column).get(score):
                     apart = None if value is None else value.mean - said.mean
                     theirs[column] = Value(said.mean, said.std, apart)
             lines.append(Line(f"published in {version}, and ours less it", "published", theirs))
-        title = f"Guesses at the whole dataset's share of positives: {words}"
-        blocks.append(Block(title, "", score, lines))
+        positives = {column: Value(share[tested]) for column, (_, tested) in COLUMNS.items()}
+        lines.insert(0, Line("share of positives", "count", positives))
+        blocks.append(Block(f"{title}: {words}", "", score, lines))
     return blocks
 
 

@@ -13,11 +13,15 @@ Kind = Literal["ours", "published", "guess", "difference", "count"]
 
 @dataclass(frozen=True)
 class Value:
-    """A number, its deviation over runs, and how far ours lies above it where it is published."""
+    """A number, its deviation over runs or its interval, and how far ours lies above it.
+
+    The last is of published numbers.
+    """
 
     mean: float
     std: float | None = None
     difference: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

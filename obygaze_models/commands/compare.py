@@ -1,0 +1,154 @@
+"""``obygaze models compare``: which of two models is the better one, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from obygaze_features.common.commands import echo_json, json_option, overwrite_option
+from obygaze_features.common.words import counted, unknown
+from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.compare import Comparison
+    from obygaze_models.experiments.paired import Difference
+
+__all__ = ["compare"]
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Only models of this name, of all runs, each with each; give it several times.",
+)
+@click.option("--metric", help="The score that is shown.  [default: f1, or f1_macro]")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="An SVG file: a figure.")
+@overwrite_option
+@json_option
+def compare(
+    runs: tuple[Path, ...],
+    models: tuple[str, ...],
+    metric: str | None,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Compare models of one RUN or several, on the clips that both were tested on.
+
+    Of several runs each model is compared with that of the same name in the others, of one its
+    models with one another. Both are scored on the same clips and on the same draws of films: the
+    interval is that of their difference, the first less the second. Where an experiment has
+    several runs, each clip's mean probability counts.
+
+    \b
+    Examples:
+      obygaze models compare runs/xclip runs/vivit
+      obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric auroc
+      obygaze models compare runs/xclip runs/vivit -o differences.svg
+    """
+    from obygaze_features.common.files import refuse_to_overwrite
+    from obygaze_models.experiments.compare import compare_runs
+    from obygaze_models.experiments.results import read_results
+
+    if output:
+        refuse_to_overwrite(output, overwrite=overwrite)
+    runs = tuple(run.parent if run.name == "run.json" else run for run in runs)
+    if len({run.resolve() for run in runs}) < len(runs):
+        raise UsageError("a run is named twice")
+    found = compare_runs([read_results(run) for run in runs], models=models)
+    known = list(found.comparisons[0].scores)
+    if metric is None:
+        metric = known[0]
+    elif metric not in known:
+        raise UsageError(unknown("metric", metric, known))
+    if as_json:
+        echo_json(asdict(found))
+    else:
+        _echo_tables(found.comparisons, metric)
+    notes = [note for one in found.comparisons for note in one.notes]
+    for note in dict.fromkeys([*found.left_out, *notes]):
+        click.secho(f"NOTE: {note}", fg="yellow", err=True)
+    if output:
+        _draw(found.comparisons, metric, output, overwrite=overwrite)
+        click.echo(f"Wrote {output}", err=as_json)
+
+
+def _echo_tables(comparisons: list[Comparison], metric: str) -> None:
+    from obygaze_features.common.tables import align
+
+    by_test: dict[tuple[str, int, int], list[Comparison]] = {}
+    for one in comparisons:
+        by_test.setdefault((one.test, one.clips, one.films), []).append(one)
+    for (test, clips, films), of in by_test.items():
+        held = f"{test}: {counted(clips, 'clip')}, {counted(films, 'film')}"
+        header = [held, "second", f"{metric}: first", "second", "first - second", "95%"]
+        header += ["first ahead", "only one right", "p"]
+        table = [
+            [
+                one.first.name,
+                one.second.name,
+                _number(one.scores[metric].first),
+                _number(one.scores[metric].second),
+                _number(one.scores[metric].difference, signed=True),
+                _span(one.scores[metric]),
+                "-" if (share := one.scores[metric].ahead) is None else f"{share:.0%}",
+                f"{one.only_first} : {one.only_second}",
+                f"{one.p_value:.3f}" if one.p_value >= 0.0005 else "<.001",
+            ]
+            for one in of
+        ]
+        click.echo(align(header, table, left=2))
+        click.echo()
+    click.echo(
+        "Difference: first less second; its interval, and how often the first is ahead, over draws "
+        "of films.\np: McNemar's exact test, as if clips of one film were independent."
+    )
+
+
+def _number(value: float | None, *, signed: bool = False) -> str:
+    return "-" if value is None else f"{value:+.3f}" if signed else f"{value:.3f}"
+
+
+def _span(of: Difference) -> str:
+    return "-" if of.interval is None else "{:+.3f} to {:+.3f}".format(*of.interval)
+
+
+def _draw(comparisons: list[Comparison], metric: str, output: Path, *, overwrite: bool) -> None:
+    from obygaze_models.experiments.summary import titles_of
+    from obygaze_models.figures.file import write_svg
+    from obygaze_models.figures.forest import Line, Point, forest
+
+    title = titles_of(comparisons[0].scores).get(metric, metric.replace("_", " "))
+    against = {(one.first.run, one.second.run) for one in comparisons}
+    namesakes = len(against) == 1 and all(o.first.model == o.second.model for o in comparisons)
+    points = []
+    tests = [one.test for one in comparisons]
+    for one in sorted(comparisons, key=lambda one: tests.index(one.test)):
+        of = one.scores[metric]
+        low, high = of.interval or (None, None)
+        label = one.first.model if namesakes else f"{one.first.name} − {one.second.name}"
+        group = f"{one.test}: {counted(one.clips, 'clip')}"
+        key = f"compare/{one.test}/{one.first.name}/{one.second.name}/{metric}"
+        points.append(Point(label, of.difference, low, high, group=group, key=key))
+    less = "{} less {}".format(*against.pop()) if namesakes else "first less second"
+    said = "; ".join(
+        f"{point.group}: {point.label} {_number(point.value, signed=True)}" for point in points
+    )
+    svg = forest(
+        points,
+        title=f"Differences in {title}",
+        axis=f"difference in {title}, {less}",
+        description=said,
+        lines=[Line(0.0, "no difference")],
+        interval="95% interval over films",
+        value="difference",
+        signed=True,
+    )
+    write_svg(output, svg, overwrite=overwrite)

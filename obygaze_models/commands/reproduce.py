@@ -1,0 +1,112 @@
+"""``obygaze reproduce``: the paper's tables and figures, ours beside the published ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from obygaze_features.common.commands import echo_json, json_option, overwrite_option
+
+__all__ = ["reproduce"]
+
+#: Repeated here so that --help imports nothing; a test holds them to what is meant.
+WHAT = ("table2", "table4", "table5", "fig2", "fig3", "fig5", "fig6", "all")
+STORES = ("xclip", "vivit", "lsmdc")
+PROTOCOLS = ("released", "leak-free", "paper")
+
+
+def _stores(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, Path]:
+    stores = {}
+    for one in given:
+        name, sign, path = one.partition("=")
+        if not sign or not path or name not in STORES:
+            known = ", ".join(f"{store}=FOLDER" for store in STORES)
+            raise click.BadParameter(f"{one!r} is not one of {known}")
+        if name in stores:
+            raise click.BadParameter(f"{name} is given twice")
+        stores[name] = Path(path)
+    return stores
+
+
+@click.command()
+@click.argument("what", type=click.Choice(WHAT))
+@click.option(
+    "--manifest",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="ObyGaze12's manifest, with the authors' splits for the released protocol.",
+)
+@click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    callback=_stores,
+    metavar="NAME=FOLDER",
+    help="The features of xclip, vivit or lsmdc. Rows whose store is not given are left out.",
+)
+@click.option(
+    "--protocol",
+    "protocols",
+    multiple=True,
+    type=click.Choice(PROTOCOLS),
+    help="Which reading of the paper; by default all three.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The folder; by default reproduction/ and WHAT.",
+)
+@overwrite_option
+@json_option
+def reproduce(
+    what: str,
+    manifest: Path,
+    stores: dict[str, Path],
+    protocols: tuple[str, ...],
+    seed: int,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Reproduce a table or figure of the paper, or all, beside the published numbers.
+
+    Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG, the runs that they
+    are of, and a page of these runs. What does not compare like with like is said beneath.
+
+    \b
+    Examples:
+      obygaze reproduce fig2 --manifest manifests/obygaze12
+      obygaze reproduce table4 --manifest manifests/obygaze12 --store xclip=stores/xclip.zarr
+      obygaze reproduce all --manifest manifests/obygaze12 --store xclip=stores/xclip.zarr \\
+        --store vivit=stores/vivit.zarr --store lsmdc=stores/xclip-lsmdc.zarr
+    """
+    from obygaze_features.common.words import duration
+    from obygaze_models.reproduce.formats import as_json as to_data
+    from obygaze_models.reproduce.formats import as_text
+    from obygaze_models.reproduce.reproduce import WHAT as KNOWN
+    from obygaze_models.reproduce.reproduce import reproduce as make
+
+    done = make(
+        list(KNOWN) if what == "all" else [what],
+        manifest,
+        stores,
+        output or Path("reproduction", what),
+        protocols=protocols or PROTOCOLS,
+        seed=seed,
+        overwrite=overwrite,
+        say=lambda text: click.echo(text, err=True),
+    )
+    tables = [table for made in done.made.values() for table in made.tables]
+    if as_json:
+        echo_json({table.name: to_data(table) for table in tables})
+        return
+    for table in tables:
+        click.echo(as_text(table))
+    for path in sorted(done.folder.glob("*.svg")):
+        click.echo(f"figure -> {path}")
+    click.echo(f"{', '.join(done.made)} in {duration(done.seconds)} -> {done.folder}")
+    if done.report:
+        click.echo(f"the runs as a page -> {done.report}")

@@ -1,0 +1,108 @@
+"""Figure 2: how common the levels are, and the concepts within each."""
+
+from __future__ import annotations
+
+from obygaze_features.common.reference import reference_json
+from obygaze_features.manifests.films import film_titles
+from obygaze_features.manifests.statistics import Counts, statistics
+from obygaze_models.figures.bars import Bar, grouped_bars
+from obygaze_models.figures.marks import Series
+from obygaze_models.figures.shares import Share, shares
+from obygaze_models.reproduce.bench import Bench
+from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+
+__all__ = ["fig2"]
+
+COLOURS = {"EN": 4, "HN": 1, "NS": 3, "S": 2}
+
+
+def fig2(bench: Bench) -> Made:
+    """Levels by film, concepts by level; both beside what the paper prints of them."""
+    found = statistics(bench.read)
+    scheme = bench.read.scheme
+    codes = [code for code in scheme.codes if found.all.levels[code]]
+    said = reference_json("published.json")["figure2"]
+    titles = film_titles(bench.read)
+    levels = [Series(scheme.levels[scheme.codes.index(code)].name, _colour(place, code))
+              for place, code in enumerate(codes)]  # fmt: skip
+    rows = [
+        Share("all films", _parts(found.all, codes), found.all.total, "levels/all", overall=True),
+        *(
+            Share(titles.get(film, film), _parts(of, codes), of.total, f"levels/{film}")
+            for film, of in found.films.items()
+        ),
+    ]
+    within = [code for code in codes if sum(found.all.concepts[code].values())]
+    rates = {
+        concept: [
+            Bar(found.all.concept_rate(code, concept), key=f"concepts/{concept}/{code}")
+            for code in within
+        ]
+        for concept in found.concepts
+    }
+    figures = {
+        "fig2-levels.svg": shares(
+            rows,
+            levels,
+            title="Levels of objectification by film",
+            axis="share of the film's clips",
+            description="For each film the shares of its clips by level, and those of all films.",
+        ),
+    }
+    if rates:
+        figures["fig2-concepts.svg"] = grouped_bars(
+            rates,
+            [levels[codes.index(code)] for code in within],
+            title="Concepts within levels",
+            axis="share of the level's clips that show the concept",
+            description="For each concept how common it is among the clips of each level.",
+            percent=True,
+        )
+    return Made([_table(found.all, codes, said, found.concepts, found.labels)], figures)
+
+
+def _table(
+    counts: Counts,
+    codes: list[str],
+    said: dict[str, dict[str, float]],
+    concepts: list[str],
+    labels: str,
+) -> Table:
+    shares_of = Line("share of clips", "ours", {c: Value(counts.share(c)) for c in codes})
+    marked = [code for code in codes if counts.concepts_per_item(code)]
+    per = Line("concepts a clip", "ours", {c: Value(counts.concepts_per_item(c)) for c in marked})
+    theirs = [
+        Line(
+            "published, and ours less it",
+            "published",
+            {
+                c: Value(printed[c], difference=value.mean - printed[c])
+                for c, value in line.values.items()
+                if c in printed and value is not None
+            },
+        )
+        for line, printed in ((shares_of, said["shares"]), (per, said["concepts_per_clip"]))
+    ]
+    clips = Line("clips", "count", {c: Value(counts.levels[c]) for c in codes})
+    rates = [
+        Line(name, "ours", {c: Value(counts.concept_rate(c, name)) for c in codes})
+        for name in concepts
+    ]
+    return Table(
+        "fig2",
+        "Figure 2: levels and concepts",
+        codes,
+        [
+            Block("Levels", "", "share", [clips, shares_of, theirs[0], per, theirs[1]]),
+            Block("Share of the level's clips that show a concept", "", "share", rates),
+        ],
+        [f"Label set: {labels}. The published bars have no numbers; these are the printed ones."],
+    )
+
+
+def _parts(counts: Counts, codes: list[str]) -> list[float]:
+    return [counts.share(code) for code in codes]
+
+
+def _colour(place: int, code: str) -> int:
+    return COLOURS.get(code, place % 6 + 1)

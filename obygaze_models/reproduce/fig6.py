@@ -1,0 +1,58 @@
+"""Figure 6 (4 in version 2): what errors go with, film by film."""
+
+from __future__ import annotations
+
+from obygaze_features.manifests.films import film_titles
+from obygaze_models.experiments.results import over_runs
+from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
+from obygaze_models.figures.factors import factors
+from obygaze_models.reproduce.bench import Bench
+from obygaze_models.reproduce.table4 import TEST, films_left_out
+from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+
+__all__ = ["fig6"]
+
+MODEL = "mlp"
+
+
+def fig6(bench: Bench) -> Made:
+    """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
+    name, title = "fig6", "Figure 6: what errors go with, by film"
+    results = films_left_out(bench)
+    if isinstance(results, str):
+        return Made([Table(name, title, [], [], missing=[f"all films: {results}"])])
+    said = over_runs([one for one in results.said if (one.model, one.test) == (MODEL, TEST)])
+    wrong = (said.probabilities > 0.5) != said.labels
+    clips = [results.clips[one] for one in said.ids]
+    found = factors_of_clips(clips, wrong, bench.read.scheme.codes)
+    titles = film_titles(bench.read)
+    columns = ["clips", "wrong", *(one.name for one in found[0].factors)]
+    lines = [line for of in found for line in _lines(of, titles.get(of.film or "", of.film))]
+    block = Block(f"{TEST}, trained on HN vs S", "leave-film-out", "coefficient", lines)
+    notes = [
+        "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with a "
+        "ridge penalty; in brackets the 95% interval over draws of the film's clips, of all films "
+        "over draws of films. A dash: all of the film's clips have the factor, or none has.",
+        "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left out of "
+        "training, each clip by its mean probability over the runs that tested it.",
+    ]
+    notes += [f"{titles.get(of.film or '', of.film)}: {of.too_few}" for of in found if of.too_few]
+    svg = factors(
+        found,
+        titles,
+        title="What errors go with",
+        description="For each film how the odds of an error change with each concept and level.",
+        key="fig6",
+    )
+    return Made([Table(name, title, columns, [block], notes)], {"fig6.svg": svg})
+
+
+def _lines(of: FilmFactors, title: str | None) -> list[Line]:
+    counts: dict[str, Value | None] = {"clips": Value(of.clips), "wrong": Value(of.wrong)}
+    for one in of.factors:
+        if one.coefficient is None:
+            counts[one.name] = None
+            continue
+        ends = None if one.low is None or one.high is None else (one.low, one.high)
+        counts[one.name] = Value(one.coefficient, interval=ends)
+    return [Line(title or "all films", "ours", counts)]

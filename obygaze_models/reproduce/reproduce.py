@@ -1,0 +1,152 @@
+"""Reproduce the paper's tables and figures from stores, into one folder."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.words import unknown
+from obygaze_features.errors import ExperimentError
+from obygaze_models.experiments.features import store_fingerprint
+from obygaze_models.figures.file import write_svg
+from obygaze_models.reproduce.bench import PROTOCOLS, STORES, Bench
+from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
+from obygaze_models.reproduce.tables import Made
+
+__all__ = ["WHAT", "Reproduction", "reproduce"]
+
+WHAT = {
+    "table2": "obygaze_models.reproduce.table2:table2",
+    "table4": "obygaze_models.reproduce.table4:table4",
+    "table5": "obygaze_models.reproduce.table2:table5",
+    "fig2": "obygaze_models.reproduce.fig2:fig2",
+    "fig3": "obygaze_models.reproduce.fig3:fig3",
+    "fig5": "obygaze_models.reproduce.fig5:fig5",
+    "fig6": "obygaze_models.reproduce.fig6:fig6",
+}
+"""A table or figure, and the function that makes it of a `Bench`."""
+MARK = "reproduction.json"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A folder of reproduced tables and figures.
+
+    Parameters
+    ----------
+    folder
+        Where they lie.
+    made
+        What was made, by its name.
+    report
+        The page of all runs, if there were any and what it needs is installed.
+    seconds
+        How long it took.
+    """
+
+    folder: Path
+    made: Mapping[str, Made]
+    report: Path | None
+    seconds: float
+
+
+def reproduce(
+    what: Sequence[str],
+    manifest: Path,
+    stores: Mapping[str, Path],
+    output: Path,
+    *,
+    protocols: Sequence[str] = PROTOCOLS,
+    seed: int = 0,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Reproduction:
+    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG.
+
+    Parameters
+    ----------
+    what
+        Names in `WHAT`.
+    manifest
+        The folder of ObyGaze12's manifest, with the authors' splits for the released protocol.
+    stores
+        By their names in `STORES` the folders of features; rows whose store is not given are
+        left out, and named.
+    output
+        The folder; it appears complete or not at all.
+    protocols
+        Which of the paper's readings, of `PROTOCOLS`.
+    seed
+        Of all draws.
+    overwrite
+        Replace what an earlier reproduction left there.
+    say
+        Told what is being done.
+    """
+    for kind, given, known in (
+        ("table or figure", what, WHAT),
+        ("store", stores, STORES),
+        ("protocol", protocols, PROTOCOLS),
+    ):
+        for name in given:
+            if name not in known:
+                raise ExperimentError(unknown(kind, name, known))
+    began, clock = datetime.now(UTC), time.monotonic()
+    with new_folder(output, overwrite=overwrite, marker=MARK, discard=True) as folder:
+        bench = Bench(manifest, stores, folder / "runs", protocols, seed, say)
+        made = {name: _make(name, bench) for name in dict.fromkeys(what)}
+        for one in made.values():
+            _write(one, folder)
+        with_report = bool(bench.runs) and find_spec("jinja2") is not None
+        if with_report:
+            say("report")
+            _report(bench, folder / "report.html")
+        seconds = round(time.monotonic() - clock, 1)
+        about = {
+            "what": list(made),
+            "manifest": {"name": bench.read.name, "digest": bench.read.digest},
+            "stores": {name: store_fingerprint(of) for name, of in bench.open.items()},
+            "protocols": list(protocols),
+            "seed": seed,
+            "runs": list(bench.runs),
+            "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
+            "machine": platform.platform(),
+            "started": began.isoformat(timespec="seconds"),
+            "seconds": seconds,
+        }
+        write_text(folder / MARK, to_json(about))
+    return Reproduction(output, made, output / "report.html" if with_report else None, seconds)
+
+
+def _make(name: str, bench: Bench) -> Made:
+    bench.say(name)
+    module, _, attribute = WHAT[name].partition(":")
+    made: Made = getattr(importlib.import_module(module), attribute)(bench)
+    return made
+
+
+def _write(made: Made, folder: Path) -> None:
+    for table in made.tables:
+        write_text(folder / f"{table.name}.txt", as_text(table))
+        write_text(folder / f"{table.name}.csv", as_csv(table))
+        write_text(folder / f"{table.name}.tex", as_latex(table))
+        write_text(folder / f"{table.name}.json", to_json(as_json(table)))
+    for name, svg in made.figures.items():
+        write_svg(folder / name, svg)
+
+
+def _report(bench: Bench, path: Path) -> None:
+    """The page of the runs on levels; those on concepts are in figure 3."""
+    from obygaze_models.report.page import write_report
+
+    return
+    runs = [run for run in bench.runs.values() if not run.run.record["experiment"]["concepts"]]
+    write_report(runs, path, title="The paper, reproduced")

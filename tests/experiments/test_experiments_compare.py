@@ -1,0 +1,325 @@
+"""Two models on the same clips: against a plain loop with scikit-learn, and closed cases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
+
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.manifest import save_parts
+from obygaze_models.experiments.compare import compare_runs
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.paired import paired_differences
+from obygaze_models.experiments.results import Results, read_results
+from obygaze_models.experiments.run import run_experiment
+from tests.world import make_world, write_store
+
+BINARY = {
+    "f1": lambda y, p: f1_score(y, p > 0.5, zero_division=np.nan),
+    "f1_weighted": lambda y, p: f1_score(y, p > 0.5, average="weighted", zero_division=0),
+    "precision": lambda y, p: precision_score(y, p > 0.5, zero_division=np.nan),
+    "recall": lambda y, p: recall_score(y, p > 0.5, zero_division=np.nan),
+    "auroc": roc_auc_score,
+    "average_precision": average_precision_score,
+    "balanced_accuracy": lambda y, p: balanced_accuracy_score(y, p > 0.5),
+}
+CLASSES = {
+    "f1_macro": lambda y, p: f1_score(y, p.argmax(1), average="macro", zero_division=0),
+    "f1_weighted": lambda y, p: f1_score(y, p.argmax(1), average="weighted", zero_division=0),
+    "accuracy": lambda y, p: accuracy_score(y, p.argmax(1)),
+    "balanced_accuracy": lambda y, p: balanced_accuracy_score(y, p.argmax(1)),
+}
+
+
+def plain_loop(score, labels, first, second, films, *, seed, replicates):
+    """The differences over draws of films, each draw's clips written out one by one."""
+    names = sorted(set(films))
+    drawn = np.random.default_rng(seed).multinomial(
+        len(names), np.full(len(names), 1 / len(names)), size=replicates
+    )
+    rows_of = {name: np.flatnonzero(np.array(films) == name) for name in names}
+    found = []
+    for times in drawn:
+        rows = np.concatenate(
+            [np.tile(rows_of[name], often) for name, often in zip(names, times, strict=True)]
+        )
+        if len(np.unique(labels[rows])) > 1:
+            found.append(score(labels[rows], first[rows]) - score(labels[rows], second[rows]))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("scores", "classes"), [(BINARY, 2), (CLASSES, 3)])
+def test_differences_are_those_of_a_plain_loop(scores, classes):
+    chance = np.random.default_rng(classes)
+    films = [f"film{number}" for number in chance.integers(0, 6, 90)]
+    labels = chance.integers(0, classes, 90)
+    if classes == 2:
+        first, second = (0.3 * labels + 0.7 * chance.random(90) for _ in range(2))
+    else:
+        first, second = (
+            0.4 * np.eye(3)[labels] + 0.6 * chance.dirichlet(np.ones(3), 90) for _ in range(2)
+        )
+    found = paired_differences(labels, first, second, films, seed=4, replicates=200)
+    for name, score in scores.items():
+        one = found[name]
+        assert one.first == pytest.approx(score(labels, first))
+        assert one.difference == pytest.approx(score(labels, first) - score(labels, second))
+        draws = plain_loop(score, labels, first, second, films, seed=4, replicates=200)
+        assert one.interval == pytest.approx(np.quantile(draws, [0.025, 0.975]))
+        draws = np.where(abs(draws) < 1e-12, 0, draws)
+        assert one.ahead == pytest.approx((draws > 0).mean() + (draws == 0).mean() / 2, abs=0.011)
+        assert one.interval[0] < one.difference < one.interval[1]
+
+
+def test_the_same_twice_differs_by_nothing_and_the_turned_round_by_the_opposite():
+    chance = np.random.default_rng(0)
+    films, labels = list("aabbccdd") * 6, chance.integers(0, 2, 48)
+    first, second = chance.random((2, 48))
+    for one in paired_differences(labels, first, first, films).values():
+        assert (one.difference, one.interval, one.ahead) == (0, [0, 0], 0.5)
+    there = paired_differences(labels, first, second, films)
+    back = paired_differences(labels, second, first, films)
+    for name, one in there.items():
+        assert back[name].difference == -one.difference
+        assert back[name].interval == pytest.approx([-end for end in one.interval[::-1]])
+        assert back[name].ahead == pytest.approx(1 - one.ahead)
+
+
+def test_who_is_always_right_is_ahead_in_every_draw_also_where_less_is_better():
+    labels = np.tile([0, 1, 1], 8)
+    films = np.repeat(list("abcd"), 6).tolist()
+    right, wrong = labels * 0.98 + 0.01, 0.99 - labels * 0.98
+    found = paired_differences(labels, right, wrong, films)
+    assert {one.ahead for one in found.values()} == {1.0}
+    assert found["f1"].difference == 1
+    assert found["calibration_error"].difference < 0
+
+
+def test_one_film_gives_no_interval():
+    found = paired_differences(np.array([0, 1]), np.array([0.2, 0.7]), np.ones(2), ["a", "a"])
+    assert found["f1_weighted"].difference == pytest.approx(2 / 3)
+    assert found["f1_weighted"].interval is None
+    assert found["f1_weighted"].ahead is None
+
+
+@pytest.fixture(scope="module")
+def made(world, tmp_path_factory):
+    """Makes runs of a small experiment; `make(name, estimators=...)`."""
+    folder = tmp_path_factory.mktemp("compared")
+    base = Experiment(
+        "Sure", world.manifest, world.store, split="ten", positives=("S",),
+        train_negatives=("HN",), test_negatives=(("HN",), ("EN", "HN")),
+        estimators=("logistic", "majority"),
+    )  # fmt: skip
+
+    def make(name: str, **changed: object) -> Results:
+        if not (folder / name).exists():
+            run_experiment(replace(base, **changed), folder / name)
+        return read_results(folder / name)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def other(world, tmp_path_factory):
+    """The same clips with features that tell much less."""
+    path = tmp_path_factory.mktemp("other") / "noisy.zarr"
+    noise = np.random.default_rng(8).normal(size=world.features.shape).astype(np.float32)
+    rows = dict(zip(world.ids, world.features * 0.3 + noise, strict=True))
+    write_store(path, Manifest.load(world.manifest), rows)
+    return path
+
+
+def mean_by_clip(results: Results, model: str, test: str) -> dict[str, tuple[int, float]]:
+    told: dict[str, list[tuple[int, float]]] = {}
+    for one in results.said:
+        if (one.model, one.test) == (model, test):
+            for clip, label, p in zip(one.ids, one.labels, one.probabilities, strict=True):
+                told.setdefault(clip, []).append((int(label), float(p)))
+    return {clip: (of[0][0], float(np.mean([p for _, p in of]))) for clip, of in told.items()}
+
+
+def test_two_runs_by_their_mean_probabilities(made, other):
+    a, b = made("good"), made("noisy", store=other)
+    found = compare_runs([a, b])
+    assert [(one.test, one.first.name, one.second.name) for one in found.comparisons] == [
+        (test, f"good: {model}", f"noisy: {model}")
+        for model in ("logistic", "majority")
+        for test in ("HN vs S", "EN+HN vs S")
+    ]
+    assert found.left_out == ()
+    for one in found.comparisons:
+        model = one.first.model
+        mine, theirs = (mean_by_clip(results, model, one.test) for results in (a, b))
+        assert set(mine) == set(theirs)
+        ids = sorted(mine)
+        labels = np.array([mine[clip][0] for clip in ids])
+        said = [np.array([of[clip][1] for clip in ids]) for of in (mine, theirs)]
+        assert (one.clips, one.films) == (len(ids), 4)
+        assert one.scores["auroc"].first == pytest.approx(roc_auc_score(labels, said[0]))
+        assert one.scores["auroc"].second == pytest.approx(roc_auc_score(labels, said[1]))
+        right = [(of > 0.5) == labels for of in said]
+        only = [int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())]
+        assert [one.only_first, one.only_second] == only
+        tail = 2 * binom.cdf(min(only), sum(only), 0.5) if sum(only) else 1
+        assert one.p_value == pytest.approx(min(1, tail))
+        assert one.notes == ()
+    assert found.comparisons[0].scores["auroc"].difference > 0.05
+
+
+def test_a_run_against_its_copy_differs_by_nothing(made, tmp_path):
+    a = made("good")
+    shutil.copytree(a.run.folder, tmp_path / "copy")
+    for one in compare_runs([a, read_results(tmp_path / "copy")]).comparisons:
+        assert (one.only_first, one.only_second, one.p_value) == (0, 0, 1)
+        assert all(of.difference in (0, None) for of in one.scores.values())
+
+
+def test_models_of_one_run_with_one_another_and_named_ones_across_runs(made, other):
+    a, b = made("good"), made("noisy", store=other)
+    [one, _] = compare_runs([a]).comparisons
+    assert (one.first.name, one.second.name) == ("logistic", "majority")
+    named = compare_runs([a, b], models=["logistic", "majority"]).comparisons
+    assert len({(one.first.name, one.second.name) for one in named}) == 6
+    with pytest.raises(ExperimentError, match="did you mean logistic"):
+        compare_runs([a, b], models=["logistics"])
+    with pytest.raises(ExperimentError, match="nothing to compare logistic with"):
+        compare_runs([a], models=["logistic"])
+
+
+def test_what_is_not_alike_is_said(made, world, tmp_path):
+    """Another label set in which two clips changed, another protocol, a model only one has."""
+    manifest = Manifest.load(world.manifest)
+    shutil.copytree(world.manifest, tmp_path / "manifest")
+    labels = manifest.labels("all")
+    levels = list(labels.levels)
+    # Rows of the last fold, which alone is tested in the leak-free run.
+    last = [row for row, fold in enumerate(world.folds) if fold == 9]
+    for row in [row for row in last if levels[row] == "S"][:2]:
+        levels[row] = "HN"
+    levels[next(row for row in last if levels[row] == "EN")] = "NS"
+    save_parts(tmp_path / "manifest", [replace(labels, name="others", levels=levels)])
+    a = made("good")
+    b = made(
+        "others", manifest=tmp_path / "manifest", labels="others", protocol="split",
+        estimators=("logistic", "knn"), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
+    )  # fmt: skip
+    found = compare_runs([a, b])
+    [hard, every] = found.comparisons
+    said = " / ".join(hard.notes)
+    assert "different label sets: all in good, others in others" in said
+    assert "different protocols: leak-free in good, split in others" in said
+    assert found.left_out == (
+        "good: majority has no counterpart of that name; --model names what to compare",
+        "others: knn has no counterpart of that name; --model names what to compare",
+        "EN vs S is a test set of others: logistic, not of good: logistic",
+    )
+    tested = mean_by_clip(a, "logistic", "EN+HN vs S")
+    there = mean_by_clip(b, "logistic", "EN+HN vs S")
+    alike = {one for one in tested if one in there and tested[one][0] == there[one][0]}
+    assert every.clips == len(alike) == len(tested) - 3
+    text = " / ".join(every.notes)
+    extra = len(set(there) - set(tested))
+    assert f"left out: {extra} clips of EN+HN vs S that only others has" in text
+    runs = len([one for one in b.said if (one.model, one.test) == ("logistic", "EN vs S")])
+    assert f"good: logistic is the mean of 9 runs, others: logistic of {runs}" in text
+    assert "left out: 1 clip of EN+HN vs S that only good has" in text
+    assert "left out: 2 clips of EN+HN vs S annotated otherwise in the two" in text
+
+
+def test_clips_that_leaked_are_counted(made, tmp_path):
+    a = made("good")
+    shutil.copytree(a.run.folder, tmp_path / "leaky")
+    path = tmp_path / "leaky/run.json"
+    record = json.loads(path.read_text())
+    record["leaked"] = sorted(mean_by_clip(a, "logistic", "HN vs S"))[:3]
+    path.write_text(json.dumps(record))
+    found = compare_runs([a, read_results(tmp_path / "leaky")]).comparisons[0]
+    [note] = found.notes
+    assert note == (
+        f"LEAKAGE: 3 of these {found.clips} clips of HN vs S are in a training or validation set "
+        "of leaky"
+    )
+
+
+def test_runs_over_other_items_or_other_clips_are_refused(made, tmp_path):
+    a = made("good")
+    elsewhere = make_world(tmp_path / "elsewhere")
+    manifest = Manifest.load(elsewhere.manifest)
+    rows = list(range(0, 200, 2)) + list(range(1, 200, 2))
+    shuffled = replace(manifest, items=manifest.items.take(rows))
+    shuffled.save(tmp_path / "shuffled")
+    b = made("shuffled", manifest=tmp_path / "shuffled")
+    with pytest.raises(ExperimentError, match=r"are over different items: those of toy \("):
+        compare_runs([a, b])
+
+
+def test_runs_that_share_no_clip_are_refused_and_those_that_share_some_are_not(made):
+    a = made("good")
+
+    def part(kept: slice) -> Results:
+        said = [
+            replace(
+                one, ids=one.ids[kept], labels=one.labels[kept],
+                probabilities=one.probabilities[kept],
+            )
+            for one in a.said
+        ]  # fmt: skip
+        return replace(a, said=said)
+
+    with pytest.raises(ExperimentError, match="they have other clips in HN vs S"):
+        compare_runs([part(slice(0, 4)), part(slice(4, 8))])
+    [one, *_] = compare_runs([part(slice(0, 6)), part(slice(2, 8))]).comparisons
+    assert one.clips == 4
+
+
+def test_the_command(obygaze, made, other, tmp_path):
+    a, b = made("good").run.folder, made("noisy", store=other).run.folder
+    told = obygaze("models", "compare", a, b, "--metric", "auroc", "-o", tmp_path / "d.svg")
+    assert told.exit_code == 0, told.output
+    [one, *_] = compare_runs([read_results(a), read_results(b)]).comparisons
+    low, high = one.scores["auroc"].interval
+    assert f"{one.test}: {one.clips} clips, 4 films" in told.stdout
+    assert f"{one.scores['auroc'].difference:+.3f}  {low:+.3f} to {high:+.3f}" in told.stdout
+    figure = ElementTree.parse(tmp_path / "d.svg").getroot()
+    drawn = {
+        mark.get("data-key"): float(mark.get("data-value"))
+        for mark in figure.iter()
+        if mark.get("data-value")
+    }
+    key = "compare/HN vs S/good: logistic/noisy: logistic/auroc"
+    assert drawn[key] == one.scores["auroc"].difference
+    ends = {
+        (mark.get("data-low"), mark.get("data-high"))
+        for mark in figure.iter()
+        if mark.get("data-low") and str(mark.get("data-key")).startswith(key)
+    }
+    assert ends == {(repr(low), repr(high))}
+
+    as_json = json.loads(obygaze("models", "compare", a, b, "--json").stdout)
+    assert as_json["comparisons"][0]["scores"]["auroc"]["interval"] == [low, high]
+    assert "f1_weighted" in as_json["comparisons"][0]["scores"]
+    assert obygaze("models", "compare", a, a).exit_code == 2
+    wrong = obygaze("models", "compare", a, b, "--metric", "aurc")
+    assert "did you mean auroc?" in wrong.stderr
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half/run.json").write_bytes((a / "run.json").read_bytes())
+    half = obygaze("models", "compare", a, tmp_path / "half")
+    assert (half.exit_code, half.stderr.count("\n")) == (1, 1)
+    assert "is not complete" in half.stderr
