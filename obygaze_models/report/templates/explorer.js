@@ -148,7 +148,7 @@ function list_row(clip, place) {
   cell("").append((place + 1).toLocaleString("en"));
   const named = cell("Clip", "th");
   const id = view.clips.ids[clip];
-  if (Object.hasOwn(data.pictures, id)) named.append(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "", loading: "lazy" }));
+  if (Object.hasOwn(data.pictures, id)) named.append(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }));
   named.append(name, make("small", {}, [id, time(view, clip)].filter(Boolean).join(" · ")));
   cell("Annotators").append(level_chip(level, view), make("small", {}, concepts_of(view, clip).join(", ") || "no concept"));
   const model = cell("Model");
