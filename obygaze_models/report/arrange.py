@@ -70,7 +70,8 @@ class Row:
 class Group:
     """A table: its runs, columns, models and guesses.
 
-    `kind` is ``levels`` (two classes), ``classes`` (more) or ``concepts``.
+    `kind` is ``levels`` (two classes), ``classes`` (more) or ``concepts``. `data` says by what it
+    differs from another table of the same protocol and kind, if there is one.
     """
 
     title: str
@@ -91,6 +92,12 @@ class Group:
     def main(self) -> str:
         """The score that is spoken of."""
         return main_metric(self.runs[0].record)
+
+    @property
+    def named(self) -> str:
+        """The protocol as a sentence begins, and the label set where there are several."""
+        labels = self.runs[0].record["manifest"]["labels"]
+        return BY_PROTOCOL[self.protocol] + (f", labels {labels}" if self.data else "")
 
     @property
     def published(self) -> bool:

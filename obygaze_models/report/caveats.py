@@ -57,9 +57,9 @@ def cautions(runs: Sequence[Shown]) -> list[Html]:
             continue
         who = {run.number: run.name for of in own.values() for run in of}
         where = f"{len(who)} of {len(runs)} runs" if len(runs) > 1 else "this run"
-        names = html(" <small>({})</small>", _runs(list(who.values()), len(runs)))
-        said = summary.format(where)
-        lines.append(html("{} {}{}.", start, said, names if 1 < len(who) < len(runs) else ""))
+        names = "; ".join(list(who.values())[:2])
+        such = html(" <small>(such as {})</small>", names) if len(who) < len(runs) else ""
+        lines.append(html("{} {}{}.", start, summary.format(where), such))
     return lines
 
 
@@ -155,6 +155,13 @@ def caveats(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
             for line in _of_run(run):
                 found.setdefault(_TAG.sub("", line), (line, []))[1].append(run.name)
     lines = [_about_averages(group) for group in groups[:1] if group.kind == "levels"]
+    if any(group.kind != "classes" for group in groups):
+        lines.append(
+            html(
+                "F1 and AP depend on the share of clips that are positive: compare within one test "
+                "set, with what guessing scores at the same share."
+            )
+        )
     for line, who in found.values():
         few = len(who) < len(runs)
         lines.append(html("{} <small>({})</small>", line, _runs(who, len(runs))) if few else line)
@@ -163,8 +170,8 @@ def caveats(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
 
 def _runs(names: Sequence[str], total: int) -> str:
     if len(names) <= 4:
-        return ", ".join(names)
-    return f"{len(names)} of {total} runs, such as {', '.join(names[:2])}"
+        return "; ".join(names)
+    return f"{len(names)} of {total} runs, such as {names[0]}"
 
 
 def _about_averages(group: Group) -> Html:
@@ -205,9 +212,8 @@ def _about_test(run: int, name: str, test: Mapping[str, Any]) -> Html:
             clips,
         )
     return html(
-        "{}: {} of the {} test clips are positive. F1 and AP depend on this share: compare within "
-        "this test set, with the guesses at the same share. One positive clip more or less found "
-        "moves recall by {}.",
+        "{}: {} of the {} test clips are positive. One positive clip more or less found moves "
+        "recall by {}.",
         name,
         number(test["share"], *key, "share", form="%"),
         clips,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from obygaze_features.common.words import counted
-from obygaze_models.report.arrange import BY_PROTOCOL, Cell, Column, Group, Row
+from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
 
@@ -73,9 +73,7 @@ def _of_best(group: Group) -> list[Html]:
             if column.test == test and cell.of["mean"][group.main] is not None
         ]
         if not found:
-            sentences.append(
-                html("{}, {}: no score is defined.", BY_PROTOCOL[group.protocol], test)
-            )
+            sentences.append(html("{}, {}: no score is defined.", group.named, test))
             continue
         _, row, column, cell = max(found, key=lambda one: one[0])
         trained = "" if column.train == test else html(", trained on {},", column.train)
@@ -83,7 +81,7 @@ def _of_best(group: Group) -> list[Html]:
         sentences.append(
             html(
                 "{}, {}, {}: {} on {}{} {}{}{}.",
-                BY_PROTOCOL[group.protocol],
+                group.named,
                 test,
                 _where(column, cell, group),
                 row.model,

@@ -134,7 +134,7 @@ def group_scores(group: Group) -> list[Picture]:
             ]
         svg = forest(
             points,
-            title=f"{title}, {group.protocol}",
+            title=f"{title}, {group.named[0].lower()}{group.named[1:]}",
             axis=title,
             description=f"{len(points)} scores of {title} with their intervals.",
             lines=lines,
