@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -17,6 +16,9 @@ from obygaze_features.common.words import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.directions import Output, project
 from obygaze_models.estimators.svm import LinearSVMFit, SharedGram, choose_c, fit_linear_svm
+from obygaze_models.experiments.metrics.auroc import auroc
+from obygaze_models.experiments.metrics.balanced_accuracy import balanced_accuracy
+from obygaze_models.experiments.metrics.f1 import f1_positive
 
 __all__ = ["DEFAULT_CS", "ConceptBank", "DegenerateConcept", "fit_direction"]
 
@@ -285,11 +287,12 @@ def _quality(
 ) -> dict[str, Any]:
     on, truth = held_out or (X, y)
     decisions = fit.decide(on)
+    said = (decisions > 0).astype(np.int8)
     return {
         "on": "training" if held_out is None else "validation",
-        "auc": float(roc_auc_score(truth, decisions)),
-        "f1": float(f1_score(truth, decisions > 0, zero_division=0)),
-        "balanced_accuracy": float(balanced_accuracy_score(truth, decisions > 0)),
+        "auc": auroc(truth, decisions),
+        "f1": f1_positive(truth, said),
+        "balanced_accuracy": balanced_accuracy(truth, said),
         "positives": int(truth.sum()),
         "negatives": int(len(truth) - truth.sum()),
         "training_positives": int(y.sum()),

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from obygaze_models.estimators.concepts import ConceptBank, fit_direction
 from obygaze_models.estimators.svm import SharedGram
+from obygaze_models.experiments.metrics.auroc import auroc
 
 __all__ = ["Significance", "concept_significance", "holm", "permutation_p", "random_label_cavs"]
 
@@ -92,10 +92,10 @@ def concept_significance(
         if not 0 < truth.sum() < len(truth):
             continue
         null = [
-            float(roc_auc_score(truth, clips @ _random_direction(bank, gram, targets, C, chance)))
+            _area(truth, clips @ _random_direction(bank, gram, targets, C, chance))
             for _ in range(runs)
         ]
-        found.append((name, float(roc_auc_score(truth, clips @ cav)), np.array(null)))
+        found.append((name, _area(truth, clips @ cav), np.array(null)))
     ps = [permutation_p(auc, null) for _, auc, null in found]
     return [
         Significance(
@@ -126,6 +126,12 @@ def random_label_cavs(
         C, column = concepts[run % len(concepts)]  # noqa: N806
         cavs.append(_random_direction(bank, gram, Y[:, column], C, chance))
     return np.array([cav / np.linalg.norm(cav) for cav in cavs])
+
+
+def _area(truth: Array, measured: Array) -> float:
+    area = auroc(truth, measured)
+    assert area is not None, "there are clips of both kinds"
+    return area
 
 
 def _random_direction(

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,6 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.calibration import as_logits, fit_temperature, softmax
 from obygaze_models.estimators.classes import classes_of, codes_of
+from obygaze_models.experiments.metrics.auroc import auroc
 
 __all__ = [
     "GRAM_LIMIT",
@@ -196,7 +196,8 @@ def choose_c(
             fits.append(fit)
         if not fit.converged:
             break
-    aucs = [float(roc_auc_score(y_val, fit.decide(X_val))) for fit in fits]
+    found = [auroc(y_val, fit.decide(X_val)) for fit in fits]
+    aucs = [0.5 if area is None else area for area in found]  # of one class nothing is ranked
     best = max(
         range(len(fits)), key=lambda one: (aucs[one], not fits[one].degenerate, -fits[one].C)
     )

@@ -147,6 +147,5 @@ def _report(bench: Bench, path: Path) -> None:
     """The page of the runs on levels; those on concepts are in figure 3."""
     from obygaze_models.report.page import write_report
 
-    return
     runs = [run for run in bench.runs.values() if not run.run.record["experiment"]["concepts"]]
     write_report(runs, path, title="The paper, reproduced")

@@ -4,8 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import (
     accuracy_score,
+    average_precision_score,
     balanced_accuracy_score,
     f1_score,
+    precision_score,
+    recall_score,
     roc_auc_score,
 )
 
@@ -69,6 +72,26 @@ def test_one_class_only_leaves_what_is_undefined_open():
         "balanced_accuracy": None,
         "calibration_error": pytest.approx(0.2),
     }
+
+
+@given(clips)
+def test_scores_are_scikit_learns(pairs):
+    labels, probabilities = map(np.array, zip(*pairs, strict=True))
+    said = (probabilities > 0.5).astype(int)
+    scores = score(labels, probabilities)
+    both = len(set(labels)) == 2
+    expected = {
+        "f1": f1_score(labels, said) if (labels | said).any() else None,
+        "f1_weighted": f1_score(labels, said, average="weighted", zero_division=0),
+        "precision": precision_score(labels, said) if said.any() else None,
+        "recall": recall_score(labels, said) if labels.any() else None,
+        "auroc": roc_auc_score(labels, probabilities) if both else None,
+        "average_precision": average_precision_score(labels, probabilities)
+        if labels.any()
+        else None,
+    }
+    for metric, value in expected.items():
+        assert scores[metric] == (None if value is None else pytest.approx(value)), metric
 
 
 def test_both_f1_differ_on_the_same_predictions():

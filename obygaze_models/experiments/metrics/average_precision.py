@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import average_precision_score
 
 __all__ = ["average_precision"]
 
 
 def average_precision(labels: NDArray[Any], probabilities: NDArray[Any]) -> float | None:
-    """Mean precision over the ranks of the positive clips; None where there are none."""
-    return float(average_precision_score(labels, probabilities)) if labels.any() else None
+    """Mean precision over the ranks of the positive clips; None where there are none.
+
+    Clips of one probability share a rank.
+    """
+    if not labels.any():
+        return None
+    order = np.argsort(-probabilities, kind="stable")
+    ranked, positive = probabilities[order], labels[order] == 1
+    last = np.flatnonzero(np.append(np.diff(ranked) != 0, True))  # of each rank
+    hits = np.cumsum(positive)[last]
+    return float((np.diff(hits, prepend=0) * hits / (last + 1)).sum() / hits[-1])
