@@ -16,6 +16,7 @@ import pytest
 from click.testing import Result
 
 from docs import help as help_page
+from tests.reproduce.made_up import make_authors
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -156,3 +157,25 @@ def test_the_demo_spares_what_is_not_a_demo(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr.startswith("Error: demo is there and no earlier demo")
     assert (tmp_path / "demo" / "film.mkv").exists()
+
+
+def test_the_reproduction(
+    authors: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    obygaze: Callable[..., Result],
+) -> None:
+    """Of docs/reproduction.md what can be run on made-up features."""
+    made_up = make_authors(tmp_path / "made", authors, widths=(8, 8, 8))
+    shutil.copytree(authors / "obygaze12", tmp_path / "data")
+    (tmp_path / "data").chmod(0o755)
+    (tmp_path / "data/stores").mkdir()
+    for name, path in made_up.stores.items():
+        path.rename(tmp_path / "data/stores" / path.name)
+    monkeypatch.chdir(tmp_path / "data")
+    text = (ROOT / "docs/reproduction.md").read_text()
+    for language, block in BLOCK.findall(text):
+        if language == "console":
+            run_console(block, obygaze)
+    for what in ("fig2", "table2", "table5"):
+        assert Path("reproduction", what, f"{what}.tex").is_file()

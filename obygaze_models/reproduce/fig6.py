@@ -39,7 +39,7 @@ def fig6(bench: Bench) -> Made:
     notes += [f"{titles.get(of.film or '', of.film)}: {of.too_few}" for of in found if of.too_few]
     svg = factors(
         found,
-        titles,
+        {film: title.partition(" (")[0] for film, title in titles.items()},
         title="What errors go with",
         description="For each film how the odds of an error change with each concept and level.",
         key="fig6",
