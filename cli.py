@@ -30,7 +30,7 @@ __all__ = ["main"]
         ),
         "report": (
             "obygaze_models.commands.report:report",
-            "Write a run's results as an HTML page.",
+            "Write the results of RUNS as an HTML page.",
         ),
         "reproduce": (
             "obygaze_models.commands.reproduce:reproduce",

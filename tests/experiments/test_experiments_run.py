@@ -8,6 +8,7 @@ import pytest
 
 from obygaze_features.errors import ExperimentError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, Split
+from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import read_run, run_experiment
 from obygaze_models.persistence import load_model
 from obygaze_models.report.page import render_report
@@ -293,7 +294,7 @@ def test_each_level_can_be_a_class(world, experiment, tmp_path):
         [f"probability_{row['label']}" == s for row, s in zip(rows, said, strict=False)]
     )
     assert run.record["scores"][0]["runs"][0]["accuracy"] == pytest.approx(right)
-    assert "5 EN, 5 HN, 5 S" in render_report(run)
+    assert "5 EN, 5 HN, 5 S" in render_report([read_results(run.folder)])
 
 
 def test_every_film_is_left_out(world, experiment, tmp_path):
@@ -308,7 +309,7 @@ def test_every_film_is_left_out(world, experiment, tmp_path):
         assert np.mean(means) == pytest.approx(of["mean"]["auroc"])
     rows = [row for row in predictions(run) if row["run"] == "0"]
     assert {film_of[row["id"]] for row in rows} == {"tt0"}
-    assert "Film by film" in render_report(run)
+    assert "Film by film" in render_report([read_results(run.folder)])
 
 
 def test_any_split_scores_every_clip_once(world, experiment, tmp_path):

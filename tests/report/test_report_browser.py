@@ -212,7 +212,7 @@ def test_a_trees_questions_are_told(page, html):
     page.choose("choose-which", "tested")
     page.click("#clips-body button")
     text = page.run("document.querySelector('#clip').innerText")
-    assert re.search(r"(Look|Body|Posture)( ● ?marked)? measures −?\d", text)
+    assert re.search(r"(Look|Body|Posture)( marked)? measures −?\d", text)
     assert "One of 9 trees" in text
 
 

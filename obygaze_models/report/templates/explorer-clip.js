@@ -97,7 +97,7 @@ function why_parts(view, clip, marked) {
     const bar = make("span", { class: amount < 0 ? "against" : "for" });
     bar.style.width = `${(Math.abs(amount) / most) * 50}%`;
     const name = make("th", { scope: "row", class: one.rest ? "rest" : null }, one.name);
-    if (one.marked) name.append(make("span", { class: "marked" }, "marked"));
+    if (one.marked) name.append(" ", make("span", { class: "marked" }, "marked"));
     body.append(make("tr", {}, name, make("td", {}, one.measured),
       make("td", {}, make("data", { value: amount }, figure(one.column, row, true))),
       make("td", { class: "bars", "aria-hidden": "true" }, bar)));
@@ -120,7 +120,7 @@ function path_parts(view, row, marked) {
     const [concept, threshold, above] = why.questions[place];
     const name = why.concepts[concept];
     list.append(make("li", {},
-      make("strong", {}, name), marked.includes(name) ? make("span", { class: "marked" }, "marked") : "",
+      make("strong", {}, name), ...(marked.includes(name) ? [" ", make("span", { class: "marked" }, "marked")] : []),
       ` measures ${figure(why.values[concept], row)}, ${above ? "above" : "not above"} ${minus(String(threshold))}`));
   }
   const parts = [make("p", { class: "soft" }, "The tree’s questions to this clip, one after the other:"), list];
