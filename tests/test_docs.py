@@ -166,11 +166,11 @@ def test_the_reproduction(
     obygaze: Callable[..., Result],
 ) -> None:
     """Of docs/reproduction.md what can be run on made-up features."""
-    made_up = make_authors(tmp_path / "made", authors, widths=(8, 8, 8))
+    made_up = make_authors(tmp_path / "made", authors, widths=(48, 48, 48))
     shutil.copytree(authors / "obygaze12", tmp_path / "data")
     (tmp_path / "data").chmod(0o755)
     (tmp_path / "data/stores").mkdir()
-    for name, path in made_up.stores.items():
+    for path in made_up.stores.values():
         path.rename(tmp_path / "data/stores" / path.name)
     monkeypatch.chdir(tmp_path / "data")
     text = (ROOT / "docs/reproduction.md").read_text()
