@@ -80,11 +80,16 @@ sed 's/^/    /' "$folder/tiny-xclip.toml"
 for experiment in tiny-xclip tiny-vivit tiny-xclip-lsmdc concepts; do
     run models run "$folder/$experiment.toml" -o "$folder/runs/$experiment"
 done
+say "On what do two backbones differ? Films are drawn anew, and both are scored on the same clips:"
+run models compare "$folder/runs/tiny-xclip" "$folder/runs/tiny-vivit" --model mlp -o "$folder/compared.svg"
 run models train "$folder/tiny-xclip.toml" --estimator pcbm-tree -o "$folder/model"
 run models predict "$folder/model" "$folder/stores/tiny-xclip.zarr" --band 0.4 0.6 -o "$folder/predictions.csv"
 
-say "7 of 7  Report" "The scores as a page, with what they do not allow one to conclude."
-run report "$folder/runs/tiny-xclip" -o "$folder/report.html"
+say "7 of 7  Report" \
+    "The scores as a page, with what they do not allow one to conclude; and each film's clips, with what" \
+    "was said of them and why."
+run report "$folder/runs/tiny-xclip" "$folder/runs/tiny-vivit" "$folder/runs/tiny-xclip-lsmdc" \
+    "$folder/runs/concepts" --title "Demo: synthetic clips, random weights" -o "$folder/report.html"
 
 say "Done." \
     "Clips and weights were synthetic: the scores show that the way works, and nothing else." \

@@ -64,12 +64,16 @@ class SharedGram:
         self.features = np.ascontiguousarray(X, dtype=np.float64)
         self.solver = "libsvm" if len(X) <= limit else "liblinear"
         self._matrix: Array | None = None
+        self._last: tuple[bytes, Array] | None = None
 
     def among(self, rows: Array) -> Array:
-        """The inner products of some rows with each other."""
+        """The inner products of some rows with each other; those asked for last are kept."""
         if self._matrix is None:
             self._matrix = self.features @ self.features.T
-        return np.asarray(self._matrix[np.ix_(rows, rows)])
+        key = rows.tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._matrix[np.ix_(rows, rows)]
+        return self._last[1]
 
 
 @dataclass(frozen=True, eq=False)
