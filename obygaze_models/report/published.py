@@ -24,7 +24,7 @@ def published_scores(
         return {}
     backbone = ROWS.get(record["store"]["backbone"]["name"])
     estimator = _estimator(record, model)
-    if estimator == "mlp" and backbone:
+    if estimator in ("mlp", "mlp-author") and backbone:
         return _row(backbone, train, test)
     if backbone == "X-CLIP" and estimator in BOTTLENECKS:
         return _row(BOTTLENECKS[estimator], train, test)
@@ -46,7 +46,8 @@ def published_film(
     """What Table 4 prints for a film that was left out."""
     asked = record["protocol"] == "leave-film-out" and _is_papers(record)
     backbone = record["store"]["backbone"]["name"]
-    mine = asked and ROWS.get(backbone) == "X-CLIP" and _estimator(record, model) == "mlp"
+    network = _estimator(record, model) in ("mlp", "mlp-author")
+    mine = asked and ROWS.get(backbone) == "X-CLIP" and network
     if not mine or (_pair(train), _pair(test)) != ("HN-S", "ENHN-S"):
         return None
     return published_films().get(film)
