@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from obygaze_features.common.files import refuse_to_overwrite
+from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.tables import format_table, plain
 from obygaze_features.manifests import Item, Items
 from obygaze_models.experiments.experiment import folder_name
