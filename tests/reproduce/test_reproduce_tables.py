@@ -402,7 +402,7 @@ def test_nothing_is_published_of_other_clips(made_up, tmp_path, obygaze):
     assert kinds == {"ours", "guess", "count"}
     assert "The clips are those of mine, not the paper's: nothing is published." in said["notes"]
     result = obygaze("reproduce", "fig2", "--manifest", other, "-o", tmp_path / "f")
-    assert "published" not in result.stdout
+    assert "published, and ours less it" not in result.stdout
 
 
 def test_clips_of_other_levels_are_one_line(made_up, tmp_path, obygaze):
