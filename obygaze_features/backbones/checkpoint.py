@@ -1,16 +1,16 @@
-"""Checkpoint folders in Hugging Face's layout: which files hold the weights, and loading them."""
+"""Checkpoint folders in Hugging Face's layout: their files of weights, loading, writing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.extras import need
-from obygaze_features.common.files import read_json
+from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
 
-__all__ = ["WEIGHTS", "load_model", "shards_of", "weight_files"]
+__all__ = ["WEIGHTS", "load_model", "shards_of", "weight_files", "write_random"]
 
 WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json"),
@@ -85,3 +85,17 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
             f"{folder} lacks {len(lacking)} weights of {what}, such as {lacking[0]}"
         )
     return model
+
+
+def write_random(
+    folder: Path, make: Callable[[], Any], processor: Mapping[str, Any], seed: int
+) -> None:
+    """Write the transformers model that `make` makes of random numbers, and its processor."""
+    torch = need("torch", extra="extract")
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        make().save_pretrained(folder)
+    write_text(folder / "preprocessor_config.json", to_json(processor))
