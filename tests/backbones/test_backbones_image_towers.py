@@ -55,8 +55,8 @@ def check(folder, model_class, side: int) -> None:
             pixels = theirs
         ours = backbone.forward(pixels[None], all_present(pixels[None]))
         with torch.no_grad():
-            each = torch.cat([embedding(model.get_image_features(one[None])) for one in theirs])
-            tokens = torch.cat([model.vision_model(one[None])[0][0] for one in theirs])
+            each = embedding(model.get_image_features(theirs))
+            tokens = model.vision_model(theirs).last_hidden_state.flatten(0, 1)
         expected = {
             "native": each.mean(0),
             "max": each.max(0).values,
