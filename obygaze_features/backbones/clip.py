@@ -82,6 +82,8 @@ def write_clip_weights(folder: Path, seed: int, vision: dict[str, Any], dim: int
             "num_hidden_layers": 2,
             "vocab_size": 64,
             "num_attention_heads": 2,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
         },
         vision_config=vision,
         projection_dim=dim,

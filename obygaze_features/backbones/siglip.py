@@ -40,7 +40,7 @@ def load(path: Path, mode: str) -> Network:
     # Without the text tower, which nobody asks here.
     model = load_model(SiglipVisionModel, path, files)
     settings = model.config
-    if not settings.vision_use_head:
+    if not getattr(settings, "vision_use_head", True):  # transformers 4.57 has no such word
         raise BackboneError(f"{path} has no pooling head, so it gives no embedding of a frame")
     preprocessing.check_size(settings.image_size, path)
 
@@ -84,6 +84,8 @@ def write_siglip(folder: Path, seed: int, vision: dict[str, Any]) -> None:
             "num_hidden_layers": 2,
             "vocab_size": 64,
             "num_attention_heads": 2,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
         },
         vision_config=vision,
         synthetic=SYNTHETIC_WORDS,

@@ -61,6 +61,18 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
     assert (wrong.exit_code, "the names are: tiny-xclip" in wrong.stderr) == (2, True)
 
 
+def test_writing_random_weights_is_silent(tmp_path):
+    """In a fresh interpreter: transformers speaks to the stream that it found first."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from obygaze_features.backbones.random_weights import write_weights\n"
+        "for name in sys.argv[2:]: write_weights(name, Path(sys.argv[1]) / name)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), *TINY]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (result.stdout, result.stderr) == ("", "")
+
+
 def test_what_needs_no_download_can_be_prefetched_too(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip")
