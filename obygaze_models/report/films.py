@@ -135,10 +135,11 @@ def _in_fold(run: Shown) -> FilmTable:
 
 
 def _by_film(run: Shown, view: View) -> dict[str, Scores]:
-    films = np.array([run.clips[one].film for one in view.ids])
-    of = score_classes if view.probabilities.ndim == 2 else score
+    said = view.said
+    films = np.array([run.clips[one].film for one in said.ids])
+    of = score_classes if said.probabilities.ndim == 2 else score
     return {
-        str(film): of(view.labels[films == film], view.probabilities[films == film])
+        str(film): of(said.labels[films == film], said.probabilities[films == film])
         for film in np.unique(films)
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from obygaze_features.common.words import counted
+from obygaze_models.experiments.intervals import too_few
 from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
@@ -57,7 +59,7 @@ def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
         column.test,
         _where(column, cell, group),
         row.model if len(group.runs) == 1 else f"{row.model} on {row.feature}",
-        _reached(cell, group.main),
+        _reached(cell, group.main, _test(column, cell, group)),
         joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
     )
 
@@ -87,7 +89,7 @@ def _of_best(group: Group) -> list[Html]:
                 row.model,
                 row.feature,
                 trained,
-                _reached(cell, group.main),
+                _reached(cell, group.main, _test(column, cell, group)),
                 among,
                 joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
             )
@@ -96,9 +98,15 @@ def _of_best(group: Group) -> list[Html]:
     return sentences if len(sentences) <= FEW else []
 
 
-def _where(column: Column, cell: Cell, group: Group) -> Html:
+def _test(column: Column, cell: Cell, group: Group) -> Mapping[str, Any]:
+    """What the cell's run says of its test set."""
     run = next(one for one in group.runs if one.number == cell.run)
-    test = run.record["tests"][column.test]
+    test: Mapping[str, Any] = run.record["tests"][column.test]
+    return test
+
+
+def _where(column: Column, cell: Cell, group: Group) -> Html:
+    test = _test(column, cell, group)
     key = "test", cell.run, column.test
     if test["positives"] is None:
         parts = [
@@ -113,7 +121,7 @@ def _where(column: Column, cell: Cell, group: Group) -> Html:
     )
 
 
-def _reached(cell: Cell, metric: str) -> Html:
+def _reached(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html:
     reached = cell.of["mean"][metric]
     if reached is None:
         return html("has no {}: nothing was called positive", NAMES[metric])
@@ -121,14 +129,16 @@ def _reached(cell: Cell, metric: str) -> Html:
         "reaches a {} of {}{}",
         NAMES[metric],
         number(reached, *score_key(cell, metric, "mean")),
-        _interval(cell, metric),
+        _interval(cell, metric, test),
     )
 
 
-def _interval(cell: Cell, metric: str) -> Html | str:
+def _interval(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html | str:
     ends = cell.of["interval"].get(metric)
     if ends is None:
         return ""
+    if few := too_few(test["classes"].values(), cell.of["films"]):
+        return html(" ({})", few)
     low, high = (
         number(end, *score_key(cell, metric, what))
         for end, what in zip(ends, ("low", "high"), strict=True)
@@ -139,10 +149,8 @@ def _interval(cell: Cell, metric: str) -> Html | str:
 
 def _beside_guess(group: Group, column: Column, cell: Cell) -> Html | str:
     """Beside the best guess on the test clips of the same run."""
-    run = next(one for one in group.runs if one.number == cell.run)
     guesses = {
-        name: scores[group.main]
-        for name, scores in run.record["tests"][column.test]["baselines"].items()
+        name: scores[group.main] for name, scores in _test(column, cell, group)["baselines"].items()
     }
     if not guesses:
         return ""

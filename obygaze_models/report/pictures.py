@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.forest import Line, Point, forest
+from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.marks import Series
 from obygaze_models.figures.shares import Share, shares
 from obygaze_models.report.arrange import AVERAGES, Group, Row
@@ -36,7 +37,7 @@ def annotated(runs: Sequence[Shown]) -> list[Picture]:
     names = run.record["manifest"]["levels"]
     clips = list(run.clips.values())
     codes = [code for code in names if any(one.level == code for one in clips)]
-    levels = [Series(names[code], place % 6 + 1) for place, code in enumerate(codes)]
+    levels = level_series({code: names[code] for code in codes})
     films = dict.fromkeys(one.film for one in clips)
     rows = []
     for film in [None, *films]:
