@@ -56,6 +56,7 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
                 "protocol": run.protocol,
                 "about": PROTOCOLS[run.protocol],
                 "clips": sets[key],
+                "labels": run.record["manifest"]["labels"],
                 "fits": len({said.run for said in run.results.said}),
                 "unused": reasons,
                 "view": len(views) + run.views.index(first),
@@ -67,6 +68,7 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
         "runs": of_runs,
         "views": views,
         "run": default_run(runs).number,
+        "total": len({one for run in runs for one in run.clips}),
         "pictures": dict(thumbnails),
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from obygaze_features.common.words import counted
 from obygaze_models.experiments.intervals import too_few
 from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
@@ -41,16 +40,20 @@ def _about_all(runs: Sequence[Shown]) -> Html:
     films = {one.film for run in runs for one in run.clips.values()}
     features = list(dict.fromkeys(run.feature for run in runs))
     return html(
-        "{} on {} and {}: {}, {} of {}.",
-        counted(len(runs), "run"),
+        "{} runs on {} and {}: {} models, {} of {}.",
+        number(len(runs), "runs", form=","),
         html("{} sets of features", number(len(features), "features", form=","))
         if len(features) > 1
         else html("features of {}", features[0]),
-        counted(len({run.protocol for run in runs}), "protocol"),
-        counted(sum(len(run.record["models"]) for run in runs), "model"),
+        _protocols(len({run.protocol for run in runs})),
+        number(sum(len(run.record["models"]) for run in runs), "models", form=","),
         html("{} annotated clips", number(len(clips), "clips", form=",")),
         html("{} films", number(len(films), "films", form=",")),
     )
+
+
+def _protocols(count: int) -> Html:
+    return html("{} protocol{}", number(count, "protocols", form=","), "" if count == 1 else "s")
 
 
 def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
@@ -79,7 +82,8 @@ def _of_best(group: Group) -> list[Html]:
             continue
         _, row, column, cell = max(found, key=lambda one: one[0])
         trained = "" if column.train == test else html(", trained on {},", column.train)
-        among = html(", the best of {}", str(len(found))) if len(found) > 1 else ""
+        of = number(len(found), "among", group.runs[0].number, test, form=",")
+        among = html(", the best of {}", of) if len(found) > 1 else ""
         sentences.append(
             html(
                 "{}, {}, {}: {} on {}{} {}{}{}.",
