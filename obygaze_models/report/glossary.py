@@ -24,10 +24,6 @@ FEATURES = {
     "mean": "the mean over a clip’s tokens, number by number",
     "first": "a clip’s first token alone",
 }
-CONCEPT = (
-    "what may make a clip objectifying, such as a look or a posture. Annotators marked them; "
-    "models with concepts measure them, and say by which they decided"
-)
 TWO = {
     "F1 positive": "how well the positive clips are found: the harmonic mean of how many of those "
     "called positive are so, and how many of the positive are called so",
@@ -42,6 +38,7 @@ MANY = {
     "F1 macro": "the mean of each class’s F1, each class alike",
     "F1 weighted": "the same, each class by its clips",
 }
+CONCEPT = "models with concepts measure them, and say by which they decided"
 FIT = "one training of a model. A run has several, with other clips held out or drawn"
 BOTTLENECK = (
     "post-hoc concept bottleneck model: it decides by the concepts that it measures, so that each "
@@ -82,9 +79,15 @@ def _terms(runs: Sequence[Shown]) -> Iterator[tuple[str, str]]:
     for code, name in levels.items():
         yield code, f"{name}: {LEVELS[code]}" if ours else name
     if wanted := list(_positives(runs, levels)):
-        yield "positive", f"{' or '.join(wanted)}: what a model looks for; the rest is negative"
-    if any(clip.concepts for run in runs for clip in run.clips.values()):
-        yield "concept", CONCEPT
+        told = (
+            f"{' or '.join(wanted)}: what a model looks for; the other levels it tells this from "
+        )
+        yield "positive", f"{told}are negative"
+    if named := sorted(
+        {name for run in runs for one in run.clips.values() for name in one.concepts}
+    ):
+        some = ", ".join(named[:3])
+        yield "concept", f"what annotators marked in a clip, such as {some}; {CONCEPT}"
     yield "fit", FIT
     if not all(_of_levels(run) for run in runs):
         yield from TWO.items()
