@@ -147,8 +147,8 @@ def _add_tiers(
         attached[f"probability of {classes[place]}"] = [
             f"{one.probabilities[place]:.3f}" for _, one in placed
         ]
-    if any(one.seen for _, one in placed):
-        attached["seen in training"] = ["yes" if one.seen else None for _, one in placed]
+    if any(one.seen != "no" for _, one in placed):
+        attached["seen in training"] = [one.seen if one.seen != "no" else None for _, one in placed]
     for what, values in attached.items():
         tier = Xml.SubElement(
             root,

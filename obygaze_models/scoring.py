@@ -14,17 +14,21 @@ from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import FeatureStore, Status
+from obygaze_features.store.items import read_items
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.metrics import Scores, score, score_classes
 from obygaze_models.experiments.task import task_from
 from obygaze_models.fitting import features_of
+from obygaze_models.footage import overlapping
 from obygaze_models.persistence import load_model
 
-__all__ = ["UNSURE", "Predictions", "Score", "predict", "score_model"]
+__all__ = ["RENAMED", "UNSURE", "Predictions", "Score", "predict", "score_model"]
 
 UNSURE = "unsure"
 """What is said of clips whose probability lies in the band of abstention."""
+RENAMED = "under another id"
+"""Of clips that show seconds of a file that the model has seen under other ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,21 +46,21 @@ class Predictions:
     said
         A class for each clip, or `UNSURE`.
     seen
-        Whether the model has seen the clip in training.
+        Whether the model has seen the clip in training: ``yes``, `RENAMED` or ``no``.
     """
 
     about: dict[str, Any]
     ids: list[str]
     probabilities: NDArray[Any]
     said: list[str]
-    seen: NDArray[np.bool_]
+    seen: list[str]
 
     def to_csv(self) -> str:
         """A row a clip: what is said, each class's probability, and whether it was trained on."""
         columns: dict[str, Sequence[str]] = {"id": self.ids, "said": self.said}
         for name, of in zip(self.about["classes"], self.probabilities.T.tolist(), strict=True):
             columns[f"probability_{name}"] = [f"{value:.6f}" for value in of]
-        columns["seen_in_training"] = ["yes" if one else "no" for one in self.seen.tolist()]
+        columns["seen_in_training"] = self.seen
         return format_table({**columns})
 
 
@@ -133,7 +137,14 @@ def predict(
     if band is not None:
         unsure = (band[0] <= table[:, 1]) & (table[:, 1] <= band[1])
         said = [UNSURE if no else one for no, one in zip(unsure.tolist(), said, strict=True)]
-    return Predictions(about, found, table, said, np.isin(found, about["seen"]))
+    items = read_items(store.path, store.attributes)
+    again = overlapping(about, items, found).tolist()
+    known = frozenset(about["seen"])
+    seen = [
+        "yes" if one in known else RENAMED if renamed else "no"
+        for one, renamed in zip(found, again, strict=True)
+    ]
+    return Predictions(about, found, table, said, seen)
 
 
 def score_model(
@@ -183,13 +194,14 @@ def score_model(
         return score_classes(right[rows], said.probabilities[rows])
 
     share = float((right == 1).mean())
+    seen = np.array(said.seen) != "no"
     return Score(
         task=about["task"],
         clips=len(right),
         positives=int((right == len(about["classes"]) - 1).sum()),
-        seen=[one for one, was in zip(said.ids, said.seen.tolist(), strict=True) if was],
+        seen=[one for one, was in zip(said.ids, seen.tolist(), strict=True) if was],
         scores=scored(np.ones(len(right), bool)),
-        unseen=scored(~said.seen) if len(np.unique(right[~said.seen])) > 1 else None,
+        unseen=scored(~seen) if len(np.unique(right[~seen])) > 1 else None,
         baselines=baselines(share) if two and 0 < share < 1 else {},
         missing=sorted(set(label_of) - set(said.ids)),
     )

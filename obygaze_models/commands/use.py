@@ -130,6 +130,7 @@ def predict(
     from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_features.common.tables import align
     from obygaze_features.store import open_store
+    from obygaze_models.scoring import RENAMED
     from obygaze_models.scoring import predict as ask
 
     if output:
@@ -158,8 +159,13 @@ def predict(
         click.echo(align(["clip", "said", *classes], table, left=2))
     counts = ", ".join(f"{found.said.count(one):,} {one}" for one in dict.fromkeys(found.said))
     click.echo(f"{counted(len(found.ids), 'clip')}: {counts}", err=as_json)
-    if seen := int(found.seen.sum()):
+    if seen := found.seen.count("yes"):
         click.echo(f"{seen:,} of them are among the clips that it was trained on", err=as_json)
+    if renamed := found.seen.count(RENAMED):
+        click.echo(
+            f"{renamed:,} show seconds of files that it was trained on under other ids",
+            err=as_json,
+        )
     if output:
         write_text(output, found.to_csv())
         click.echo(f"a row a clip -> {output}", err=as_json)

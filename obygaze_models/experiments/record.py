@@ -28,6 +28,7 @@ from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 from obygaze_models.experiments.task import Task
+from obygaze_models.footage import footage_of
 
 __all__ = ["about_features", "about_model", "make_record"]
 
@@ -144,9 +145,11 @@ def about_model(
     task: Task,
     fitted: Fitted,
     known: Known,
+    manifest: Manifest,
     features: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What is kept with a saved model: what it tells apart, by what, and from which clips."""
+    seen = sorted(known.ids[row] for row in fitted.seen.tolist())
     return {
         "model": name,
         "estimator": experiment.learners[name].name,
@@ -156,8 +159,9 @@ def about_model(
         "classes": list(task.classes),
         "facts": fitted.facts,
         "features": dict(features),
-        # Whoever scores it again can see which clips it has seen.
-        "seen": sorted(known.ids[row] for row in fitted.seen.tolist()),
+        # Whoever scores it again can see which clips it has seen, also under other ids.
+        "seen": seen,
+        "footage": footage_of(manifest.items, seen),
     }
 
 

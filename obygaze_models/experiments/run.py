@@ -94,7 +94,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
             every.append(trained)
             name = _model_name(trained)
             about = about_model(
-                trained.model, experiment, trained.task, trained.fitted, known, features
+                trained.model, experiment, trained.task, trained.fitted, known, manifest, features
             )
             save_model(
                 trained.fitted.model,
@@ -102,7 +102,8 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
                 {**about, "run": trained.draw.run},
                 durable=False,
             )
-            brief = {key: value for key, value in about.items() if key not in ("features", "seen")}
+            long = ("features", "seen", "footage")
+            brief = {key: value for key, value in about.items() if key not in long}
             models.append(
                 {"folder": name, **brief, "run": trained.draw.run, "seed": trained.draw.seed}
             )

@@ -109,7 +109,7 @@ def train_model(
     with threadpool_limits(1):
         fitted = learners[name].fit(known, train, validation, labels, experiment.seed)
     features = about_features(experiment, store)
-    about = about_model(name, experiment, task, fitted, known, features)
+    about = about_model(name, experiment, task, fitted, known, manifest, features)
     from obygaze_models.persistence import save_model
 
     with new_folder(output, overwrite=overwrite, marker="model.json", discard=True) as folder:
