@@ -22,6 +22,7 @@ from obygaze_models.experiments.task import task_from
 from obygaze_models.fitting import features_of
 from obygaze_models.footage import overlapping
 from obygaze_models.persistence import load_model
+from obygaze_models.synthetic import not_real
 
 __all__ = ["RENAMED", "UNSURE", "Predictions", "Score", "predict", "score_model"]
 
@@ -47,6 +48,8 @@ class Predictions:
         A class for each clip, or `UNSURE`.
     seen
         Whether the model has seen the clip in training: ``yes``, `RENAMED` or ``no``.
+    cautions
+        What must be said beside it.
     """
 
     about: dict[str, Any]
@@ -54,6 +57,7 @@ class Predictions:
     probabilities: NDArray[Any]
     said: list[str]
     seen: list[str]
+    cautions: list[str]
 
     def to_csv(self) -> str:
         """A row a clip: what is said, each class's probability, and whether it was trained on."""
@@ -84,6 +88,8 @@ class Score:
         What guessing scores at this share of positives; empty for more than two classes.
     missing
         Annotated clips that the store lacks.
+    cautions
+        What must be said beside it.
     """
 
     task: str
@@ -94,6 +100,7 @@ class Score:
     unseen: Scores | None
     baselines: dict[str, Scores]
     missing: list[str]
+    cautions: list[str]
 
 
 def predict(
@@ -144,7 +151,8 @@ def predict(
         "yes" if one in known else RENAMED if renamed else "no"
         for one, renamed in zip(found, again, strict=True)
     ]
-    return Predictions(about, found, table, said, seen)
+    cautions = not_real(items, store.attributes["backbone"], about.get("cautions", ()))
+    return Predictions(about, found, table, said, seen, cautions)
 
 
 def score_model(
@@ -204,4 +212,5 @@ def score_model(
         unseen=scored(~seen) if len(np.unique(right[~seen])) > 1 else None,
         baselines=baselines(share) if two and 0 < share < 1 else {},
         missing=sorted(set(label_of) - set(said.ids)),
+        cautions=said.cautions,
     )

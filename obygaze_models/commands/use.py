@@ -16,6 +16,7 @@ from obygaze_features.common.commands import (
 )
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ExperimentError
+from obygaze_models.commands.cautions import echo_cautions
 
 if TYPE_CHECKING:
     from obygaze_features.store import FeatureStore
@@ -69,11 +70,13 @@ def train(
         return
     for line in done.join.lines():
         click.echo(f"  {line}")
-    click.echo(
-        f"{done.task}: trained on {counted(done.trained, 'clip')}, "
-        f"{done.validated:,} held out to choose and to stop -> {done.path}"
-    )
+    said = f"{done.validated:,} held out to choose and to stop"
+    if done.seen > done.trained + done.validated:
+        which = "its concepts were learnt from" if "concepts" in done.facts else "it counted"
+        said += f"; with all that {which}, it has seen {done.seen:,}"
+    click.echo(f"{done.task}: trained on {counted(done.trained, 'clip')}, {said} -> {done.path}")
     click.echo(f"card -> {done.path / 'README.md'}")
+    echo_cautions(done.cautions)
     click.echo(f"next: obygaze models predict {done.path} STORE")
 
 
@@ -171,6 +174,7 @@ def predict(
         click.echo(f"a row a clip -> {output}", err=as_json)
     for line in written:
         click.echo(line, err=as_json)
+    echo_cautions(found.cautions)
 
 
 def _export(
@@ -251,13 +255,13 @@ def evaluate(model: Path, store: Path, manifest: Path, labels: str | None, as_js
     if found.missing:
         some = ", ".join(found.missing[:5])
         click.echo(f"{counted(len(found.missing), 'clip')} have no features here, such as {some}")
+    echo_cautions(found.cautions)
     if found.seen:
-        click.secho(
-            f"CAUTION: {len(found.seen):,} of these {counted(found.clips, 'clip')} were used to "
-            "train the model: on all of them this is no test",
-            fg="yellow",
-            bold=True,
-            err=True,
+        echo_cautions(
+            [
+                f"{len(found.seen):,} of these {counted(found.clips, 'clip')} were used to train "
+                "the model: on all of them this is no test"
+            ]
         )
 
 

@@ -29,6 +29,7 @@ from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 from obygaze_models.experiments.task import Task
 from obygaze_models.footage import footage_of
+from obygaze_models.synthetic import not_real
 
 __all__ = ["about_features", "about_model", "make_record"]
 
@@ -162,6 +163,7 @@ def about_model(
         # Whoever scores it again can see which clips it has seen, also under other ids.
         "seen": seen,
         "footage": footage_of(manifest.items, seen),
+        "cautions": not_real(manifest.items, features["backbone"]),
     }
 
 
@@ -172,15 +174,7 @@ def _cautions(
     leaked: Mapping[str, Sequence[Leak]],
 ) -> list[str]:
     """What a reader must know before any score."""
-    said = {
-        ("clips", "are"): " / ".join(dict.fromkeys(manifest.items.extra.get("synthetic", []))),
-        ("backbone", "is"): attributes["backbone"]["config"].get("synthetic"),
-    }
-    cautions = [
-        f"Not a real result: the {what} {verb} synthetic ({text})."
-        for (what, verb), text in said.items()
-        if text
-    ]
+    cautions = not_real(manifest.items, attributes["backbone"])
     for task, found in leaked.items():
         tests = dict.fromkeys(leak.test for leak in found)
         cautions += [_leakage(test, evaluation.draws[task], found) for test in tests]

@@ -102,7 +102,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
                 {**about, "run": trained.draw.run},
                 durable=False,
             )
-            long = ("features", "seen", "footage")
+            long = ("features", "seen", "footage", "cautions")
             brief = {key: value for key, value in about.items() if key not in long}
             models.append(
                 {"folder": name, **brief, "run": trained.draw.run, "seed": trained.draw.seed}

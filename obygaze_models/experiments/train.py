@@ -38,19 +38,25 @@ class TrainedModel:
     task
         What it tells apart.
     trained, validated
-        How many clips it learnt from, and how many stopped it.
+        How many clips it learnt to tell apart, and how many stopped it.
+    seen
+        How many clips it has seen in all: concepts are learnt from more.
     join
         What was missing on either side.
     facts
         What the estimator chose.
+    cautions
+        What must be said wherever the model is used.
     """
 
     path: Path
     task: str
     trained: int
     validated: int
+    seen: int
     join: Join
     facts: dict[str, Any]
+    cautions: list[str]
 
 
 def train_model(
@@ -115,5 +121,17 @@ def train_model(
     with new_folder(output, overwrite=overwrite, marker="model.json", discard=True) as folder:
         folder.rmdir()
         save_model(fitted.model, folder, about)
-        write_text(folder / CARD, model_card(output.name, about, manifest))
-    return TrainedModel(output, task.name, len(train), len(validation), joined, fitted.facts)
+        card = model_card(
+            output.name, about, manifest, trained=len(train), validated=len(validation)
+        )
+        write_text(folder / CARD, card)
+    return TrainedModel(
+        path=output,
+        task=task.name,
+        trained=len(train),
+        validated=len(validation),
+        seen=len(fitted.seen),
+        join=joined,
+        facts=fitted.facts,
+        cautions=about["cautions"],
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, roc_auc_score
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
+from obygaze_models.elan import elan_files
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
 from obygaze_models.persistence import load_model
@@ -160,3 +163,85 @@ def test_the_commands(obygaze, world, tmp_path):
         in obygaze("models", "list", tmp_path / "models").stdout
     )
     assert load_model(model)[1]["learns"] == {"positives": ["S"], "negatives": ["EN", "HN"]}
+
+
+def test_what_is_not_real_is_said_wherever_the_model_is_used(obygaze, tmp_path):
+    from dataclasses import replace
+
+    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random weights"}})
+    world = make_world(tmp_path / "w", recipe=recipe, synthetic="drawn by a test")
+    file, model = tmp_path / "sure.toml", tmp_path / "sure"
+    file.write_text(
+        f'name = "Sure"\nmanifest = "{world.manifest}"\nstore = "{world.store}"\nsplit = "ten"\n'
+        'positives = ["S"]\ntrain_negatives = ["EN", "HN"]\nestimators = ["logistic"]\n'
+    )
+    cautions = [
+        "Not a real result: the clips are synthetic (drawn by a test).",
+        "Not a real result: the backbone is synthetic (random weights).",
+    ]
+    for command in (
+        ["train", file, "-o", model],
+        ["predict", model, world.store],
+        ["predict", model, world.store, "--json"],
+        ["evaluate", model, world.store, world.manifest],
+        ["explain", model, world.store, world.ids[0]],
+    ):
+        said = obygaze("models", *command)
+        assert said.exit_code == 0, said.stderr
+        told = [line for line in said.stderr.splitlines() if "Not a real" in line]
+        assert told == [f"CAUTION: {one}" for one in cautions], command
+        assert "Not a real" not in said.stdout or "--json" in command
+    assert all(f"**{one}**" in (model / "README.md").read_text() for one in cautions)
+
+    found = predict(model, open_store(world.store))
+    spans = [
+        Item(one, media="all.mp4", start=float(row), end=row + 1.0)
+        for row, one in enumerate(world.ids)
+    ]
+    [text] = elan_files(found, Items.of(spans)).values()
+    properties = ElementTree.fromstring(text).iter("PROPERTY")
+    assert [one.text for one in properties if one.attrib["NAME"].startswith("caution")] == cautions
+    assert "Not a real" not in found.to_csv()
+
+
+def test_a_real_model_says_that_the_clips_it_is_asked_about_are_not(world, model, tmp_path):
+    drawn = make_world(tmp_path, synthetic="drawn by a test")
+    assert predict(model, open_store(world.store)).cautions == []
+    assert predict(model, open_store(drawn.store)).cautions == [
+        "Not a real result: the clips are synthetic (drawn by a test)."
+    ]
+
+
+def test_the_counts_of_clips_and_the_card_agree(obygaze, tmp_path):
+    """Concepts are learnt from more clips than those that are told apart."""
+    world = make_world(tmp_path / "w", marked=True)
+    file, model = tmp_path / "tree.toml", tmp_path / "tree"
+    file.write_text(
+        f'name = "Tree"\nmanifest = "{world.manifest}"\nstore = "{world.store}"\nsplit = "ten"\n'
+        'positives = ["S"]\ntrain_negatives = ["HN"]\n'
+        'estimators = [{name = "pcbm-tree", negatives = "b"}]\n'
+    )
+    trained = obygaze("models", "train", file, "-o", model)
+    assert trained.exit_code == 0, trained.stderr
+    numbers = [
+        int(one) for one in re.findall(r"(?:on|clips,|seen) (\d+)", trained.stdout.splitlines()[-3])
+    ]
+    assert len(numbers) == 3
+    seen = load_model(model)[1]["seen"]
+    assert numbers[2] == len(seen) > numbers[0] + numbers[1]
+    said = obygaze("models", "predict", model, world.store)
+    assert f"{len(seen)} of them are among the clips that it was trained on" in said.stdout
+
+    card = (model / "README.md").read_text()
+    more = numbers[2] - numbers[0] - numbers[1]
+    assert (
+        f"- {numbers[0]} clips of toy to learn from, {numbers[1]} to choose and to stop, "
+        f"and {more} more, which its concepts were learnt from\n"
+    ) in card
+    assert card.index("What to beware of") < card.index("What it was trained on")
+    aucs = load_model(model)[1]["facts"]["concepts"]
+    for name, of in aucs.items():
+        assert f"{name} {of['auc']:.2f}" in card
+    assert "{" not in card
+    assert "the rest is in `model.json`" in card
+    assert len(card.splitlines()) < 45
