@@ -24,7 +24,7 @@ from obygaze_models.footage import overlapping
 from obygaze_models.persistence import load_model
 from obygaze_models.synthetic import not_real
 
-__all__ = ["RENAMED", "UNSURE", "Predictions", "Score", "predict", "score_model"]
+__all__ = ["RENAMED", "UNSURE", "Part", "Predictions", "Score", "predict", "score_model"]
 
 UNSURE = "unsure"
 """What is said of clips whose probability lies in the band of abstention."""
@@ -69,6 +69,29 @@ class Predictions:
 
 
 @dataclass(frozen=True)
+class Part:
+    """How well a model does on some clips.
+
+    Parameters
+    ----------
+    clips, positives
+        Clips that were scored, and how many of them are of the last class.
+    classes
+        Of how many classes they are; of one alone there is nothing to tell apart.
+    scores
+        On them; None where a score is undefined.
+    baselines
+        What guessing scores at this share of positives; empty for more than two classes, or one.
+    """
+
+    clips: int
+    positives: int
+    classes: int
+    scores: Scores
+    baselines: dict[str, Scores]
+
+
+@dataclass(frozen=True)
 class Score:
     """How well a model does on annotated clips.
 
@@ -76,16 +99,12 @@ class Score:
     ----------
     task
         What it tells apart.
-    clips, positives
-        Clips that were scored, and how many of them are of the last class.
-    seen
-        Those of them that the model has seen in training: then this is no test.
-    scores
+    every
         On all of them.
     unseen
-        On those that it has not seen; None where these are too few.
-    baselines
-        What guessing scores at this share of positives; empty for more than two classes.
+        On those that the model has not seen in training: the others test nothing.
+    seen
+        Which the others are.
     missing
         Annotated clips that the store lacks.
     cautions
@@ -93,12 +112,9 @@ class Score:
     """
 
     task: str
-    clips: int
-    positives: int
+    every: Part
+    unseen: Part
     seen: list[str]
-    scores: Scores
-    unseen: Scores | None
-    baselines: dict[str, Scores]
     missing: list[str]
     cautions: list[str]
 
@@ -194,23 +210,25 @@ def score_model(
             f"{about['task']} is in {store.path}"
         )
     right = np.array([label_of[one] for one in said.ids])
-    two = len(about["classes"]) == 2
-
-    def scored(rows: NDArray[np.bool_]) -> Scores:
-        if two:
-            return score(right[rows], said.probabilities[rows, 1])
-        return score_classes(right[rows], said.probabilities[rows])
-
-    share = float((right == 1).mean())
     seen = np.array(said.seen) != "no"
     return Score(
         task=about["task"],
-        clips=len(right),
-        positives=int((right == len(about["classes"]) - 1).sum()),
+        every=_score(right, said.probabilities),
+        unseen=_score(right[~seen], said.probabilities[~seen]),
         seen=[one for one, was in zip(said.ids, seen.tolist(), strict=True) if was],
-        scores=scored(np.ones(len(right), bool)),
-        unseen=scored(~seen) if len(np.unique(right[~seen])) > 1 else None,
-        baselines=baselines(share) if two and 0 < share < 1 else {},
         missing=sorted(set(label_of) - set(said.ids)),
         cautions=said.cautions,
+    )
+
+
+def _score(labels: NDArray[Any], probabilities: NDArray[Any]) -> Part:
+    classes = probabilities.shape[1]
+    clips, positives = len(labels), int((labels == classes - 1).sum())
+    two = classes == 2
+    return Part(
+        clips=clips,
+        positives=positives,
+        classes=len(np.unique(labels)),
+        scores=score(labels, probabilities[:, 1]) if two else score_classes(labels, probabilities),
+        baselines=baselines(positives / clips) if two and 0 < positives < clips else {},
     )

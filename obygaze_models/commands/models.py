@@ -16,7 +16,8 @@ from obygaze_features.common.commands import (
 from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
-from obygaze_models.commands.use import evaluate, export, list_models, predict, train
+from obygaze_models.commands.predict import predict
+from obygaze_models.commands.use import evaluate, export, list_models, train
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run import Run

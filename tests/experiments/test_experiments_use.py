@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, roc_auc_score
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.elan import elan_files
 from obygaze_models.experiments.experiment import Experiment
@@ -82,14 +82,75 @@ def test_scores_are_those_of_scikit_learn_and_say_what_was_seen(world, model):
     rows = [row for row, level in enumerate(world.levels) if level in ("HN", "S")]
     truth = np.array([world.levels[row] == "S" for row in rows])
     said = predict(model, store, ids=[world.ids[row] for row in rows]).probabilities[:, 1]
-    assert found.clips == len(rows)
-    assert found.positives == truth.sum()
-    assert found.scores["f1"] == pytest.approx(f1_score(truth, said > 0.5))
-    assert found.scores["auroc"] == pytest.approx(roc_auc_score(truth, said))
+    assert found.every.clips == len(rows)
+    assert found.every.positives == truth.sum()
+    assert found.every.scores["f1"] == pytest.approx(f1_score(truth, said > 0.5))
+    assert found.every.scores["auroc"] == pytest.approx(roc_auc_score(truth, said))
     unseen = [place for place, row in enumerate(rows) if world.folds[row] == 9]
     assert len(found.seen) == len(rows) - len(unseen)
-    assert found.unseen is not None
-    assert found.unseen["auroc"] == pytest.approx(roc_auc_score(truth[unseen], said[unseen]))
+    assert found.unseen.clips == len(unseen)
+    assert found.unseen.scores["auroc"] == pytest.approx(roc_auc_score(truth[unseen], said[unseen]))
+    # Guesses are at the share of the clips beside which they stand.
+    for part, of in ((found.every, truth), (found.unseen, truth[unseen])):
+        everything = f1_score(of, np.ones(len(of)))
+        assert part.baselines["all positive"]["f1"] == pytest.approx(everything)
+
+
+def test_what_was_not_seen_is_scored_or_said_not_to_be(obygaze, world, model, tmp_path):
+    """Manifests of which nothing, one class, or both classes are new to the model."""
+    manifest = Manifest.load(world.manifest)
+    rows = [row for row, level in enumerate(world.levels) if level in ("HN", "S")]
+    seen = [world.ids[row] for row in rows if world.folds[row] != 9]
+    new = [world.ids[row] for row in rows if world.folds[row] == 9]
+    negative = [one for one in new if manifest.labels().level_of[one] == "HN"]
+
+    def evaluate(name, ids):
+        levels = [manifest.labels().level_of[one] for one in ids]
+        items = Items.of([Item(one) for one in ids])
+        Manifest(name, items, manifest.scheme).with_parts(
+            labels=[LabelSet("all", ids, levels, [()] * len(ids))]
+        ).save(tmp_path / name)
+        said = obygaze("models", "evaluate", model, world.store, tmp_path / name)
+        assert said.exit_code == 0, said.output
+        return said
+
+    nothing = evaluate("nothing", seen)
+    assert "not seen" not in nothing.stdout
+    assert f"CAUTION: {len(seen)} of these {len(seen)} clips" in nothing.stderr
+    assert nothing.stderr.endswith("train the model: this is no test\n")
+
+    one = evaluate("one-class", seen + negative)
+    assert f"not seen in training: 0 of {len(negative)} positive" in one.stdout
+    assert "they are all of one class: there is nothing to tell apart" in one.stdout
+    assert one.stdout.count("all positive") == 1
+    assert one.stderr.endswith("on all of them this is no test\n")
+
+    both = evaluate("both", seen + new)
+    positive = len(new) - len(negative)
+    _, _, apart = both.stdout.partition("not seen in training: ")
+    assert apart.startswith(f"{positive} of {len(new)} positive")
+    share = positive / len(new)
+    assert (
+        f"all positive  {2 * share / (1 + share):13.2f}".split()
+        == (
+            next(line for line in apart.splitlines() if line.startswith("all positive")).split()[:3]
+        )
+    )
+
+    only_new = evaluate("only-new", new)
+    assert "not seen" not in only_new.stdout
+    assert only_new.stderr == ""
+
+
+def test_without_a_file_the_first_clips_are_printed(obygaze, world, model):
+    said = obygaze("models", "predict", model, world.store).stdout
+    printed = [one for one in world.ids if f"\n{one} " in said]
+    assert printed == world.ids[:20]
+    assert "\nand 180 more clips; -o writes all to a file\n" in said
+    few = obygaze("models", "predict", model, world.store, "--ids", ",".join(world.ids[:20])).stdout
+    assert "more" not in few
+    told = obygaze("models", "predict", model, world.store, "--json").stdout
+    assert [one["id"] for one in json.loads(told)] == world.ids
 
 
 def test_another_backbone_is_refused(model, tmp_path):
