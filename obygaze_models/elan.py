@@ -1,4 +1,4 @@
-"""A model's predictions for ELAN: a file (EAF 3.0) for each media file, with a tier for what it says.
+"""A model's predictions for ELAN: a document (EAF 3.0) for each file, with a tier of what it says.
 
 ELAN's tiers hold no two annotations at once: where clips overlap, the later ones go to further
 tiers of the same kind.
