@@ -58,8 +58,8 @@ Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film
 - estimator: {about["estimator"]}{f" ({options})" if options else ""}
 - features: `{features["array"]}`{pooled}, of the backbone {backbone["name"]}, weights SHA-256
   `{backbone["weights_sha256"]}`; others are refused
-- {counted(trained, "clip")} of {manifest.name} to learn from, {validated:,} to choose and to stop\
-{f", and {more:,} more, which {only}" if more > 0 else ""}
+- {counted(trained, "clip")} of the manifest {manifest.name} to learn from, and {validated:,} to
+  choose and to stop{f"; {more:,} more, which {only}" if more > 0 else ""}
 - annotations: {manifest.licence or "licence not stated"}. {manifest.citation or ""}
 
 ## What it chose

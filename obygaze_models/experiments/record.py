@@ -20,6 +20,7 @@ from obygaze_features.store import FeatureStore
 from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
+from obygaze_models.experiments.facts import unreliable_concepts
 from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.experiments.intervals import LEVEL, REPLICATES
 from obygaze_models.experiments.join import Join
@@ -189,21 +190,19 @@ def _cautions(
 def _about_concepts(
     experiment: Experiment, plan: Plan, models: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """What bottlenecks could not learn, or learnt badly; and from which file."""
-    found: dict[tuple[str, str], int] = {}
-    for one in models:
-        for name, why in dict(one["facts"].get("skipped", {})).items():
-            key = one["model"], f"the concept {name} is left out: {why}"
-            found[key] = found.get(key, 0) + 1
-        for why in one["facts"].get("warnings", []):
-            found[one["model"], why] = found.get((one["model"], why), 0) + 1
-    said = [
-        f"CONCEPTS: {model}, in {counted(runs, 'run')}: {why}."
-        for (model, why), runs in found.items()
-    ]
-    cautions = said[:SHOWN]
-    if len(said) > SHOWN:
-        cautions.append(f"CONCEPTS: {len(said) - SHOWN} more like it, which models.jsonl names.")
+    """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
+    cautions = []
+    for name in experiment.learners:
+        of = [one["facts"] for one in models if one["model"] == name]
+        bad = {one for facts in of for one in unreliable_concepts(facts)}
+        lost = {one for facts in of for one in facts.get("skipped", {})}
+        said = [f"{counted(len(bad), 'concept is', 'concepts are')} unreliable"] * bool(bad)
+        said += [f"{counted(len(lost), 'is', 'are')} left out"] * bool(lost)
+        if said:
+            cautions.append(
+                f"CONCEPTS: {name}: in one or more of {counted(len(of), 'model')} "
+                f"{' and '.join(said)}; models.jsonl says which, and why."
+            )
     learnt = [one for one in models if "concepts" in one["facts"]]
     if plan.protocol == "released" and learnt and plan.split != RELEASED_CONCEPTS:
         cautions.append(

@@ -198,6 +198,28 @@ def test_what_is_not_real_is_said(experiment, tmp_path):
     ]
 
 
+def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):
+    """At a tiny C every direction is degenerate; a fourth concept is never ticked."""
+    world = make_world(tmp_path, marked=True)
+    scheme = world.manifest / "manifest.json"
+    header = json.loads(scheme.read_text())
+    header["label_scheme"]["concepts"].append({"name": "Never", "visual": True, "aliases": []})
+    scheme.write_text(json.dumps(header))
+    names = {"tree": "pcbm-tree", "sum": "pcbm-logistic"}
+    bad = tuple(
+        {"name": name, "as": listed, "negatives": "b", "concept_C": 1e-9}
+        for listed, name in names.items()
+    )
+    more = replace(
+        experiment, manifest=world.manifest, store=world.store, estimators=("majority", *bad)
+    )
+    assert run_experiment(more, tmp_path / "run").record["cautions"] == [
+        f"CONCEPTS: {name}: in one or more of 9 models 3 concepts are unreliable and 1 is left "
+        "out; models.jsonl says which, and why."
+        for name in names
+    ]
+
+
 def test_nothing_is_said_of_what_is_real(finished_run):
     assert finished_run.record["cautions"] == []
 

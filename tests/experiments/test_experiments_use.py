@@ -292,8 +292,8 @@ def test_the_counts_of_clips_and_the_card_agree(obygaze, tmp_path):
     card = (model / "README.md").read_text()
     more = numbers[2] - numbers[0] - numbers[1]
     assert (
-        f"- {numbers[0]} clips of toy to learn from, {numbers[1]} to choose and to stop, "
-        f"and {more} more, which its concepts were learnt from\n"
+        f"- {numbers[0]} clips of the manifest toy to learn from, and {numbers[1]} to\n"
+        f"  choose and to stop; {more} more, which its concepts were learnt from\n"
     ) in card
     assert card.index("What to beware of") < card.index("What it was trained on")
     aucs = load_model(model)[1]["facts"]["concepts"]
