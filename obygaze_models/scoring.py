@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,10 +149,10 @@ def predict(
     if ids is None:
         ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
     if lost := [one for one in ids if one not in store]:
-        raise ExperimentError(
-            f"{store.path} has no clip {lost[0]}"
-            + (f", nor {len(lost) - 1} more" * (len(lost) > 1))
-        )
+        more = f" (and {len(lost) - 1} more that it lacks)" if len(lost) > 1 else ""
+        near = difflib.get_close_matches(lost[0], store.ids, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has clips such as {store.ids[0]}"
+        raise ExperimentError(f"{store.path} has no clip {lost[0]}{more}; {hint}")
     found, features = features_of(about, store, ids)
     table = np.zeros((len(found), len(about["classes"])))
     if len(found):

@@ -79,6 +79,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
     _refuse_to_lose(output)
     with new_folder(output, overwrite=overwrite, marker=RECORD, discard=True) as folder:
         manifest = Manifest.load(experiment.manifest)
+        experiment = experiment.in_codes(manifest.scheme)
         store = open_store(experiment.store)
         problems = experiment.problems(manifest.scheme)
         plan = make_plan(experiment, manifest, problems)

@@ -156,7 +156,11 @@ NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"positives": ("SURE",)}, ExperimentError, "no clip of toy has level SURE; there are EN"),
+        (
+            {"positives": ("surely",)},
+            ExperimentError,
+            "Hard Negatives': unknown label 'surely'; did you mean 'Sure'",
+        ),
         ({"split": "nine"}, UsageError, "has no splits called 'nine'"),
         ({"array": "cls"}, ExperimentError, "unknown array 'cls'; known are native, frames"),
         ({"array": "frames"}, ExperimentError, "'frames' has 2 axes a clip; .* or a pooling"),
@@ -164,7 +168,7 @@ NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
         (
             {"protocol": "released", "split": None},
             ExperimentError,
-            "no split '02_HN_S', .* obygaze12-splits",
+            "no split '02_HN_S', .* for ObyGaze12 alone, so take leak-free .* obygaze12-splits",
         ),
         ({"concepts": ("all",), **NO_LEVELS}, ExperimentError, "'levels' has no concepts"),
     ],
@@ -184,6 +188,29 @@ def test_overwrite_leaves_what_is_no_run_alone(experiment, tmp_path):
     (tmp_path / "films").mkdir()
     with pytest.raises(OutputExists, match=r"no run\.json"):
         run_experiment(experiment, tmp_path / "films", overwrite=True)
+
+
+def test_a_level_that_no_clip_has(experiment, tmp_path):
+    world = make_world(tmp_path)
+    file = world.manifest / "manifest.json"
+    header = json.loads(file.read_text())
+    header["label_scheme"]["levels"].append({"code": "X", "name": "Extreme", "aliases": []})
+    file.write_text(json.dumps(header))
+    more = replace(experiment, manifest=world.manifest, store=world.store, positives=("extreme",))
+    with pytest.raises(ExperimentError, match="no clip of toy has level X; there are EN, HN"):
+        run_experiment(more, tmp_path / "x")
+
+
+def test_levels_may_be_given_by_their_names(experiment, finished_run, tmp_path):
+    named = replace(
+        experiment,
+        positives=("Sure",),
+        train_negatives=("hard negative",),
+        test_negatives=(("Easy Negative",), ("EN", "Hard Negative")),
+    )
+    run = run_experiment(named, tmp_path / "named")
+    for key in ("experiment", "goal", "tests", "scores"):
+        assert run.record[key] == finished_run.record[key]
 
 
 def test_what_is_not_real_is_said(experiment, tmp_path):

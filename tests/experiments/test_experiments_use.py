@@ -20,7 +20,7 @@ from obygaze_features.store import open_store
 from obygaze_models.elan import elan_files
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
-from obygaze_models.persistence import load_model
+from obygaze_models.persistence import load_model, read_about
 from obygaze_models.scoring import UNSURE, predict, score_model
 from tests.world import RECIPE, make_world
 
@@ -156,6 +156,30 @@ def test_another_backbone_is_refused(model, tmp_path):
     world = make_world(tmp_path, recipe=other)
     with pytest.raises(ExperimentError, match="the model does not fit"):
         predict(model, open_store(world.store))
+
+
+def test_a_folder_of_models_is_none_and_says_what_is_in_it(model, finished_run):
+    for folder, inside in (
+        (model.parent, model),
+        (finished_run.folder, finished_run.folder / "models/mlp/HN-vs-S-0"),
+    ):
+        for read in (load_model, read_about):
+            with pytest.raises(ExperimentError) as problem:
+                read(folder)
+            assert str(problem.value) == (
+                f"{folder} holds models and is none; did you mean {inside}? "
+                f"(all of them: obygaze models list {folder})"
+            )
+
+
+def test_an_id_that_the_store_lacks_is_refused_with_the_nearest(world, model):
+    store = open_store(world.store)
+    with pytest.raises(ExperimentError, match=r"has no clip tt2-0017; did you mean tt2-017\?"):
+        predict(model, store, ids=["tt0-000", "tt2-0017"])
+    with pytest.raises(
+        ExperimentError, match=r"no clip x \(and 1 more .*\); it has clips such as tt0"
+    ):
+        predict(model, store, ids=["x", "y"])
 
 
 def test_a_model_of_annotations_cannot_be_asked_about_a_store(world, experiment, tmp_path):
