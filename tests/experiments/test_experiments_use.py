@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -158,16 +159,16 @@ def test_another_backbone_is_refused(model, tmp_path):
         predict(model, open_store(world.store))
 
 
-def test_a_folder_of_models_is_none_and_says_what_is_in_it(model, finished_run):
-    for folder, inside in (
-        (model.parent, model),
-        (finished_run.folder, finished_run.folder / "models/mlp/HN-vs-S-0"),
-    ):
+def test_a_folder_of_models_is_none_and_says_what_is_in_it(model, tmp_path):
+    """Also a run's folder, where they lie further down."""
+    inside = tmp_path / "run/models/mlp/HN-vs-S-0"
+    shutil.copytree(model, inside)
+    for folder, meant in ((model.parent, model), (tmp_path / "run", inside)):
         for read in (load_model, read_about):
             with pytest.raises(ExperimentError) as problem:
                 read(folder)
             assert str(problem.value) == (
-                f"{folder} holds models and is none; did you mean {inside}? "
+                f"{folder} holds models and is none; did you mean {meant}? "
                 f"(all of them: obygaze models list {folder})"
             )
 
