@@ -39,11 +39,9 @@ def about_runs(setting: Setting, what: str, results: Results) -> list[str]:
         first = skipped[0]
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
         notes.append(f"SKIPPED: {where}: {first['task']}, {first['what']}: {first['why']}{more}.")
-    if doubtful := sum(one.startswith("CONCEPTS") for one in record["cautions"]):
-        notes.append(
-            f"CONCEPTS: {where}: {counted(doubtful, 'kind')} of trouble in learning concepts; "
-            f"run.json and models.jsonl of its run say which."
-        )
+    for one in record["cautions"]:
+        if one.startswith("CONCEPTS: "):
+            notes.append(f"CONCEPTS: {where}: {one.removeprefix('CONCEPTS: ')}")
     if setting.protocol != "released":  # of which `pools` says more
         for test in record["tests"]:
             used = [
