@@ -234,7 +234,7 @@ def _leakage(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> str:
     span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
     return (
         f"LEAKAGE: {len(ids)} of the {len(clips)} test clips of {test} are in a training or "
-        f"validation set ({span} in a single run), such as {', '.join(ids[:5])}"
+        f"validation set ({span} in a single run), such as {', '.join(ids[:2])}"
     )
 
 
