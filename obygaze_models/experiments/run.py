@@ -90,6 +90,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
     _refuse_to_lose(output)
     with new_folder(output, overwrite=overwrite, marker=RECORD, discard=True) as folder:
         manifest = Manifest.load(experiment.manifest)
+        experiment = experiment.in_codes(manifest.scheme)
         store = open_store(experiment.store)
         problems = experiment.problems(manifest.scheme)
         plan = make_plan(experiment, manifest, problems)
@@ -105,7 +106,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
             every.append(trained)
             name = _model_name(trained)
             about = about_model(
-                trained.model, experiment, trained.task, trained.fitted, known, features
+                trained.model, experiment, trained.task, trained.fitted, known, manifest, features
             )
             save_model(
                 trained.fitted.model,
@@ -113,7 +114,8 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
                 {**about, "run": trained.draw.run},
                 durable=False,
             )
-            brief = {key: value for key, value in about.items() if key not in ("features", "seen")}
+            long = ("features", "seen", "footage", "cautions")
+            brief = {key: value for key, value in about.items() if key not in long}
             models.append(
                 {"folder": name, **brief, "run": trained.draw.run, "seed": trained.draw.seed}
             )
