@@ -11,6 +11,7 @@ import click
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
 from obygaze_features.common.words import counted, unknown
 from obygaze_features.errors import UsageError
+from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.runs import run_folders
 
 if TYPE_CHECKING:
@@ -57,10 +58,12 @@ def compare(
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_models.experiments.compare import compare_runs
     from obygaze_models.experiments.results import read_results
+    from obygaze_models.synthetic import NOT_REAL
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
-    found = compare_runs([read_results(run) for run in run_folders(runs)], models=models)
+    results = [read_results(run) for run in run_folders(runs)]
+    found = compare_runs(results, models=models)
     known = dict.fromkeys(name for one in found.comparisons for name in one.scores)
     if metric is not None and metric not in known:
         raise UsageError(unknown("metric", metric, known))
@@ -80,6 +83,8 @@ def compare(
     notes += [f"{test} has no {metric}, which is of other classes: left out" for test in lacking]
     for note in dict.fromkeys([*found.left_out, *notes]):
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
+    cautions = [one for of in results for one in of.run.record["cautions"]]
+    echo_cautions(dict.fromkeys(one for one in cautions if one.startswith(NOT_REAL)))
     if output:
         _draw(shown, output, overwrite=overwrite)
         click.echo(f"Wrote {output}", err=as_json)

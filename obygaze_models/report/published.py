@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from obygaze_models.published import Published, published_films, published_row
+from obygaze_models.published import (
+    DATASET,
+    Published,
+    papers_backbone,
+    published_films,
+    published_row,
+)
 
 __all__ = ["NETWORKS", "estimator_of", "published_film", "published_guess", "published_scores"]
 
-ROWS = {"xclip-kinetics": "X-CLIP", "vivit": "ViViT-B/16", "xclip-lsmdc": "X-CLIP LSMDC"}
 BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 GUESSES = {"random": "Random", "all positive": "All positive"}
 NETWORKS = ("mlp", "mlp-author")
@@ -23,7 +28,7 @@ def published_scores(
     """Metric -> the paper's figure for a model of a run; empty where the row is not the paper's."""
     if not _is_papers(record) or record["protocol"] not in PROTOCOLS:
         return {}
-    backbone = ROWS.get(record["store"]["backbone"]["name"])
+    backbone = papers_backbone(record["store"]["backbone"])
     estimator = estimator_of(record, model)
     if estimator in NETWORKS and backbone:
         return _row(backbone, train, test)
@@ -46,9 +51,9 @@ def published_film(
 ) -> Published | None:
     """What Table 4 prints for a film that was left out."""
     asked = record["protocol"] == "leave-film-out" and _is_papers(record)
-    backbone = record["store"]["backbone"]["name"]
+    backbone = papers_backbone(record["store"]["backbone"]) if asked else None
     network = estimator_of(record, model) in NETWORKS
-    mine = asked and ROWS.get(backbone) == "X-CLIP" and network
+    mine = asked and backbone == "X-CLIP" and network
     if not mine or (_pair(train), _pair(test)) != ("HN-S", "ENHN-S"):
         return None
     return published_films().get(film)
@@ -59,9 +64,9 @@ def _row(row: str, train: str, test: str) -> dict[str, Published]:
 
 
 def _is_papers(record: Mapping[str, Any]) -> bool:
-    return record["manifest"]["name"] == "obygaze12" and list(
-        record["experiment"]["positives"]
-    ) == ["S"]
+    return record["manifest"]["name"] == DATASET and list(record["experiment"]["positives"]) == [
+        "S"
+    ]
 
 
 def _pair(task: str) -> str:

@@ -11,6 +11,7 @@ from obygaze_models.experiments.plan import RELEASED
 from obygaze_models.experiments.results import Results
 from obygaze_models.reproduce.bench import Setting
 from obygaze_models.reproduce.tables import SCORES, Block, Line, Table, Value
+from obygaze_models.synthetic import NOT_REAL
 
 __all__ = ["about_runs", "leakage", "once", "pools"]
 
@@ -28,7 +29,7 @@ def about_runs(setting: Setting, what: str, results: Results) -> list[str]:
         The row and the training that the run is of.
     """
     record = results.run.record
-    notes = [one for one in record["cautions"] if one.startswith("Not a real result")]
+    notes = [one for one in record["cautions"] if one.startswith(NOT_REAL)]
     where = f"{what}, {setting.key}"
     if lost := record["join"]["without_features"]:
         notes.append(
