@@ -1,4 +1,4 @@
-"""`obygaze stores pack`, `unpack`, `export` and `import`: stores into other formats and out of them."""
+"""`obygaze stores pack`, `unpack`, `export` and `import`: stores on the move."""
 
 from __future__ import annotations
 
@@ -152,8 +152,7 @@ def _importing(command: Command) -> Command:
 @import_.command()
 @click.argument("folders", nargs=-1, required=True, metavar="[ARRAY=]FOLDER...")
 @_importing
-@click.pass_context
-def pth(ctx: click.Context, folders: tuple[str, ...], **options: Any) -> None:
+def pth(folders: tuple[str, ...], **options: Any) -> None:
     """From folders of PyTorch files, FILM/STEM.pth, as the paper's authors keep features.
 
     A file holds a tensor, or a dictionary with one under the array's name; the first that can be
@@ -169,14 +168,13 @@ def pth(ctx: click.Context, folders: tuple[str, ...], **options: Any) -> None:
     from obygaze_features.store.exchange import pth_folders, stated
 
     said = _provenance(options) or stated()
-    _import(ctx, pth_folders(_by_array(folders), said), options)
+    _import(pth_folders(_by_array(folders), said), options)
 
 
 @import_.command()
 @click.argument("folders", nargs=-1, required=True, metavar="[ARRAY=]FOLDER...")
 @_importing
-@click.pass_context
-def npy(ctx: click.Context, folders: tuple[str, ...], **options: Any) -> None:
+def npy(folders: tuple[str, ...], **options: Any) -> None:
     """From folders of NumPy files, FILM/STEM.npy.
 
     A folder is the array native unless it is named. The first file that can be read says shape
@@ -191,14 +189,13 @@ def npy(ctx: click.Context, folders: tuple[str, ...], **options: Any) -> None:
     from obygaze_features.store.exchange import npy_folders, stated
 
     said = _provenance(options) or stated()
-    _import(ctx, npy_folders(_by_array(folders), said), options)
+    _import(npy_folders(_by_array(folders), said), options)
 
 
 @import_.command()
 @folder_argument("file")
 @_importing
-@click.pass_context
-def hdf5(ctx: click.Context, file: Path, **options: Any) -> None:
+def hdf5(file: Path, **options: Any) -> None:
     """From an HDF5 file: an exported store, or any with ids and datasets of as many rows.
 
     \b
@@ -209,10 +206,10 @@ def hdf5(ctx: click.Context, file: Path, **options: Any) -> None:
     """
     from obygaze_features.store.exchange import Hdf5Source
 
-    _import(ctx, Hdf5Source(file, _provenance(options)), options)
+    _import(Hdf5Source(file, _provenance(options)), options)
 
 
-def _import(ctx: click.Context, source: Source, options: dict[str, Any]) -> None:
+def _import(source: Source, options: dict[str, Any]) -> None:
     from obygaze_features.manifests import Manifest
     from obygaze_features.store import open_store
     from obygaze_features.store.exchange import bring_in
@@ -235,7 +232,7 @@ def _import(ctx: click.Context, source: Source, options: dict[str, Any]) -> None
         click.echo(f"{rows}: {made.done:,} done, {made.failed:,} failed, {made.to_do:,} to do")
         click.echo(f"next: obygaze stores finalise {output}")
     if made.failed:
-        ctx.exit(PARTLY_DONE)
+        click.get_current_context().exit(PARTLY_DONE)
 
 
 def _provenance(options: dict[str, Any]) -> Provenance | None:

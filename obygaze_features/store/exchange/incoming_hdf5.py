@@ -55,6 +55,7 @@ class Hdf5Source:
             words = " ".join(str(problem).split())
             raise StoreError(f"{path} is no HDF5 file, or a damaged one ({words:.100})") from None
         self.path = path
+        self._checked: dict[str, Any] = {}
         self._attributes = self._read_attributes()
         if self._attributes and provenance:
             raise UsageError(f"{path} is an exported store, and says itself what it was made with")
@@ -177,11 +178,14 @@ class Hdf5Source:
 
     def _rows_of(self, one: ArraySpec) -> Any:
         """The dataset of an array, which must have a row for each id."""
+        if one.name in self._checked:
+            return self._checked[one.name]
         dataset = self._dataset(one.name)
         if dataset is None or dataset.shape != (len(self._row_of), *one.shape):
             raise StoreError(f"{self.path}: {one.name} is not a dataset with a row for each id")
         if one.bytes_a_row > MOST_A_ROW:
             raise StoreError(f"{self.path}: a row of {one.name} would take more than 1 GiB")
+        self._checked[one.name] = dataset
         return dataset
 
     def _dataset(self, name: str) -> Any:

@@ -109,7 +109,8 @@ def _entry(name: str, size: int, offset: int) -> zipfile.ZipInfo:
     info.create_system = 3  # Unix, wherever it is packed
     info.external_attr = (stat.S_IFREG | 0o444) << 16
     info.file_size = size
-    begin = offset + len(info.FileHeader(_is_large(size))) + 6
+    header = 30 + len(name) + (20 if _is_large(size) else 0)
+    begin = offset + header + 6
     padding = bytes(-begin % ALIGNMENT)
     info.extra = struct.pack("<HHH", _PADDING, 2 + len(padding), ALIGNMENT) + padding
     return info

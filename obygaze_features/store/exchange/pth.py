@@ -51,15 +51,29 @@ def _load(path: Path, name: str) -> NDArray[Any]:
         raise StoreError(
             f"it is a dictionary without {name}; it has {', '.join(map(str, held)):.60}"
         )
-    if not isinstance(held, torch.Tensor) or held.layout != torch.strided or held.is_quantized:
+    if not isinstance(held, torch.Tensor) or not _is_plain(held):
         raise StoreError(f"it holds no plain tensor but a {type(held).__name__}")
     # Laid out by strides, a few bytes can pass for any number of rows.
     if held.numel() * held.element_size() > path.stat().st_size:
         raise StoreError("it is said to hold more than the file has")
     if held.dtype == torch.bfloat16:
         held = held.float()
-    values: NDArray[Any] = held.detach().numpy()
+    try:
+        values: NDArray[Any] = held.detach().numpy()
+    except (TypeError, RuntimeError):
+        raise StoreError(
+            f"it holds values of the type {held.dtype}, not numbers of a store"
+        ) from None
     return values
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether the numbers lie in memory one beside the other."""
+    import torch
+
+    return (
+        tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    )
 
 
 def _check_archive(path: Path) -> None:
