@@ -1,8 +1,7 @@
-"""Stores that travel, and things that should not."""
+"""A store to travel."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,3 @@ def final_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = toys.a_store(tmp_path_factory.mktemp("final") / "toy.zarr")
     finalise(path)
     return path
-
-
-class Malice:
-    """What makes a file when it is unpickled."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.trace),)

@@ -69,11 +69,20 @@ def parts(
     rows, done, values
         Some rows, which of them are done, and for each array the rows that are.
     """
-    a_row = sum(one.bytes_a_row for one in specs)
-    # Whole blocks, or many chunks of a final store: none is read and checked many times.
-    step = max(store.block_rows, PART_BYTES // a_row // 1024 * 1024)
+    step = max(1, PART_BYTES // sum(one.bytes_a_row for one in specs))
+    blocks = store.iter_blocks([one.name for one in specs])
+    held = {one.name: np.empty((0, *one.shape), one.dtype) for one in specs}
+    have = 0
     for start in progress(range(0, len(store), step), "Exporting", unit="part"):
         rows = range(start, min(start + step, len(store)))
         done = store.status[rows.start : rows.stop] == Status.DONE
-        wanted = rows.start + np.flatnonzero(done)
-        yield rows, done, {one.name: store.take(wanted, one.name) for one in specs}
+        wanted = int(done.sum())
+        pieces = [held]
+        while have < wanted:
+            ids, values = next(blocks)
+            pieces.append(values)
+            have += len(ids)
+        joined = {name: np.concatenate([one[name] for one in pieces]) for name in held}
+        yield rows, done, {name: values[:wanted] for name, values in joined.items()}
+        held = {name: values[wanted:].copy() for name, values in joined.items()}
+        have -= wanted
