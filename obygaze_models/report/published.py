@@ -7,11 +7,12 @@ from typing import Any
 
 from obygaze_models.published import Published, published_films, published_row
 
-__all__ = ["published_film", "published_guess", "published_scores"]
+__all__ = ["NETWORKS", "estimator_of", "published_film", "published_guess", "published_scores"]
 
 ROWS = {"xclip-kinetics": "X-CLIP", "vivit": "ViViT-B/16", "xclip-lsmdc": "X-CLIP LSMDC"}
 BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 GUESSES = {"random": "Random", "all positive": "All positive"}
+NETWORKS = ("mlp", "mlp-author")
 PROTOCOLS = ("leak-free", "released", "paper")
 """Those that test one fold, as Table 2 does."""
 
@@ -23,8 +24,8 @@ def published_scores(
     if not _is_papers(record) or record["protocol"] not in PROTOCOLS:
         return {}
     backbone = ROWS.get(record["store"]["backbone"]["name"])
-    estimator = _estimator(record, model)
-    if estimator in ("mlp", "mlp-author") and backbone:
+    estimator = estimator_of(record, model)
+    if estimator in NETWORKS and backbone:
         return _row(backbone, train, test)
     if backbone == "X-CLIP" and estimator in BOTTLENECKS:
         return _row(BOTTLENECKS[estimator], train, test)
@@ -46,7 +47,7 @@ def published_film(
     """What Table 4 prints for a film that was left out."""
     asked = record["protocol"] == "leave-film-out" and _is_papers(record)
     backbone = record["store"]["backbone"]["name"]
-    network = _estimator(record, model) in ("mlp", "mlp-author")
+    network = estimator_of(record, model) in NETWORKS
     mine = asked and ROWS.get(backbone) == "X-CLIP" and network
     if not mine or (_pair(train), _pair(test)) != ("HN-S", "ENHN-S"):
         return None
@@ -69,7 +70,7 @@ def _pair(task: str) -> str:
     return f"{''.join(sorted(negatives.split('+')))}-{positive}"
 
 
-def _estimator(record: Mapping[str, Any], model: str) -> str:
+def estimator_of(record: Mapping[str, Any], model: str) -> str:
     """What is listed as `model`: an estimator may be given another name."""
     for one in record["experiment"]["estimators"]:
         said = {"name": one} if isinstance(one, str) else one
