@@ -7,7 +7,6 @@ version.
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,10 +40,11 @@ def _load(path: Path, name: str) -> NDArray[Any]:
     _check_archive(path)
     try:
         held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError:
-        raise StoreError("it holds more than tensors, a program perhaps, and is not read") from None
     except Exception as problem:  # whatever a damaged file makes PyTorch raise
-        raise StoreError(f"it is damaged, or no PyTorch file ({type(problem).__name__})") from None
+        kind = type(problem).__name__
+        if kind == "UnpicklingError":
+            raise StoreError("it holds more than tensors, perhaps a program; not read") from None
+        raise StoreError(f"it is damaged, or no PyTorch file ({kind})") from None
     if isinstance(held, dict) and name in held:
         held = held[name]
     if isinstance(held, dict):
