@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from obygaze_features.commands.exchange import export, import_, pack, unpack
 from obygaze_features.common.commands import (
     echo_json,
     folder_argument,
@@ -396,3 +397,7 @@ def _cosine(value: float | None) -> str:
 def _brief(value: object) -> str:
     text = str(value)
     return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+for command in (pack, unpack, export, import_):
+    stores.add_command(command)

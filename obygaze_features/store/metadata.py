@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_json
 from obygaze_features.common.tables import read_table
+from obygaze_features.common.words import holds
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
@@ -78,7 +79,7 @@ def read_attributes(path: Path) -> dict[str, Any]:
     if not is_there(header):
         inner = sorted(one.name for one in path.glob("*.zarr")) if path.is_dir() else []
         if inner:
-            raise StoreError(f"{path} holds stores and is none; did you mean {path / inner[0]}?")
+            raise StoreError(holds(path, "store", path / inner[0]))
         raise StoreError(f"{path} is not a feature store: it has no zarr.json")
     group = read_json(header, StoreError)
     attributes = group.get("attributes") if isinstance(group, dict) else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from obygaze_features.common.commands import echo_json, folder_argument, json_option
+from obygaze_models.commands.cautions import echo_cautions
 
 if TYPE_CHECKING:
     from obygaze_models.explain.clips import ExplainedClip
@@ -58,12 +59,14 @@ def explain(
     from dataclasses import asdict
 
     from obygaze_models.explain.clips import explain_clips
+    from obygaze_models.persistence import read_about
 
     explained = explain_clips(model, store, ids, nearest=nearest, concepts=concepts)
     if as_json:
         echo_json([asdict(one) for one in explained])
-        return
-    click.echo("\n\n".join(_in_words(one) for one in explained))
+    else:
+        click.echo("\n\n".join(_in_words(one) for one in explained))
+    echo_cautions(read_about(model).get("cautions", []))
 
 
 def _in_words(clip: ExplainedClip) -> str:
