@@ -122,7 +122,7 @@ def predict(
         ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
     if lost := [one for one in ids if one not in store]:
         raise ExperimentError(
-            f"{store.path} has no clip {lost[0]}"
+            f"{store.where} has no clip {lost[0]}"
             + (f", nor {len(lost) - 1} more" * (len(lost) > 1))
         )
     found, features = features_of(about, store, ids)
@@ -172,7 +172,7 @@ def score_model(
     if not said.ids:
         raise ExperimentError(
             f"none of the {len(label_of)} clips of {manifest.name} that take part in "
-            f"{about['task']} is in {store.path}"
+            f"{about['task']} is in {store.where}"
         )
     right = np.array([label_of[one] for one in said.ids])
     two = len(about["classes"]) == 2

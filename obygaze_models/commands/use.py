@@ -182,7 +182,7 @@ def _export(
     from obygaze_models.elan import elan_files
     from obygaze_models.exports import film_tables, write_files
 
-    items = read_items(store.path, store.attributes)
+    items = read_items(store.place, store.attributes)
     files: dict[Path, str] = {}
     lines = []
     if tables:
