@@ -25,6 +25,7 @@ from obygaze_features.store.compare import read_probe
 from obygaze_features.store.format import Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
+from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.writer import StoreWriter, differences
 
@@ -286,7 +287,8 @@ def _digest(store: FeatureStore) -> str:
 def _check_output(output: Path, stores: Sequence[FeatureStore]) -> None:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    if any(output.resolve() == one.path.resolve() for one in stores):
+    folders = [one.place.path.resolve() for one in stores if isinstance(one.place, Folder)]
+    if output.resolve() in folders:
         raise UsageError(f"{output} is one of the stores to be read; choose another output")
-    if any(one.path.resolve() in output.resolve().parents for one in stores):
+    if any(folder in output.resolve().parents for folder in folders):
         raise UsageError(f"{output} lies inside a store; choose another output")

@@ -54,7 +54,11 @@ class FetchedShard:
         wanted = np.split(order, starts[1:])
         for begin, end in self._batches(needed):
             spans = [self._span(chunk) for chunk in needed[begin:end].tolist()]
-            parts = self.place.read_parts(self.name, spans)
+            try:
+                parts = self.place.read_parts(self.name, spans)
+            except FileNotFoundError:
+                rows_in_all = range(self.layout.shard_rows)
+                raise DamagedChunk(self.where, rows_in_all, "it is not there any more") from None
             for number, data in enumerate(parts, begin):
                 values = self._values(int(needed[number]), data, check=check)
                 out[wanted[number]] = values[within[wanted[number]]]

@@ -19,6 +19,7 @@ from obygaze_features.store.lookup import Lookup
 from obygaze_features.store.metadata import read_attributes, read_record, read_rows_table, remedy
 from obygaze_features.store.places.choose import place_of
 from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.places.kept import Kept, keep
 from obygaze_features.store.places.place import Place
 from obygaze_features.store.rows import RowReader
 from obygaze_features.store.shards import DamagedChunk
@@ -288,6 +289,8 @@ class FeatureStore:
 
     def _refuse_if_replaced(self) -> None:
         """Raise if what was opened is not what lies there now: finalised, or opened again."""
+        if isinstance(self.place, Kept):
+            self.place.refuse_if_changed()
         if read_attributes(self.place)["state"] != self.attributes["state"]:
             raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
@@ -354,12 +357,14 @@ def open_store(address: Path | str, *, checksums: bool = True) -> FeatureStore:
     Parameters
     ----------
     address
-        A folder, ``NAME.zarr``. `StoreError` if it is not a store, or not a whole one.
+        A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or the URL of either
+        (``https://...``, ``s3://...``). `StoreError` if it is not a store, or not a whole one.
     checksums
         Hold what is read to its checksums. Without, reading is several times faster, and bits
         that flipped on the disk pass unseen.
     """
-    return open_at(place_of(address), checksums=checksums)
+    place = place_of(address)
+    return open_at(place if place.is_local else keep(place), checksums=checksums)
 
 
 def open_at(place: Place, *, checksums: bool = True) -> FeatureStore:

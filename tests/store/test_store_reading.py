@@ -24,14 +24,10 @@ from obygaze_features.store.lookup import MANY, Lookup
 from obygaze_features.store.rows import OPEN_SHARDS
 from obygaze_features.store.through_zarr import ZarrShard
 from tests.store.independent_reader import read_store
-from tests.store.making import a_manifest, final_state, open_state
+from tests.store.making import a_manifest, final_state, numbers, open_state
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 dtypes = st.sampled_from(["float16", "float32", "float64", "int32"])
-
-
-def numbers(n: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    return np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
 
 
 def without(values: np.ndarray, rows: list[int]) -> np.ndarray:

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeGuard
+from urllib.parse import urlsplit
 
+from obygaze_features.store.places.archive import Archive
 from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.places.http import Http
 from obygaze_features.store.places.place import Place
 
-__all__ = ["place_of"]
+__all__ = ["is_url", "place_of"]
 
 
 def place_of(address: str | Path) -> Place:
     """The place that an address means; whether there is anything is not looked at."""
-    return Folder(Path(address))
+    if is_url(address):
+        url = urlsplit(address)
+        folder, _, file = url.path.rstrip("/").rpartition("/")
+        if not file.endswith(".zip"):
+            return Http(address)
+        return Archive(address, Http(url._replace(path=folder).geturl()), file)
+    path = Path(address)
+    if path.suffix == ".zip" and path.is_file():
+        return Archive(path, Folder(path.parent), path.name)
+    return Folder(path)
+
+
+def is_url(address: str | Path) -> TypeGuard[str]:
+    """Whether an address is that of a network, not a path."""
+    return isinstance(address, str) and "://" in address
