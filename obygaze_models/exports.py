@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from obygaze_features.common.files import refuse_to_overwrite, write_text
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import format_table, plain
 from obygaze_features.manifests import Item, Items
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.scoring import Predictions
@@ -17,8 +17,6 @@ __all__ = ["SaidOfClip", "clips_of", "film_tables", "unique_names", "write_files
 NO_FILM = "no-film"
 MARK = "\ufeff"
 """Without it Excel takes UTF-8 for the local encoding."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet may take a cell for a formula by."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class SaidOfClip:
     item: Item
     said: str
     probabilities: tuple[float, ...]
-    seen: bool
+    seen: str
 
 
 def clips_of(found: Predictions, items: Items) -> list[SaidOfClip]:
@@ -38,7 +36,7 @@ def clips_of(found: Predictions, items: Items) -> list[SaidOfClip]:
             map(items.row, found.ids),
             found.said,
             found.probabilities.tolist(),
-            found.seen.tolist(),
+            found.seen,
             strict=True,
         )
     )
@@ -63,16 +61,16 @@ def film_tables(found: Predictions, items: Items) -> dict[str, str]:
 
 def _table(clips: Sequence[SaidOfClip], classes: Sequence[str]) -> str:
     columns: dict[str, Sequence[str]] = {
-        "clip": [_text(one.item.id) for one in clips],
-        "film": [_text(one.item.film) for one in clips],
-        "file": [_text(one.item.media) for one in clips],
+        "clip": [plain(one.item.id) for one in clips],
+        "film": [plain(one.item.film) for one in clips],
+        "file": [plain(one.item.media) for one in clips],
         "start": [_seconds(one.item.start) for one in clips],
         "end": [_seconds(one.item.end) for one in clips],
-        "said": [_text(one.said) for one in clips],
+        "said": [plain(one.said) for one in clips],
     }
     for place, name in enumerate(classes):
         columns[f"probability of {name}"] = [f"{one.probabilities[place]:.6f}" for one in clips]
-    columns["seen in training"] = ["yes" if one.seen else "no" for one in clips]
+    columns["seen in training"] = [one.seen for one in clips]
     return format_table(columns)
 
 
@@ -97,10 +95,6 @@ def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
         refuse_to_overwrite(path, overwrite=overwrite)
     for path, text in files.items():
         write_text(path, text)
-
-
-def _text(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(FORMULA) else cell
 
 
 def _seconds(value: float | None) -> str:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.reference import reference_json
 
-__all__ = ["AVERAGES", "Published", "published_average", "published_films", "published_row"]
+__all__ = [
+    "AVERAGES",
+    "DATASET",
+    "Published",
+    "papers_backbone",
+    "published_average",
+    "published_films",
+    "published_row",
+]
+
+DATASET = "obygaze12"
+"""What the manifest of the paper's clips is called."""
+#: The row of each family of backbones, and what of its checkpoint's configuration is the paper's.
+_BACKBONES: dict[str, tuple[str, dict[str, int]]] = {
+    "xclip": ("X-CLIP", {"num_frames": 32, "patch_size": 16}),
+    "vivit": ("ViViT-B/16", {"num_frames": 32}),
+    "xclip-lsmdc": ("X-CLIP LSMDC", {}),
+}
 
 AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
 """The averages of F1 that the paper mixes, and our names of these scores."""
@@ -20,6 +38,14 @@ class Published:
     mean: float
     std: float | None
     row: str
+
+
+def papers_backbone(backbone: Mapping[str, Any]) -> str | None:
+    """The paper's row for a store's backbone; None where it is not one of the paper's."""
+    row, wanted = _BACKBONES.get(str(backbone["name"]), (None, {}))
+    config = {**backbone["config"], **backbone["config"].get("vision_config", {})}
+    alike = all(config.get(key, value) == value for key, value in wanted.items())
+    return row if alike else None
 
 
 def published_row(row: str, column: str) -> dict[str, Published]:

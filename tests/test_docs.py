@@ -23,9 +23,9 @@ README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
-def blocks(section: str) -> list[tuple[str, str]]:
+def blocks(section: str, page: str = README) -> list[tuple[str, str]]:
     """The fenced blocks of a section, with their language."""
-    text = README.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return BLOCK.findall(text)
 
 
@@ -84,6 +84,32 @@ def test_stores(
         [sys.executable, "-c", found[1][1]], capture_output=True, text=True, check=True
     )
     assert run.stdout == "(32,) (2, 8, 32) (12, 32) 12\n"
+
+
+def test_stores_on_the_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Of docs/travel.md what becomes of files; the recipe is given to an import of its own."""
+    monkeypatch.chdir(tmp_path)
+    run_console(blocks("Five minutes")[0][1], obygaze)
+    text = (ROOT / "docs/travel.md").read_text()
+    printed = []
+    for section in ("One file", "Other programs", "Features that you have already"):
+        for language, block in blocks(section, text):
+            if language == "console":
+                run_console(block, obygaze)
+            elif language == "python":
+                run = subprocess.run(
+                    [sys.executable, "-c", block], capture_output=True, text=True, check=True
+                )
+                printed += run.stdout.splitlines()
+            else:
+                assert language == "toml"
+                Path("made.toml").write_text(block)
+    assert printed == ["(12, 32) final", "(8, 32)", "12 (12, 8, 32)"]
+    asked = "import pth features --manifest tour/manifest -o said.zarr --recipe made.toml"
+    result = obygaze("stores", *asked.split())
+    assert (result.exit_code, "unknown" in result.output) == (0, False)
 
 
 def test_films_of_your_own(
@@ -177,5 +203,5 @@ def test_the_reproduction(
     for language, block in BLOCK.findall(text):
         if language == "console":
             run_console(block, obygaze)
-    for what in ("fig2", "table4", "table5"):
+    for what in ("fig2", "table5"):
         assert Path("reproduction", what, f"{what}.tex").is_file()

@@ -23,6 +23,7 @@ from obygaze_features.errors import ObygazeError, OutputExists
 __all__ = [
     "SYNTHETIC",
     "disk_errors",
+    "new_file",
     "new_folder",
     "parse_json",
     "publish_exclusively",
@@ -129,6 +130,24 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+@contextlib.contextmanager
+def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield the name of an empty file that becomes `path` only if the block ends well."""
+    refuse_to_overwrite(path, overwrite=overwrite)
+    if path.is_dir():
+        raise OutputExists(f"{path} is a folder; give the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _write_beside(path, b"")
+    try:
+        yield temporary
+        sync_file(temporary)
+        refuse_to_overwrite(path, overwrite=overwrite)  # somebody else may have made one meanwhile
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -16,8 +16,10 @@ from typing import TextIO
 
 from obygaze_features.errors import ManifestError
 
-__all__ = ["Table", "align", "format_table", "read_table"]
+__all__ = ["Table", "align", "format_table", "plain", "read_table"]
 
+#: What a spreadsheet may take a cell for a formula by.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 #: Rows that are turned into columns at once; few, so that they stay in the processor's cache.
 _CHUNK = 128
 _DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
@@ -128,6 +130,17 @@ def format_table(columns: dict[str, Sequence[str]]) -> str:
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
+
+
+def plain(cell: str) -> str:
+    """A text for spreadsheets: what one would take for a formula gets an apostrophe before it.
+
+    Examples
+    --------
+    >>> plain("=1+1"), plain("Juno")
+    ("'=1+1", 'Juno')
+    """
+    return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 
 def align(header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import read_table
+from obygaze_features.common.words import holds
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import BlockRecord, Status
@@ -69,7 +70,7 @@ def _no_store(place: Place) -> str:
         if not place.path.exists():
             return f"{place.where} does not exist"
         if inner := sorted(one.name for one in place.path.glob("*.zarr")):
-            return f"{place.where} holds stores and is none; did you mean {place.of(inner[0])}?"
+            return holds(place.path, "store", place.path / inner[0])
     return f"{place.where} is not a feature store: it has no zarr.json"
 
 

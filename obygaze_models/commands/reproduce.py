@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
+from obygaze_models.commands.cautions import echo_cautions
 
 __all__ = ["reproduce"]
 
@@ -14,6 +15,7 @@ __all__ = ["reproduce"]
 WHAT = ("table2", "table4", "table5", "fig2", "fig3", "fig5", "fig6", "all")
 STORES = ("xclip", "vivit", "lsmdc")
 PROTOCOLS = ("released", "leak-free", "paper")
+PARTLY_DONE = 3
 
 
 def _stores(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, Path]:
@@ -61,7 +63,9 @@ def _stores(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
 )
 @overwrite_option
 @json_option
+@click.pass_context
 def reproduce(
+    ctx: click.Context,
     what: str,
     manifest: Path,
     stores: dict[str, Path],
@@ -73,8 +77,9 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
-    Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG, the runs that they
-    are of, and a page of these runs. What does not compare like with like is said beneath.
+    Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG, the runs that
+    they are of, and a page of these runs. What does not compare like with like is said beneath.
+    Exits with 3 where a table has no number of ours, for want of a store.
 
     \b
     Examples:
@@ -100,9 +105,12 @@ def reproduce(
         say=lambda text: click.echo(text, err=True),
     )
     tables = [table for made in done.made.values() for table in made.tables]
+    for one in done.missing:
+        click.secho(f"MISSING: {one}", fg="yellow", bold=True, err=True)
+    echo_cautions(done.cautions)
     if as_json:
         echo_json({table.name: to_data(table) for table in tables})
-        return
+        ctx.exit(PARTLY_DONE if done.empty else 0)
     for table in tables:
         click.echo(as_text(table))
     for path in sorted(done.folder.glob("*.svg")):
@@ -110,3 +118,4 @@ def reproduce(
     click.echo(f"{', '.join(done.made)} in {duration(done.seconds)} -> {done.folder}")
     if done.report:
         click.echo(f"the runs as a page -> {done.report}")
+    ctx.exit(PARTLY_DONE if done.empty else 0)

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import FeatureStore, open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.published import DATASET, papers_backbone
+from obygaze_models.synthetic import not_real
 
 __all__ = ["PROTOCOLS", "STORES", "Bench", "Feature", "Setting"]
 
@@ -23,6 +26,11 @@ STORES = {
     "vivit": "ViViT-B/16",
     "lsmdc": "X-CLIP retrained on LSMDC",
 }
+FAMILIES = {"xclip": "xclip", "vivit": "vivit", "lsmdc": "xclip-lsmdc"}
+"""The family of backbones that each store is of."""
+BY_FRAME = ("xclip", "lsmdc")
+"""Those whose tokens are one a frame, so that the maximum over frames is that over all tokens."""
+LEVELS = ("EN", "HN", "S")
 RELEASED_LABELS = "released"
 
 
@@ -85,6 +93,13 @@ class Bench:
         self.open: dict[str, FeatureStore] = {
             name: open_store(path) for name, path in self.stores.items()
         }
+        for name, store in self.open.items():
+            family = store.attributes["backbone"]["name"]
+            if family != FAMILIES[name]:
+                raise ExperimentError(
+                    f"{store.where} is a store of {family}, where --store {name}= means "
+                    f"{FAMILIES[name]} ({STORES[name]})"
+                )
 
     def run(self, key: str, **given: Any) -> Results:
         """The results of an experiment, which is run where it has not been yet."""
@@ -120,10 +135,30 @@ class Bench:
         """What the manifest lacks for a protocol that was asked for."""
         if "released" not in self.protocols or self.has_released_splits:
             return []
+        if not self.is_papers:
+            return [f"the released protocol: it is of {DATASET}, and this is {self.read.name}"]
         return [
             f"the released protocol: the manifest {self.read.name!r} has no splits of the authors; "
             f"add them with: obygaze manifests import obygaze12-splits SOURCE -o {self.manifest}"
         ]
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether the clips are the paper's, so that its numbers may stand beside ours."""
+        return self.read.name == DATASET
+
+    @property
+    def mark(self) -> str:
+        """What is added to titles where what was made up must not pass for a result."""
+        backbones = [of.attributes["backbone"] for of in self.open.values()] or [{}]
+        made_up = any(not_real(self.read.items, backbone) for backbone in backbones)
+        return " (NOT A REAL RESULT: synthetic)" if made_up else ""
+
+    def published(self, store: str) -> bool:
+        """Whether the paper's row may stand beneath ours: its clips, and its checkpoint."""
+        return (
+            self.is_papers and papers_backbone(self.open[store].attributes["backbone"]) is not None
+        )
 
     @property
     def has_released_splits(self) -> bool:
@@ -143,7 +178,7 @@ class Bench:
         arrays = {one.name for one in self.open[store].specs}
         if name in arrays:
             return Feature(store, name, None, name)
-        for tokens in ("tokens", "frames"):
+        for tokens in ("tokens", *(("frames",) if store in BY_FRAME else ())):
             if name == "max" and tokens in arrays:
                 return Feature(store, tokens, "max", name)
         return (

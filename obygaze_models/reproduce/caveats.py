@@ -10,45 +10,50 @@ from obygaze_features.manifests.audit import audit
 from obygaze_models.experiments.plan import RELEASED
 from obygaze_models.experiments.results import Results
 from obygaze_models.reproduce.bench import Setting
-from obygaze_models.reproduce.tables import Block, Line, Table, Value
+from obygaze_models.reproduce.tables import SCORES, Block, Line, Table, Value
+from obygaze_models.synthetic import NOT_REAL
 
-__all__ = ["about_runs", "leakage", "pools"]
+__all__ = ["about_runs", "leakage", "once", "pools"]
 
 RELEASED_EASY, RELEASED_HARD = "02_EN_S", "02_HN_S"
 BESIDE = "leak-free-released-labels"
 """The setting that differs from the released one in its folds alone."""
 
 
-def about_runs(
-    setting: Setting, row: str, runs: Mapping[tuple[str, ...], tuple[Results, str]]
-) -> list[str]:
-    """Which clips could not take part, and which test clips were in training."""
-    notes = []
-    for negatives, (results, _) in runs.items():
-        record = results.run.record
-        if lost := record["join"]["without_features"]:
-            notes.append(
-                f"{row}, {setting.key}: {counted(len(lost), 'labelled clip')} of "
-                f"{record['join']['labelled']:,} have no features in {record['store']['name']}, "
-                f"such as {', '.join(lost[:3])}."
-            )
-        for skipped in record["skipped"]:
-            notes.append(
-                f"SKIPPED: {row}, {setting.key}: {skipped['task']}, {skipped['what']}: "
-                f"{skipped['why']}."
-            )
-        if setting.protocol == "released":
-            continue  # `pools` says more
+def about_runs(setting: Setting, what: str, results: Results) -> list[str]:
+    """What a run's data and models do not allow one to conclude.
+
+    Parameters
+    ----------
+    what
+        The row and the training that the run is of.
+    """
+    record = results.run.record
+    notes = [one for one in record["cautions"] if one.startswith(NOT_REAL)]
+    where = f"{what}, {setting.key}"
+    if lost := record["join"]["without_features"]:
+        notes.append(
+            f"{where}: {counted(len(lost), 'labelled clip')} of {record['join']['labelled']:,} "
+            f"have no features in {record['store']['name']}, such as {', '.join(lost[:3])}."
+        )
+    if skipped := record["skipped"]:
+        first = skipped[0]
+        more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+        notes.append(f"SKIPPED: {where}: {first['task']}, {first['what']}: {first['why']}{more}.")
+    for one in record["cautions"]:
+        if one.startswith("CONCEPTS: "):
+            notes.append(f"CONCEPTS: {where}: {one.removeprefix('CONCEPTS: ')}")
+    if setting.protocol != "released":  # of which `pools` says more
         for test in record["tests"]:
-            of = [leak for leak in record["leaks"] if leak["test"] == test and leak["train"]]
-            if of:
-                trained = [leak["train"] for leak in of]
-                quiet = len({draw["run"] for draw in record["draws"]}) - len(of)
-                low = 0 if quiet else min(trained)
+            used = [
+                leak["train"] + leak["validation"]
+                for leak in record["leaks"]
+                if leak["test"] == test and leak["train"] + leak["validation"]
+            ]
+            if used:
                 notes.append(
-                    f"LEAKAGE, {setting.key}: trained on {negatives[0]} against S, {low} to "
-                    f"{max(trained)} of the {record['tests'][test]['clips']} test clips of {test} "
-                    "are in each run's own training set."
+                    f"LEAKAGE: {where}: up to {max(used)} of the {record['tests'][test]['clips']} "
+                    f"test clips of {test} trained or stopped a run of their own test."
                 )
     return notes
 
@@ -69,7 +74,8 @@ def pools(manifest: Manifest) -> list[str]:
             f"LEAKAGE in the released files: of the {len(pool.tested)} test clips of {test} "
             f"({pool.by_class[positive][1]} of them Sure), {len(pool.ids)} ({sure[0]}) are in the "
             f"training pool of {train}, and {min(every)} to {max(every)} ({min(sure[1:])} to "
-            f"{max(sure[1:])}) in the training set of each of its runs."
+            f"{max(sure[1:])}) in the training set of each of its runs. (Clips without a "
+            "video count here; they are not scored.)"
         )
     return notes
 
@@ -85,7 +91,6 @@ def leakage(
         By score and setting the rows, all of the same network.
     """
     blocks = []
-    words = {"f1_weighted": "F1 weighted by support", "f1": "F1 of the positive class"}
     for score, by_setting in lines_of.items():
         beside = {line.name: line for line in by_setting.get(BESIDE, ())}
         rows = []
@@ -103,7 +108,7 @@ def leakage(
                 Line("released less leak-free", "difference", apart),
             ]
         if rows:
-            blocks.append(Block(words[score], "released and leak-free", score, rows))
+            blocks.append(Block(SCORES[score], "released and leak-free", score, rows))
     if not blocks:
         return None
     return Table(
@@ -112,8 +117,15 @@ def leakage(
         columns,
         blocks,
         [
-            "Both are of the text's network. What differs is which clips train and which test: "
-            "test clips that were trained on as well, and chance, for a test fold is about a "
-            "hundred clips; the report's intervals over films say how much that is."
+            "Networks are the text's in both. What differs is which clips train and which test, "
+            "and so how many test clips were trained on; the balancing of classes (by folds, by a "
+            "draw); and for PCBM that the released one is a single fit, the leak-free one a mean "
+            "of nine. A test fold is about a hundred clips: the report's intervals over films say "
+            "what chance does."
         ],
     )
+
+
+def once(lines: Sequence[str]) -> list[str]:
+    """Each line the first time that it is said."""
+    return list(dict.fromkeys(lines))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from obygaze_features.common.reference import reference_json
 from obygaze_features.manifests.films import film_titles
-from obygaze_features.manifests.statistics import Counts, statistics
+from obygaze_features.manifests.statistics import Counts, Statistics, statistics
 from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.marks import Series
+from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.shares import Share, shares
 from obygaze_models.reproduce.bench import Bench
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.synthetic import not_real
 
 __all__ = ["fig2"]
-
-COLOURS = {"EN": 4, "HN": 1, "NS": 3, "S": 2}
 
 
 def fig2(bench: Bench) -> Made:
@@ -23,8 +22,8 @@ def fig2(bench: Bench) -> Made:
     codes = [code for code in scheme.codes if found.all.levels[code]]
     said = reference_json("published.json")["figure2"]
     titles = film_titles(bench.read)
-    levels = [Series(scheme.levels[scheme.codes.index(code)].name, _colour(place, code))
-              for place, code in enumerate(codes)]  # fmt: skip
+    names = {level.code: level.name for level in scheme.levels}
+    levels = level_series({code: names[code] for code in codes})
     rows = [
         Share("all films", _parts(found.all, codes), found.all.total, "levels/all", overall=True),
         *(
@@ -44,7 +43,7 @@ def fig2(bench: Bench) -> Made:
         "fig2-levels.svg": shares(
             rows,
             levels,
-            title="Levels of objectification by film",
+            title=f"Levels of objectification by film{bench.mark}",
             axis="share of the film's clips",
             description="For each film the shares of its clips by level, and those of all films.",
         ),
@@ -53,21 +52,20 @@ def fig2(bench: Bench) -> Made:
         figures["fig2-concepts.svg"] = grouped_bars(
             rates,
             [levels[codes.index(code)] for code in within],
-            title="Concepts within levels",
+            title=f"Concepts within levels{bench.mark}",
             axis="share of the level's clips that show the concept",
             description="For each concept how common it is among the clips of each level.",
             percent=True,
         )
-    return Made([_table(found.all, codes, said, found.concepts, found.labels)], figures)
+    return Made([_table(bench, found, codes, said)], figures)
 
 
 def _table(
-    counts: Counts,
-    codes: list[str],
-    said: dict[str, dict[str, float]],
-    concepts: list[str],
-    labels: str,
+    bench: Bench, found: Statistics, codes: list[str], said: dict[str, dict[str, float]]
 ) -> Table:
+    counts, concepts = found.all, found.concepts
+    if not bench.is_papers:
+        said = {"shares": {}, "concepts_per_clip": {}}
     shares_of = Line("share of clips", "ours", {c: Value(counts.share(c)) for c in codes})
     marked = [code for code in codes if counts.concepts_per_item(code)]
     per = Line("concepts a clip", "ours", {c: Value(counts.concepts_per_item(c)) for c in marked})
@@ -93,16 +91,25 @@ def _table(
         "Figure 2: levels and concepts",
         codes,
         [
-            Block("Levels", "", "share", [clips, shares_of, theirs[0], per, theirs[1]]),
+            Block(
+                "Levels",
+                "",
+                "share",
+                [line for line in (clips, shares_of, theirs[0], per, theirs[1]) if line.values],
+            ),
             Block("Share of the level's clips that show a concept", "", "share", rates),
         ],
-        [f"Label set: {labels}. The published bars have no numbers; these are the printed ones."],
+        [
+            f"Label set: {found.labels}. "
+            + (
+                "The published bars have no numbers; these are the ones that the text prints."
+                if bench.is_papers
+                else f"The clips are those of {bench.read.name}, not the paper's."
+            ),
+            *not_real(bench.read.items, {}),
+        ],
     )
 
 
 def _parts(counts: Counts, codes: list[str]) -> list[float]:
     return [counts.share(code) for code in codes]
-
-
-def _colour(place: int, code: str) -> int:
-    return COLOURS.get(code, place % 6 + 1)

@@ -7,7 +7,8 @@ from obygaze_models.experiments.results import over_runs
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
 from obygaze_models.figures.factors import factors
 from obygaze_models.reproduce.bench import Bench
-from obygaze_models.reproduce.table4 import TEST, films_left_out
+from obygaze_models.reproduce.caveats import about_runs, once
+from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, TEST, films_left_out
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
 
 __all__ = ["fig6"]
@@ -17,14 +18,13 @@ MODEL = "mlp"
 
 def fig6(bench: Bench) -> Made:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
-    name, title = "fig6", "Figure 6: what errors go with, by film"
+    name, title = "fig6", "Figure 6: what errors of the network (X-CLIP, native) go with, by film"
     results = films_left_out(bench)
     if isinstance(results, str):
         return Made([Table(name, title, [], [], missing=[f"all films: {results}"])])
     said = over_runs([one for one in results.said if (one.model, one.test) == (MODEL, TEST)])
-    wrong = (said.probabilities > 0.5) != said.labels
     clips = [results.clips[one] for one in said.ids]
-    found = factors_of_clips(clips, wrong, bench.read.scheme.codes)
+    found = factors_of_clips(clips, said.wrong, bench.read.scheme.codes)
     titles = film_titles(bench.read)
     columns = ["clips", "wrong", *(one.name for one in found[0].factors)]
     lines = [line for of in found for line in _lines(of, titles.get(of.film or "", of.film))]
@@ -36,11 +36,12 @@ def fig6(bench: Bench) -> Made:
         "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left out of "
         "training, each clip by its mean probability over the runs that tested it.",
     ]
+    notes += once(about_runs(FILMS_LEFT_OUT, "X-CLIP, native", results))
     notes += [f"{titles.get(of.film or '', of.film)}: {of.too_few}" for of in found if of.too_few]
     svg = factors(
         found,
         {film: title.partition(" (")[0] for film, title in titles.items()},
-        title="What errors go with",
+        title=f"What errors of the network go with{bench.mark}",
         description="For each film how the odds of an error change with each concept and level.",
         key="fig6",
     )

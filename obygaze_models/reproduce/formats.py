@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from obygaze_features.common.tables import align, format_table
+from obygaze_features.common.tables import align, format_table, plain
 from obygaze_models.reproduce.tables import Block, Kind, Line, Table, Value
+from obygaze_models.synthetic import NOT_REAL
 
 __all__ = ["as_csv", "as_json", "as_latex", "as_text"]
 
+LESS = "ours less it"
+"""What columns of differences begin with."""
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -19,22 +22,23 @@ _LATEX = {
 
 def as_text(table: Table) -> str:
     """For a terminal."""
-    parts = [table.title]
+    alarms = [note for note in table.notes if note.startswith(NOT_REAL)]
+    parts = ["\n".join([table.title, *alarms])]
+    if table.missing:
+        parts.append("\n".join(f"MISSING: {one}" for one in table.missing))
     for block in table.blocks:
         rows = [
             [("  " * (line.kind in ("published", "difference"))) + line.name, *_cells(table, line)]
             for line in block.lines
         ]
         parts.append(f"{block.title}\n{align(['', *table.columns], rows)}")
-    if table.missing:
-        parts.append("\n".join(f"MISSING: {one}" for one in table.missing))
     if table.notes:
         parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
 
 
 def as_csv(table: Table) -> str:
-    """A row a number, for spreadsheets and scripts."""
+    """A row a number, for spreadsheets and scripts; the notes are in the other forms."""
     columns: dict[str, list[str]] = {
         name: []
         for name in (
@@ -44,7 +48,8 @@ def as_csv(table: Table) -> str:
     }  # fmt: skip
     for block, line, column, value in _numbers(table):
         row = [
-            table.name, block.title, block.protocol, block.score, line.name, line.kind, column,
+            table.name, plain(block.title), block.protocol, block.score, plain(line.name),
+            line.kind, plain(column),
             *map(_repr, (value.mean, value.std, *(value.interval or (None, None)))),
             _repr(value.difference),
         ]  # fmt: skip
@@ -55,7 +60,8 @@ def as_csv(table: Table) -> str:
 
 def as_latex(table: Table) -> str:
     """A tabular for the package booktabs, with the caveats as comments above it."""
-    notes = [f"% {note}" for note in (*table.missing, *table.notes)]
+    # One line each: what comes after a line's end would no longer be a comment.
+    notes = [f"% {' '.join(note.split())}" for note in (*table.missing, *table.notes)]
     wide = len(table.columns) + 1
     lines = [
         f"% {table.title}",
@@ -88,7 +94,9 @@ def _numbers(table: Table) -> Iterator[tuple[Block, Line, str, Value]]:
 
 def _cells(table: Table, line: Line) -> list[str]:
     return [
-        _cell(line.values[column], line.kind) if column in line.values else ""
+        _cell(line.values[column], "difference" if column.startswith(LESS) else line.kind)
+        if column in line.values
+        else ""
         for column in table.columns
     ]
 

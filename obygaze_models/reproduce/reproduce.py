@@ -17,9 +17,10 @@ from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.figures.file import write_svg
-from obygaze_models.reproduce.bench import PROTOCOLS, STORES, Bench
+from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, STORES, Bench
 from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
 from obygaze_models.reproduce.tables import Made
+from obygaze_models.synthetic import NOT_REAL
 
 __all__ = ["WHAT", "Reproduction", "reproduce"]
 
@@ -56,6 +57,38 @@ class Reproduction:
     made: Mapping[str, Made]
     report: Path | None
     seconds: float
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not in the tables, and what it would take."""
+        return [
+            f"{table.name}: {one}"
+            for made in self.made.values()
+            for table in made.tables
+            for one in table.missing
+        ]
+
+    @property
+    def cautions(self) -> list[str]:
+        """What must be known before any number."""
+        notes = [
+            note
+            for made in self.made.values()
+            for table in made.tables
+            for note in table.notes
+            if note.startswith(NOT_REAL)
+        ]
+        return list(dict.fromkeys(notes))
+
+    @property
+    def empty(self) -> list[str]:
+        """The tables that have no number of ours."""
+        return [
+            table.name
+            for made in self.made.values()
+            for table in made.tables
+            if not any(line.kind == "ours" for block in table.blocks for line in block.lines)
+        ]
 
 
 def reproduce(
@@ -99,16 +132,25 @@ def reproduce(
         for name in given:
             if name not in known:
                 raise ExperimentError(unknown(kind, name, known))
+    from obygaze_models.report.page import write_report
+
     began, clock = datetime.now(UTC), time.monotonic()
     with new_folder(output, overwrite=overwrite, marker=MARK, discard=True) as folder:
         bench = Bench(manifest, stores, folder / "runs", protocols, seed, say)
+        present = set(bench.read.labels().levels)
+        if set(what) != {"fig2"} and not present.issuperset(LEVELS):
+            raise ExperimentError(
+                f"{manifest} has clips of {', '.join(sorted(present))}; the paper's tables are of "
+                f"{', '.join(LEVELS)}"
+            )
         made = {name: _make(name, bench) for name in dict.fromkeys(what)}
         for one in made.values():
             _write(one, folder)
         with_report = bool(bench.runs) and find_spec("jinja2") is not None
         if with_report:
             say("report")
-            _report(bench, folder / "report.html")
+            title = f"The paper, reproduced{bench.mark}"
+            write_report(list(bench.runs.values()), folder / "report.html", title=title)
         seconds = round(time.monotonic() - clock, 1)
         about = {
             "what": list(made),
@@ -141,11 +183,3 @@ def _write(made: Made, folder: Path) -> None:
         write_text(folder / f"{table.name}.json", to_json(as_json(table)))
     for name, svg in made.figures.items():
         write_svg(folder / name, svg)
-
-
-def _report(bench: Bench, path: Path) -> None:
-    """The page of the runs on levels; those on concepts are in figure 3."""
-    from obygaze_models.report.page import write_report
-
-    runs = [run for run in bench.runs.values() if not run.run.record["experiment"]["concepts"]]
-    write_report(runs, path, title="The paper, reproduced")

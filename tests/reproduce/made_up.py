@@ -14,7 +14,7 @@ from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
 
 ARRAYS = {"xclip": ("native", "max"), "vivit": ("cls", "max"), "lsmdc": ("native", "max")}
-BACKBONES = {"xclip": "xclip-kinetics", "vivit": "vivit", "lsmdc": "xclip-lsmdc"}
+BACKBONES = {"xclip": "xclip", "vivit": "vivit", "lsmdc": "xclip-lsmdc"}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.commands import reproduce as command
 from obygaze_models.reproduce.bench import PROTOCOLS, STORES
+from obygaze_models.reproduce.formats import as_csv, as_latex
 from obygaze_models.reproduce.reproduce import WHAT, reproduce
+from obygaze_models.reproduce.tables import Block, Line, Table, Value
 
 COLUMNS = {
     "EN-S/EN-S": ("EN", "EN vs S"),
@@ -129,6 +131,7 @@ def test_guesses_stand_at_the_share_that_was_scored(whole):
     assert released["HN-S/ENHN-S"]["mean"] == pytest.approx(31 / 103)  # two have no video
     clips = line(table(whole, "table2"), "Released: ", "Clips scored, networks' fold")
     assert [clips[column]["mean"] for column in COLUMNS] == [75, 75, 103, 103]
+    assert [type(clips[column]["mean"]) for column in COLUMNS] == [int] * 4
     theirs = line(table(whole, "table2"), "Released: ", "Share of positives, bottlenecks' fold")
     assert theirs["HN-S/ENHN-S"]["mean"] != released["HN-S/ENHN-S"]["mean"]
 
@@ -233,6 +236,7 @@ def test_table_4_has_a_row_a_film(whole):
         np.std([f1_score(*zip(*of, strict=True), average="weighted") for of in juno_runs])
     )
     average = lines[-1]["values"]
+    assert juno["ours less it, weighted"]["mean"] == pytest.approx(juno["weighted"]["mean"] - 0.67)
     assert average["weighted"]["mean"] == pytest.approx(np.mean(means))
     assert average["published"]["mean"] == 0.53
     assert juno["clips"]["mean"] == len(next(iter(juno_runs)))
@@ -319,12 +323,108 @@ def test_missing_stores_drop_their_rows_by_name(made_up, tmp_path, obygaze):
         f"{row}: needs the store of X-CLIP on Kinetics; give --store xclip=FOLDER"
         for row in ("X-CLIP, native", "X-CLIP, max", "PCBM-DT and PCBM-LR")
     ]
+    assert "MISSING: table2: X-CLIP, max: needs" in result.stderr
     assert {one["name"] for one in said["blocks"][0]["lines"] if one["kind"] == "ours"} == {
         "ViViT-B/16"
     }
-    result = obygaze("reproduce", "table4", "--manifest", made_up.manifest, "-o", tmp_path / "none")
-    assert result.exit_code == 0
-    assert "MISSING: all rows: needs the store of X-CLIP on Kinetics" in result.stdout
+
+
+@pytest.mark.parametrize("what", [name for name in WHAT if name != "fig2"])
+def test_without_any_store_it_is_said_and_the_exit_code_says_so(made_up, tmp_path, obygaze, what):
+    result = obygaze("reproduce", what, "--manifest", made_up.manifest, "-o", tmp_path / "none")
+    assert result.exit_code == 3, result.output
+    assert f"MISSING: {what}:" in result.stderr
+    assert "needs the store of X-CLIP" in result.stdout
+
+
+@pytest.mark.parametrize("what", ["fig3", "fig5"])
+def test_a_figure_can_be_made_alone(made_up, tmp_path, obygaze, what):
+    result = obygaze(
+        "reproduce", what, "--manifest", made_up.manifest, "--protocol", "released",
+        "--store", f"xclip={made_up.stores['xclip']}", "-o", tmp_path / "one",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "one/report.html").is_file()
+    assert "NOT A REAL RESULT" in next((tmp_path / "one").glob("*.svg")).read_text(encoding="utf-8")
+
+
+def test_what_is_made_up_is_never_shown_without_saying_so(whole):
+    for path in (*whole.folder.glob("*.txt"), *whole.folder.glob("*.tex")):
+        if path.stem != "fig2" and "leakage" not in path.stem:
+            assert "Not a real result: the backbone is synthetic" in path.read_text("utf-8"), path
+    assert whole.cautions == ["Not a real result: the backbone is synthetic (made-up features)."]
+
+
+def test_a_store_of_another_backbone_is_refused(made_up, tmp_path, obygaze):
+    result = obygaze(
+        "reproduce", "table5", "--manifest", made_up.manifest,
+        "--store", f"lsmdc={made_up.stores['xclip']}", "-o", tmp_path / "x",
+    )  # fmt: skip
+    assert result.exit_code == 1
+    assert "is a store of xclip, where --store lsmdc= means xclip-lsmdc" in result.stderr
+
+
+def test_half_a_store_is_named_in_every_table(made_up, tmp_path, obygaze):
+    """Every second clip of X-CLIP's store is not there."""
+    whole_store = open_store(made_up.stores["xclip"])
+    films = sorted({one.split("-")[0] for one in whole_store.ids})[::2]
+    arguments = [part for film in films for part in ("--films", film)]
+    half = tmp_path / "half.zarr"
+    made = obygaze("stores", "subset", made_up.stores["xclip"], *arguments, "-o", half)
+    assert made.exit_code == 0, made.output
+    for what in ("table4", "fig3", "fig5", "fig6"):
+        result = obygaze(
+            "reproduce", what, "--manifest", made_up.manifest, "--store", f"xclip={half}",
+            "--protocol", "leak-free", "-o", tmp_path / what,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        assert "have no features in xclip" in result.stdout, what
+    said = json.loads((tmp_path / "table4/table4.json").read_text(encoding="utf-8"))
+    average = said["blocks"][0]["lines"][-1]["values"]
+    assert "published" not in average
+    assert any("Published, but not tested here" in note for note in said["notes"])
+
+
+def test_nothing_is_published_of_other_clips(made_up, tmp_path, obygaze):
+    other = tmp_path / "other"
+    manifest = Manifest.load(made_up.manifest)
+    labels = [manifest.labels(name) for name in manifest.label_names]
+    Manifest("mine", manifest.items, scheme=manifest.scheme, default_labels="paper").with_parts(
+        labels=labels
+    ).save(other)
+    result = obygaze(
+        "reproduce", "table5", "--manifest", other, "--protocol", "paper",
+        "--store", f"lsmdc={made_up.stores['lsmdc']}", "-o", tmp_path / "t", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)["table5"]
+    kinds = {line["kind"] for block in said["blocks"] for line in block["lines"]}
+    assert kinds == {"ours", "guess", "count"}
+    assert "The clips are those of mine, not the paper's: nothing is published." in said["notes"]
+    result = obygaze("reproduce", "fig2", "--manifest", other, "-o", tmp_path / "f")
+    assert "published, and ours less it" not in result.stdout
+
+
+def test_clips_of_other_levels_are_one_line(made_up, tmp_path, obygaze):
+    table = tmp_path / "calm.csv"
+    table.write_text("clip,level\na-1,calm\na-2,tense\n", encoding="utf-8")
+    made = obygaze("manifests", "import", "csv", table, "--column", "id=clip",
+                   "--levels", "calm,tense", "-o", tmp_path / "calm")  # fmt: skip
+    assert made.exit_code == 0, made.output
+    result = obygaze("reproduce", "all", "--manifest", tmp_path / "calm", "-o", tmp_path / "x")
+    assert result.exit_code == 1
+    assert "has clips of calm, tense; the paper's tables are of EN, HN, S" in result.stderr
+
+
+def test_tables_are_safe_in_spreadsheets_and_in_latex():
+    value = Value(0.5)
+    lines = [Line("=1+1 & 50%_", "ours", {"a": value})]
+    found = Table("t", "T", ["a"], [Block("@b", "", "f1", lines)], ["a note\nof two lines"])
+    assert "'=1+1 & 50%_" in as_csv(found)
+    assert "'@b" in as_csv(found)
+    tex = as_latex(found)
+    assert r"=1+1 \& 50\%\_ & 0.50" in tex
+    assert "% a note of two lines" in tex
 
 
 def test_a_manifest_without_the_splits_says_how_to_get_them(made_up, tmp_path, obygaze):
@@ -369,3 +469,13 @@ def test_what_lies_there_is_not_lost(whole, made_up, obygaze):
     assert result.exit_code == 1
     assert "--overwrite" in result.stderr
     assert (whole.folder / "table2.json").is_file()
+
+
+def test_the_authors_c_is_taken_under_their_protocol(whole):
+    """Released: the C of each concept, as the authors chose it."""
+    for run in (whole.folder / "runs/released").glob("xclip-native-concepts-a-C*"):
+        wanted = float(run.name.rpartition("-C")[2])
+        lines = (run / "models.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(one) for one in lines]
+        assert {row["facts"]["C"][0] for row in rows} == {wanted}
+        assert ("Look" in {row["classes"][1] for row in rows}) == (wanted == 0.05)

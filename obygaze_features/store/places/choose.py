@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from obygaze_features.store.places.archive import Archive
 from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.places.fsspec_place import FsspecPlace
 from obygaze_features.store.places.http import Http
 from obygaze_features.store.places.place import Place
 
@@ -17,11 +18,12 @@ __all__ = ["is_url", "place_of"]
 def place_of(address: str | Path) -> Place:
     """The place that an address means; whether there is anything is not looked at."""
     if is_url(address):
+        make = Http if address.startswith(("http://", "https://")) else FsspecPlace
         url = urlsplit(address)
         folder, _, file = url.path.rstrip("/").rpartition("/")
         if not file.endswith(".zip"):
-            return Http(address)
-        return Archive(address, Http(url._replace(path=folder).geturl()), file)
+            return make(address)
+        return Archive(address, make(url._replace(path=folder).geturl()), file)
     path = Path(address)
     if path.suffix == ".zip" and path.is_file():
         return Archive(path, Folder(path.parent), path.name)
