@@ -40,7 +40,7 @@ def folder_argument(name: str) -> Callable[[Command], Command]:
     return click.argument(name, type=click.Path(path_type=Path))
 
 
-class _Address(click.ParamType):
+class _Address(click.ParamType[str | Path]):
     """A path, or a URL, which a path would spoil."""
 
     name = "address"

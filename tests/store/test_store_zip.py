@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import describe, diff, finalise, open_store, subset, verify
+from obygaze_features.store import describe, diff, exchange, finalise, open_store, subset, verify
 from tests.store.making import numbers, open_state
 from tests.store.serving import Served, serve
 
@@ -21,13 +21,12 @@ N = 60
 VALUES = {"native": numbers(N, (3,), "float32"), "frames": numbers(N, (32, 64), "float16")}
 
 
-def pack(store: Path, file: Path, root: str = "", **options: object) -> Path:
+def pack(store: Path, file: Path) -> Path:
     """By Python's own zipfile, with fields of odd lengths before the data."""
-    with zipfile.ZipFile(file, "w", **options) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for number, one in enumerate(sorted(p for p in store.rglob("*") if p.is_file())):
-            info = zipfile.ZipInfo(root + one.relative_to(store).as_posix())
+            info = zipfile.ZipInfo(one.relative_to(store).as_posix())
             info.extra = struct.pack("<HH", 0xCAFE, number) + b"\0" * number
-            info.compress_type = archive.compression
             archive.writestr(info, one.read_bytes())
     return file
 
@@ -40,8 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(folder / "open.zarr", folder / f"{name}.zarr")
         finalise(folder / f"{name}.zarr", compress=name == "compressed", allow_incomplete=True)
     for name in ("open", "final", "compressed"):
-        root = "" if name == "final" else f"{name}.zarr/"
-        pack(folder / f"{name}.zarr", folder / f"{name}.zip", root)
+        pack(folder / f"{name}.zarr", folder / f"{name}.zip")
     return folder
 
 
@@ -71,12 +69,13 @@ def test_an_archive_reads_as_its_store_here_and_over_http(server, made, tmp_path
 
 
 def test_a_clip_of_a_far_archive_takes_few_requests(server):
-    store = open_store(f"{server.url}/final.zip")
+    exchange.pack(server.folder / "final.zarr", server.folder / "ours.zip")
+    store = open_store(f"{server.url}/ours.zip")
     assert len(store.ids) == len(store.status) == N
-    assert len(server.requests) == 5  # the archive's end, and the four of a folder
+    assert len(server.requests) == 1  # the archive's end has all small files
     server.forget()
     store.read(["tt020"], "frames")
-    assert len(server.requests) == 4  # one more: where the shard begins
+    assert len(server.requests) == 2  # where the shard begins, and the chunk
     server.forget()
     store.read(["tt050", "tt051"], "frames")
     assert len(server.requests) == 1
@@ -131,12 +130,12 @@ def linked(archive: zipfile.ZipFile) -> None:
 @pytest.mark.parametrize(
     ("add", "why"),
     [
-        (lambda archive: archive.writestr("../x", "x"), "leads out of the archive"),
-        (lambda archive: archive.writestr("a/../../x", "x"), "leads out of the archive"),
-        (lambda archive: archive.writestr("/etc/x", "x"), "leads out of the archive"),
-        (lambda archive: archive.writestr("C:/x", "x"), "leads out of the archive"),
-        (lambda archive: archive.writestr("a\\x", "x"), "leads out of the archive"),
-        (lambda archive: archive.writestr("Items.csv", "x"), "differs from another by case"),
+        (lambda archive: archive.writestr("../x", "x"), "is no name of a store"),
+        (lambda archive: archive.writestr("a/../../x", "x"), "is no name of a store"),
+        (lambda archive: archive.writestr("/etc/x", "x"), "is no name of a store"),
+        (lambda archive: archive.writestr("C:/x", "x"), "is no name of a store"),
+        (lambda archive: archive.writestr("a\\x", "x"), "is no name of a store"),
+        (lambda archive: archive.writestr("Items.csv", "x"), "is there twice"),
         (linked, "is a link"),
         (lambda archive: archive.writestr("z", "x" * 999, zipfile.ZIP_DEFLATED), "is compressed"),
     ],
@@ -145,7 +144,7 @@ def test_what_no_stores_archive_has_is_refused(made, tmp_path, add: Callable, wh
     shutil.copy(made / "final.zip", tmp_path / "x.zip")
     with zipfile.ZipFile(tmp_path / "x.zip", "a") as archive:
         add(archive)
-    with pytest.raises(StoreError, match=f"x.zip: the entry .* {why}") as problem:
+    with pytest.raises(StoreError, match=f"x.zip: '.*' {why}") as problem:
         open_store(tmp_path / "x.zip")
     assert "\n" not in str(problem.value)
 
@@ -164,11 +163,6 @@ def test_an_archive_of_something_else_is_refused(tmp_path, made):
         archive.writestr("film.mkv", "x")
     with pytest.raises(StoreError, match=r"films.zip is not a feature store"):
         open_store(tmp_path / "films.zip")
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
-        for name in ("a.zarr/zarr.json", "b.zarr/zarr.json"):
-            archive.writestr(name, "{}")
-    with pytest.raises(StoreError, match="holds several stores"):
-        open_store(tmp_path / "two.zip")
     (tmp_path / "text.zip").write_text("no archive at all")
     with pytest.raises(StoreError, match="is no zip archive"):
         open_store(tmp_path / "text.zip")

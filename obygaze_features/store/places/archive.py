@@ -9,25 +9,27 @@ from __future__ import annotations
 import errno
 import io
 import os
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from obygaze_features.errors import StoreError
+from obygaze_features.store.packed import check_entries
 from obygaze_features.store.places.mapped import Mapped
 from obygaze_features.store.places.place import BLOCK, Place, Span
 
-__all__ = ["Archive", "checked_entries"]
+__all__ = ["Archive"]
 
 TAIL = 2**16
-"""Bytes at an archive's end that are read first; the list of a store's files is rarely longer."""
+"""Bytes at an archive's end that are read first: the list of its files, and most of the small ones,
+which come last."""
 HEADER = 30
 """Bytes of the header before an entry's name."""
 SLACK = 256
 """Bytes more than what the list says of a header; the two may differ by a field or two."""
-_ENCRYPTED = 0x1
 
 
 class Archive:
@@ -59,7 +61,7 @@ class Archive:
         """A whole entry, held to the archive's own checksum."""
         entry = self._entry(name)
         header = HEADER + len(entry.orig_filename.encode()) + len(entry.extra) + SLACK
-        data = self.base.read_part(self.file, entry.header_offset, header + entry.file_size)
+        data = self._bytes(entry.header_offset, header + entry.file_size)
         skip = self._header_bytes(name, data)
         content = data[skip : skip + entry.file_size]
         if len(content) < entry.file_size:
@@ -73,7 +75,7 @@ class Archive:
         size = self._entry(name).file_size
         start = max(0, start + size if start < 0 else start)
         length = min(length, size - start)
-        return self.base.read_part(self.file, self._start(name) + start, length)
+        return self._bytes(self._start(name) + start, length)
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         """Several parts of an entry."""
@@ -103,44 +105,42 @@ class Archive:
         return self.base.map(self.file)
 
     def _entry(self, name: str) -> ZipInfo:
-        if found := self._entries.get(name):
+        if found := self._contents[0].get(name):
             return found
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.of(name))
 
     @cached_property
-    def _entries(self) -> dict[str, ZipInfo]:
-        """The store's files: those beside the group's ``zarr.json``, which may lie in a folder."""
+    def _contents(self) -> tuple[dict[str, ZipInfo], _Window]:
+        """What is in the archive, by name, and what was read of its end."""
         try:
             window = _Window(self.base, self.file)
             with ZipFile(window) as archive:
-                found = checked_entries(archive.infolist(), self.where)
-        except (BadZipFile, NotImplementedError, ValueError) as problem:
-            if isinstance(problem, StoreError):
-                raise
+                found = archive.infolist()
+        except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as problem:
             raise StoreError(
                 f"{self.where} is no zip archive, or is cut short ({problem}); fetch it again"
             ) from None
         except OSError as problem:
             raise StoreError(f"{self.where} cannot be read: {problem.strerror}") from None
-        for name, one in found.items():
+        check_entries(self.where, found, window.size)
+        for one in found:
             if one.header_offset + one.file_size > window.size:
-                raise StoreError(f"{self.where} is cut short: {name} is not whole")
-        roots = [name for name in found if name.split("/")[1:] in ([], ["zarr.json"])]
-        roots = [name.removesuffix("zarr.json") for name in roots if name.endswith("zarr.json")]
-        if not roots:
-            return found
-        root = "" if "" in roots else roots[0]
-        if root and len(roots) > 1:
-            raise StoreError(f"{self.where} holds several stores; an archive is read of one")
-        mine = (name for name in found if name.startswith(root))
-        return {name.removeprefix(root): found[name] for name in mine}
+                raise StoreError(f"{self.where} is cut short: {one.filename} is not whole")
+        return {one.orig_filename: one for one in found}, window
 
     def _start(self, name: str) -> int:
         """Where an entry's bytes begin, as its own header says."""
         if name not in self._starts:
             at = self._entry(name).header_offset
-            self._header_bytes(name, self.base.read_part(self.file, at, HEADER))
+            self._header_bytes(name, self._bytes(at, HEADER))
         return self._starts[name]
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        """Some bytes of the archive; those at its end are here already."""
+        window = self._contents[1]
+        if start >= window.first:
+            return window.tail[start - window.first :][:length]
+        return self.base.read_part(self.file, start, length)
 
     def _header_bytes(self, name: str, header: bytes) -> int:
         """How many bytes an entry's header takes."""
@@ -151,45 +151,6 @@ class Archive:
         return size
 
 
-def checked_entries(entries: Sequence[ZipInfo], where: str) -> dict[str, ZipInfo]:
-    """The files among an archive's entries, by name; `StoreError` for what no store's archive has.
-
-    Parameters
-    ----------
-    entries
-        From ``ZipFile.infolist``.
-    where
-        The archive, for the message.
-    """
-    found: dict[str, ZipInfo] = {}
-    folded: set[str] = set()
-    for one in entries:
-        name = one.orig_filename
-
-        def refuse(why: str, name: str = name) -> StoreError:
-            return StoreError(f"{where}: the entry {name!r:.80} {why}")
-
-        parts = name.removesuffix("/").split("/")
-        if "\\" in name or ":" in name or "\0" in name or {"", ".", ".."} & {*parts}:
-            raise refuse("leads out of the archive, or has a name that not every machine allows")
-        if one.flag_bits & _ENCRYPTED:
-            raise refuse("is encrypted; stores are packed open, with: obygaze stores pack")
-        if (one.external_attr >> 16) & 0o170000 == 0o120000:
-            raise refuse("is a link; an archive of a store has none")
-        if one.is_dir():
-            continue
-        if one.compress_type != ZIP_STORED or one.compress_size != one.file_size:
-            raise refuse(
-                "is compressed, and cannot be read in place; pack the store with: "
-                "obygaze stores pack"
-            )
-        if name.casefold() in folded:
-            raise refuse("is there twice, or differs from another by case alone")
-        folded.add(name.casefold())
-        found[name] = one
-    return found
-
-
 class _Window(io.RawIOBase):
     """An archive as `ZipFile` wants it: a file to seek in; its end is read once and kept."""
 
@@ -197,6 +158,7 @@ class _Window(io.RawIOBase):
         self.base, self.file = base, file
         self.tail = base.read_part(file, -TAIL, TAIL)
         self.size = base.size(file)
+        self.first = self.size - len(self.tail)
         self.at = 0
 
     def seekable(self) -> bool:
@@ -205,7 +167,7 @@ class _Window(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         self.at = offset + (0, self.at, self.size)[whence]
         if self.at < 0:
-            raise ValueError("it is shorter than its end says")
+            raise BadZipFile("it is shorter than its end says")
         return self.at
 
     def tell(self) -> int:
@@ -213,9 +175,8 @@ class _Window(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         stop = self.size if size < 0 else min(self.at + size, self.size)
-        first = self.size - len(self.tail)
-        if self.at >= first:
-            data = self.tail[self.at - first : max(0, stop - first)]
+        if self.at >= self.first:
+            data = self.tail[self.at - self.first : max(0, stop - self.first)]
         else:
             data = self.base.read_part(self.file, self.at, stop - self.at)
         self.at += len(data)
