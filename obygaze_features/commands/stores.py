@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from obygaze_features.commands.exchange import export, import_, pack, unpack
+from obygaze_features.commands.transfer import pull, push
 from obygaze_features.common.commands import (
     ADDRESS,
     echo_json,
@@ -401,5 +402,5 @@ def _brief(value: object) -> str:
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
-for command in (pack, unpack, export, import_):
+for command in (pack, unpack, export, import_, push, pull):
     stores.add_command(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import urlsplit
@@ -10,16 +11,21 @@ from obygaze_features.store.places.archive import Archive
 from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.places.fsspec_place import FsspecPlace
 from obygaze_features.store.places.http import Http
+from obygaze_features.store.places.hub import hub_place
 from obygaze_features.store.places.place import Place
 
 __all__ = ["is_url", "place_of"]
 
 
+_MAKERS: dict[str, Callable[[str], Place]] = {"http": Http, "https": Http, "hf": hub_place}
+"""By the beginning of a URL; fsspec has all the others."""
+
+
 def place_of(address: str | Path) -> Place:
     """The place that an address means; whether there is anything is not looked at."""
     if is_url(address):
-        make = Http if address.startswith(("http://", "https://")) else FsspecPlace
         url = urlsplit(address)
+        make = _MAKERS.get(url.scheme, FsspecPlace)
         folder, _, file = url.path.rstrip("/").rpartition("/")
         if not file.endswith(".zip"):
             return make(address)

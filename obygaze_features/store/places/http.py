@@ -20,13 +20,15 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store.places.place import BLOCK, Span
+from obygaze_features.store.places.place import Span
 from obygaze_features.store.places.spans import read_together
 
 __all__ = ["Http"]
 
 PAUSES = (0.0, 0.2, 0.6, 1.5)
 """Seconds before each new try; none before the first, as a kept connection may just be old."""
+BLOCK = 2**16
+"""Bytes that are waited for at a time; fewer are lost where a process is killed."""
 TIMEOUT = 30
 """Seconds without a byte after which a connection counts as cut."""
 REDIRECTS = 5
@@ -47,21 +49,31 @@ class Http:
 
     A user and a password before the host are sent along, and a query (``?token=...``) with every
     file; neither is ever shown.
+
+    Parameters
+    ----------
+    url
+        The folder's.
+    address
+        What it is called, if not by its URL.
+    token
+        Sent to its host, as proof of who asks.
     """
 
     is_local = False
 
-    def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
+    def __init__(self, url: str, *, address: str | None = None, token: str | None = None) -> None:
+        parts = urlsplit(url)
         try:
             named = parts.hostname and parts.port != 0
         except ValueError:
             named = False
         if not named:
-            raise UsageError(f"{address} names no host, or no port of one")
-        self.address = address
+            raise UsageError(f"{url} names no host, or no port of one")
+        self.address = address or url
         host = parts.netloc.rpartition("@")[2]
-        self.where = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self.where = address or self._url
         self._query = f"?{parts.query}" if parts.query else ""
         self._headers = {
             "User-Agent": f"obygaze/{version('obygaze')}",
@@ -70,6 +82,8 @@ class Http:
         if parts.username:
             secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = f"Basic {b64encode(secret.encode()).decode()}"
+        elif token:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._sizes: dict[str, int] = {}
         self._moved: dict[str, str] = {}
         # Connections are taken and put back by one call each, which threads may do without a lock.
@@ -159,7 +173,7 @@ class Http:
     @contextlib.contextmanager
     def _answer(self, name: str, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
         """The server's answer to a request of a file, wherever the server sends us for it."""
-        own = f"{self.where}/{quote(name, safe='/%~')}{self._query}"
+        own = f"{self._url}/{quote(name, safe='/%~')}{self._query}"
         url = self._moved.get(name, own)
         for _ in range(REDIRECTS + 1):
             key, connection, target = self._connection(url)
