@@ -182,8 +182,9 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "folder":
         yield str(tmp_path / "shared" / "toy.zarr")
     else:
-        with bucket("shared"):
-            yield "s3://shared/lab/toy.zarr"
+        name = f"shared-{tmp_path.name.lower().replace('_', '-')[-40:]}"  # the server forgets none
+        with bucket(name):
+            yield f"s3://{name}/lab/toy.zarr"
 
 
 def test_what_is_pushed_is_what_is_read_there(target, final_store, other_store, tmp_path):
@@ -221,6 +222,15 @@ def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
     assert push(final_store, target).sent == 5
     assert verify(target) == []
     assert not system.exists(f"{root}/.pushing")
+
+
+def test_a_store_that_is_damaged_here_is_not_offered_there(target, final_store, tmp_path):
+    own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+    flip_bit(own / "rows.csv", 20)
+    with pytest.raises(StoreError, match=r"rows.csv is not what was sent; run: .*verify .*/own.za"):
+        push(own, target)
+    with pytest.raises(StoreError, match=r"is not a feature store"):
+        open_store(target)
 
 
 def test_what_cannot_be_pushed_is_one_line(final_store, tmp_path):

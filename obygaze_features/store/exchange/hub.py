@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.extras import need
+from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ObygazeError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.push import holds_else
@@ -50,7 +51,7 @@ def push_to_hub(path: Path, address: str, sums: Mapping[str, str]) -> int:
             there = {}
         sent = 0
         if spec.CHECKSUMS in there:
-            if _git_hash(path / spec.CHECKSUMS) != there[spec.CHECKSUMS].blob_id:
+            if spec.CHECKSUMS in _wrong(path, {}, there):
                 raise StoreError(f"{address} holds another store; choose another name")
         elif odd := there.keys() - OURS_TO_IGNORE:
             raise holds_else(address, odd)
@@ -82,22 +83,24 @@ def _there(hub: Any, api: Any, repo: Mapping[str, str]) -> dict[str, Any] | None
 
 def _wrong(path: Path, sums: Mapping[str, str], there: Mapping[str, Any]) -> list[str]:
     """The files of which the Hub has none, or another."""
-    wrong = []
-    for name in (*sums, spec.CHECKSUMS):
-        have = there.get(name)
-        if have is not None and have.lfs is not None and name in sums:
-            same = have.lfs.sha256 == sums[name]
-        else:
-            same = have is not None and have.blob_id == _git_hash(path / name)
-        if not same:
-            wrong.append(name)
-    return wrong
+    expected = {**sums, spec.CHECKSUMS: sha256_of(path / spec.CHECKSUMS)}
+    return [
+        name
+        for name, sha256 in expected.items()
+        if not _is_same(path / name, sha256, there.get(name))
+    ]
 
 
-def _git_hash(file: Path) -> str:
-    """The hash under which git keeps a file that is not large."""
+def _is_same(file: Path, sha256: str, have: Any) -> bool:
+    """Whether the Hub has this file: of large ones it keeps the SHA-256, of others git's hash."""
+    if have is None:
+        return False
+    if have.lfs is not None:
+        return bool(have.lfs.sha256 == sha256)
     data = file.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    git = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False)
+    whole = hashlib.sha256(data).hexdigest() == sha256
+    return whole and bool(have.blob_id == git.hexdigest())
 
 
 @contextlib.contextmanager

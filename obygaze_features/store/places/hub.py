@@ -35,9 +35,10 @@ def parse_address(address: str, *, whole: bool = False) -> HubAddress:
 def hub_place(address: str) -> Http:
     """A store in a data set of the Hub; who is logged in there reads private ones, too."""
     hub = need("huggingface_hub", extra="remote")
-    if hub.constants.HF_HUB_OFFLINE:
+    constants = need("huggingface_hub.constants", extra="remote")
+    if constants.HF_HUB_OFFLINE:
         raise StoreError(f"{address} is not asked for, as HF_HUB_OFFLINE is set")
     where = parse_address(address)
-    endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
+    endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     url = f"{endpoint.rstrip('/')}/datasets/{where.repo}/resolve/{where.revision}{where.path}"
     return Http(url, address=address, token=hub.get_token())
