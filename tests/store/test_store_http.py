@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ import pytest
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import describe, diff, finalise, open_store, subset, verify
 from obygaze_features.store.items import read_items
+from obygaze_models.experiments.reading import load_experiment
+from obygaze_models.experiments.run import run_experiment
 from tests.store import toys
 from tests.store.making import final_state, flip_bit, open_state
 from tests.store.serving import Served, serve
@@ -310,3 +314,39 @@ def test_a_fork_makes_connections_of_its_own(server):
     assert os.waitpid(child, 0)[1] == 0
     np.testing.assert_array_equal(store.read(["tt011"], "frames")[1][0], ROWS[11])
     assert server.connections == before + 1
+
+
+def test_the_commands_take_urls(server, made, tmp_path, obygaze):
+    url = f"{server.url}/final.zarr"
+    shown = obygaze("stores", "info", url)
+    assert shown.output.startswith(f"{url}: toy, features of made-up")
+    assert f"next: obygaze stores verify {url}" in shown.output
+    assert obygaze("stores", "verify", url).output == f"{url} is sound\n"
+    done = obygaze("stores", "subset", url, "--ids", "tt003,tt004", "-o", tmp_path / "two.zarr")
+    assert done.output.startswith("2 rows: 2 done")
+    assert obygaze("stores", "diff", url, made / "final.zarr").exit_code == 0
+    assert obygaze("stores", "diff", url, tmp_path / "two.zarr").exit_code == 1
+    lost = obygaze("stores", "info", f"{server.url}/none.zarr")
+    assert (lost.exit_code, lost.output.count("\n")) == (1, 1)
+    gone = obygaze("stores", "pull", url, "-o", tmp_path / "here.zarr")
+    assert gone.output.endswith(f"all verified -> {tmp_path}/here.zarr\n")
+    sent = obygaze("stores", "push", tmp_path / "here.zarr", tmp_path / "there.zarr", "--json")
+    assert json.loads(sent.output)["where"] == str(tmp_path / "there.zarr")
+
+
+def test_an_experiment_reads_a_store_elsewhere(
+    server, world, experiment, finished_run, tmp_path, obygaze
+):
+    server.folder = world.folder
+    url = f"{server.url}/toy.zarr"
+    (tmp_path / "far.toml").write_text(
+        f'name = "far"\nmanifest = "{world.manifest}"\nstore = "{url}?token=hush"\nsplit = "ten"\n'
+        'positives = ["S"]\ntrain_negatives = ["HN"]\n'
+    )
+    assert load_experiment(tmp_path / "far.toml").store == f"{url}?token=hush"
+    run = run_experiment(replace(experiment, store=f"{url}?token=hush"), tmp_path / "run")
+    assert run.record["experiment"]["store"] == url
+    assert run.record["store"] == finished_run.record["store"]
+    assert (tmp_path / "run/predictions.csv").read_bytes() == (
+        finished_run.folder / "predictions.csv"
+    ).read_bytes()
