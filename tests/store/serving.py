@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,8 +44,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def serve(folder: Path) -> Iterator[Served]:
-    """Serve a folder for as long as the block lasts."""
+def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
+    """Serve a folder for as long as the block lasts, by HTTPS with a certificate."""
     served = Served(folder)
 
     class Handler(BaseHTTPRequestHandler):
@@ -109,9 +110,11 @@ def serve(folder: Path) -> Iterator[Served]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    served.url = f"http://127.0.0.1:{server.server_port}"
+    served.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     try:
         yield served
     finally:

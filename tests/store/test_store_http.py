@@ -7,16 +7,25 @@ import os
 import pickle
 import shutil
 import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import describe, diff, finalise, open_store, subset, verify
 from obygaze_features.store.items import read_items
+from obygaze_features.store.places import http
+from obygaze_features.store.views import StoreDataset
 from obygaze_models.experiments.reading import load_experiment
 from obygaze_models.experiments.run import run_experiment
 from tests.store import toys
@@ -78,6 +87,8 @@ def test_everything_reads_as_from_the_folder(server, made, state):
     assert items[0].digest == items[1].digest
     again = pickle.loads(pickle.dumps(there))
     np.testing.assert_array_equal(again["tt001"]["frames"], ROWS[1])
+    dataset = StoreDataset(f"{server.url}/{state}.zarr", "native", ["tt001", "tt040"])
+    assert pickle.loads(pickle.dumps(dataset))[1].tolist() == VALUES["native"][40].tolist()
     assert repr(there).startswith(f"FeatureStore('{server.url}/{state}.zarr', ")
 
 
@@ -215,6 +226,51 @@ def test_a_connection_that_is_cut_is_gone_on_with(server):
     assert len(set(spans) - {None}) > 8  # each went on where it was
 
 
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of 127.0.0.1 that nobody but itself vouches for, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    written = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path = tmp_path / "certificate.pem"
+    path.write_bytes(written + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_https_is_held_to_its_certificate(made, certificate, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with serve(made, context) as served:
+        with pytest.raises(StoreError, match="its certificate is not trusted") as problem:
+            open_store(f"{served.url}/final.zarr")
+        assert "\n" not in str(problem.value)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        store = open_store(f"{served.url}/final.zarr")
+        np.testing.assert_array_equal(store.read(["tt010"], "frames")[1][0], ROWS[10])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PAUSES", (0.0,) * len(http.PAUSES))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_connection_that_is_cut_for_good_is_one_line(server):
     store = open_store(f"{server.url}/final.zarr")
     _ = store.status
@@ -227,6 +283,7 @@ def test_a_connection_that_is_cut_for_good_is_one_line(server):
     assert "\n" not in line
 
 
+@pytest.mark.usefixtures("impatient")
 def test_no_server_at_all_is_one_line():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
