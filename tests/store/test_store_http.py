@@ -306,6 +306,12 @@ def test_a_server_without_ranges_is_one_line(server):
         store.read(["tt010"], "frames")
 
 
+def test_a_server_that_compresses_is_one_line(server):
+    server.refuse = lambda path: (200, {"Content-Encoding": "gzip"})
+    with pytest.raises(StoreError, match=r"the server changes files on their way \(it sends gzip"):
+        open_store(f"{server.url}/final.zarr")
+
+
 def test_what_is_not_there_is_one_line(server):
     with pytest.raises(StoreError, match=r"/moved.zarr is not a feature store: it has no zarr"):
         open_store(f"{server.url}/moved.zarr")

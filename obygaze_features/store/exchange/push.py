@@ -166,11 +166,15 @@ class _Target:
 
     def _wrong(self, sums: dict[str, str], names: list[str]) -> list[str]:
         """The files that are not there as they should be, by reading them again."""
-        return [
-            name
-            for name in progress(names, "Verifying", unit="file", total=len(names))
-            if sha256_at(self.place, name) != sums[name]
-        ]
+        wrong = []
+        for name in progress(names, "Verifying", unit="file", total=len(names)):
+            try:
+                have = sha256_at(self.place, name)
+            except FileNotFoundError:
+                have = None
+            if have != sums[name]:
+                wrong.append(name)
+        return wrong
 
     def _size(self, name: str) -> int:
         return (self.path / name).stat().st_size

@@ -210,6 +210,11 @@ class Http:
                 f"{self.of(name)}: the server answers {answer.status} {answer.reason}; it takes a "
                 "user and a password (https://USER:PASSWORD@HOST/...), or the address is wrong"
             )
+        if (coding := answer.headers.get("Content-Encoding", "identity")) != "identity":
+            raise StoreError(
+                f"{self.of(name)}: the server changes files on their way (it sends {coding}); "
+                "have it send them as they are"
+            )
         if answer.status not in (200, 206, 416, *_BUSY):
             raise StoreError(f"{self.of(name)}: the server answers {answer.status} {answer.reason}")
 
