@@ -108,7 +108,11 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
             self.end_headers()
             self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Nothing: clients that hang up are what is tested."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
