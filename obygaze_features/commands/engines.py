@@ -53,7 +53,10 @@ def engine_of(
 
     need("ray", extra="ray")
     from obygaze_features.extraction.engines.ray import RayEngine
+    from obygaze_features.extraction.engines.ray_cluster import check_address
 
+    if ray["ray_address"]:
+        check_address(ray["ray_address"])  # before backbones are loaded
     return RayEngine(
         loads,
         address=ray["ray_address"],

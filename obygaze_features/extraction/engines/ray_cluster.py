@@ -21,7 +21,7 @@ from types import ModuleType
 from obygaze_features.common.extras import need
 from obygaze_features.errors import ClusterError, UsageError
 
-__all__ = ["Cluster", "joined"]
+__all__ = ["Cluster", "check_address", "joined"]
 
 ANSWER = 5.0
 """Seconds in which a port has to answer."""
@@ -83,7 +83,7 @@ def joined(address: str | None, *, resources: Mapping[str, int], memory: int) ->
     """
     ray = need("ray", extra="ray")
     if address is not None:
-        _check_address(address)
+        check_address(address)
     # What Ray's own processes have to say would come between lines that scripts read.
     with contextlib.redirect_stdout(io.StringIO()):
         _connect(ray, address, resources, memory)
@@ -142,7 +142,8 @@ def _own_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check_address(address: str) -> None:
+def check_address(address: str) -> None:
+    """Raise if no cluster answers there: Ray itself would go on trying for ten minutes."""
     host, colon, port = address.rpartition(":")
     if address == "auto":
         return
