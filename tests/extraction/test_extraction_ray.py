@@ -243,6 +243,24 @@ def test_a_block_that_kills_whoever_computes_it_is_named_and_left_to_do(
 
 
 @pytest.mark.faults
+def test_those_that_read_make_room_for_one_that_computes(
+    cluster, manifest, films, weights, tiny, whole, tmp_path, monkeypatch, capsys
+):
+    """Three are to read where there is room for two in all: one waits for the place of the dead."""
+    from obygaze_features.extraction.engines import ray_run
+
+    monkeypatch.setattr(ray_run, "WAIT", 3.0)
+    (tmp_path / "deaths").mkdir()
+    load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
+    extract(manifest, films, [tiny], tmp_path, workers=3, engine=on(cluster, load))
+    assert contents(tmp_path / "tiny.zarr") == contents(whole)
+    assert capsys.readouterr().err == (
+        "Waiting for the Ray cluster (2 CPU, 0 GPU) to give 1 x (1 CPU, 0 GPU) to compute and "
+        "3 x 1 CPU to read\n"
+    )
+
+
+@pytest.mark.faults
 def test_processes_that_cannot_start_are_one_line(cluster, manifest, films, tiny, tmp_path):
     with pytest.raises(ClusterError, match=r"\(RuntimeError: this machine has no floor\); what"):
         extract(manifest, films, [tiny], tmp_path, engine=on(cluster, partial(broken, "x")))

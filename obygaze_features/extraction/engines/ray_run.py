@@ -45,7 +45,7 @@ LOOK = 2.0
 FETCH = 120.0
 """Seconds that an answer may take to come, once it is there."""
 WAIT = 30.0
-"""Seconds without a process that works, after which it is said what is waited for."""
+"""Seconds without an answer, after which it is looked whether the cluster has too little room."""
 
 Reference = Any
 """Ray's, to something that may still be computed."""
@@ -92,7 +92,7 @@ class _Pool:
     idle
         Those that wait for work.
     alive, ready
-        How many there are, and how many of them got ready.
+        How many there are, and how many of them have begun.
     stillborn
         How many in a row were lost before they got ready.
     """
@@ -113,6 +113,7 @@ class _Work:
     actor: Actor
     then: Callable[[Any], None]
     again: Callable[[str], None]
+    is_start: bool = False
 
 
 class Run:
@@ -129,7 +130,7 @@ class Run:
         self._to_compute: deque[_Block] = deque()
         self._tries: Counter[tuple[_Block, int | None]] = Counter()
         self._given_up: list[str] = []
-        self._seconds = 0.0
+        self._seconds, self._told = 0.0, False
 
     def work(self) -> None:
         """Do what is to be done, as far as nobody else does and the time reaches."""
@@ -173,8 +174,7 @@ class Run:
         return start
 
     def _drive(self, errands: Iterator[Errand]) -> None:
-        begin = looked = time.monotonic()
-        told = False
+        begin = looked = answered = time.monotonic()
         while not self.job.is_over():
             while len(self._blocks) < BLOCKS * self.plan.forwards and (
                 errand := next(errands, None)
@@ -190,12 +190,14 @@ class Run:
                 looked = time.monotonic()
             for reference in finished:
                 self._settle(reference)
+            if finished:
+                answered = time.monotonic()
+            elif time.monotonic() - answered > WAIT:
+                self._make_room()
+                answered = time.monotonic()
             taken, tally = time.monotonic() - begin, self.job.tally
             tally.device, tally.write = self._seconds / self.plan.forwards, self._writing.waited
             tally.decode = max(0.0, taken - tally.device - tally.write)
-            if not told and taken > WAIT and not (self._readers.ready and self._computers.ready):
-                told = True
-                sys.stderr.write(self._waiting())
 
     def _start(self, pool: _Pool) -> None:
         actor, reference = pool.start()
@@ -208,7 +210,24 @@ class Run:
         def again(why: str) -> None:
             pool.stillborn += 1
 
-        self._running[reference] = _Work(pool, actor, begun, again)
+        self._running[reference] = _Work(pool, actor, begun, again, is_start=True)
+
+    def _make_room(self) -> None:
+        """Where nobody computes, one that has nothing to read gives up its place.
+
+        After a machine is lost, those that read may have taken all that is left.
+        """
+        if self._computers.ready and self._readers.ready:
+            return  # somebody is at a long piece of work
+        if not self._told:
+            self._told = True
+            sys.stderr.write(self._waiting())
+        if self._readers.idle and self._readers.ready > 1:
+            self.ray.kill(self._readers.idle.pop())
+            self._readers.alive, self._readers.ready = (
+                self._readers.alive - 1,
+                self._readers.ready - 1,
+            )
 
     def _hand_out(self) -> None:
         while self._to_read and self._readers.idle:
@@ -241,6 +260,7 @@ class Run:
             why = _in_words(problem, cause)
             self.job.tally.lost[why] += 1
             work.pool.alive -= 1
+            work.pool.ready -= not work.is_start
             work.again(why)
             if work.pool.stillborn < TRIES:
                 self._start(work.pool)
