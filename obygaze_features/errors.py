@@ -10,6 +10,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 │   └── BlockTaken           a block that another writer has written meanwhile
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
+├── ClusterError             a cluster cannot be reached, or its processes are lost
 └── ExperimentError          an experiment, a run or a model is not right
 
 Messages are written for the person at the keyboard: what is wrong, where, what to do.
@@ -21,6 +22,7 @@ from __future__ import annotations
 __all__ = [
     "BackboneError",
     "BlockTaken",
+    "ClusterError",
     "ExperimentError",
     "ManifestError",
     "MissingExtra",
@@ -75,6 +77,10 @@ class VideoError(ObygazeError, ValueError):
 
 class BackboneError(ObygazeError, ValueError):
     """A backbone or its weights cannot be loaded."""
+
+
+class ClusterError(ObygazeError, ConnectionError):
+    """A cluster cannot be reached, or its processes are lost."""
 
 
 class ExperimentError(ObygazeError, ValueError):

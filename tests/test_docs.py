@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import Result
 
 from docs import help as help_page
+from obygaze_features.store import open_store
 from tests.reproduce.made_up import make_authors
 from tests.store.s3 import bucket
 from tests.store.serving import serve
@@ -152,6 +154,34 @@ def test_the_zoo(
                 [sys.executable, "-c", block], capture_output=True, text=True, check=True
             )
             assert told.stdout == "['Look' 'Body'] (400, 2)\n['Look']\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
+def test_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Of docs/scale.md the commands in order, and its Slurm scripts as the tasks of an array."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    text = (ROOT / "docs/scale.md").read_text()
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "console":
+            run_console(block, obygaze)
+        elif language == "bash":
+            name = re.findall(r"`(scale/\w+[.]sbatch)`", text[: match.start()])[-1]
+            Path(name).write_text(block)
+            count = int((re.findall(r"--array=1-(\d+)", block) or ["1"])[0])
+            monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", str(count))
+            for task in range(1, count + 1):
+                monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
+                subprocess.run(["bash", name], check=True, capture_output=True)
+    stores = [Path("scale/stores/tiny-xclip.zarr"), Path("scale/merged.zarr")]
+    for store in [*stores, Path("scale/ray/tiny-xclip.zarr")]:
+        assert open_store(store).status.tolist() == [1] * 40
+        for name in ("native", "frames"):
+            one, other = (open_store(path).array(name) for path in (stores[0], store))
+            np.testing.assert_array_equal(one, other)
 
 
 def test_help_page_is_up_to_date() -> None:

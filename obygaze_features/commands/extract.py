@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from obygaze_features.commands.engines import engine_of, which_engine
 from obygaze_features.common.commands import (
     echo_json,
     folder_argument,
@@ -104,6 +106,7 @@ def which_clips(command: Command) -> Command:
     help="Stop cleanly so many hours after the start; the same command goes on later.",
 )
 @click.option("--part", metavar="I/N", help="Every Nth block, from the Ith on: for job arrays.")
+@which_engine
 @click.option("--retry-failed", is_flag=True, help="Try clips again that failed before.")
 @click.option(
     "--dry-run", is_flag=True, help="Say what would be done, how big it gets and how long it takes."
@@ -112,6 +115,7 @@ def which_clips(command: Command) -> Command:
 @click.pass_context
 def extract(
     ctx: click.Context,
+    /,
     manifest: Path,
     videos: Path,
     films: tuple[str, ...],
@@ -131,6 +135,8 @@ def extract(
     retry_failed: bool,
     dry_run: bool,
     as_json: bool,
+    engine: str,
+    **ray: Any,
 ) -> None:
     """Extract the features of a manifest's clips, one store a backbone.
 
@@ -141,6 +147,9 @@ def extract(
     --retry-failed tries those clips again. It is 3 as well where --max-hours ended the run. All
     that is noted of a run is in OUTPUT/log.jsonl.
 
+    With --engine ray the machines of a Ray cluster do the work, and only the films have to be
+    reachable from them; --workers are then those that decode in the whole cluster.
+
     \b
     Examples:
       obygaze features extract manifests/mine --videos films --backbone xclip-kinetics
@@ -148,7 +157,13 @@ def extract(
           --backbone vivit --backbone xclip-lsmdc=weights/pytorch_model.bin.0 -o stores --dry-run
       obygaze features extract manifests/mine --videos films --backbone vivit \\
           --precision bfloat16 --max-gpu-memory 20GB --max-hours 0.9
+      obygaze features extract manifests/mine --videos films --backbone vivit \\
+          --engine ray --ray-address auto --ray-gpus 0.5
     """
+    if engine == "ray" and dry_run:
+        raise UsageError("--dry-run tries clips on this machine; leave --engine ray out of it")
+    if engine == "ray" and max_gpu_memory:
+        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
     from obygaze_features.manifests import Manifest
 
     items = Manifest.load(manifest)
@@ -161,10 +176,13 @@ def extract(
 
     begin = time.monotonic()
     chosen = [one.strip() for one in arrays.split(",")] if arrays else None
-    backbones = [
-        load_backbone(spec, device, mode=preprocessing, precision=precision, arrays=chosen)
+    loads = [
+        partial(load_backbone, spec, mode=preprocessing, precision=precision, arrays=chosen)
         for spec in specs
     ]
+    work = engine_of(engine, loads, device, ray)
+    # What computes on a cluster is loaded there; here it only says what is to be made.
+    backbones = [load("cpu" if engine == "ray" else device) for load in loads]
     names = [backbone.name for backbone in backbones]
     for owner, _, _array in (one.rpartition(":") for one in chosen or ()):
         if owner not in ("", *names):
@@ -180,7 +198,9 @@ def extract(
         )  # fmt: skip
         echo_json(found.to_json()) if as_json else click.echo(describe_estimate(found))
         return
-    told = ", ".join(f"{backbone.name} ({backbone.device})" for backbone in backbones)
+    told = ", ".join(
+        f"{one.name} ({'Ray' if engine == 'ray' else one.device})" for one in backbones
+    )
     some = counted(len(wanted.rows(items)), "clip")
     click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
     if max_hours is not None:
@@ -188,7 +208,7 @@ def extract(
     try:
         summary = run(
             items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
-            max_hours=max_hours, patience=timeout, cache=index,
+            max_hours=max_hours, patience=timeout, cache=index, engine=work,
         )  # fmt: skip
     except ObygazeError:
         raise
@@ -282,6 +302,8 @@ def _report(summary: Summary) -> None:
         click.echo(f"Nothing was left to do{hint}.")
     for why, count in summary.slow.items():
         click.echo(f"{counted(count, 'clip')} decoded in order from the start of the file: {why}")
+    for why, count in summary.lost.items():
+        click.echo(f"{counted(count, 'process', 'processes')} lost and replaced: {why}", err=True)
     left = counted(summary.left, "clip")
     if summary.ended == "time":
         click.echo(f"The time is up, with {left} left; the same command goes on.")

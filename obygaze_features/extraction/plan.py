@@ -120,6 +120,10 @@ class Errand:
         """Every row that some store wants, in order."""
         return sorted(set().union(*self.wanted.values()))
 
+    def names(self, row: int) -> list[str]:
+        """The stores that want a row."""
+        return [name for name, rows in self.wanted.items() if row in rows]
+
 
 def check_items(manifest: Manifest) -> None:
     """Refuse, before anything is computed, a manifest that holds more than clips."""

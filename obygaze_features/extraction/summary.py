@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.extraction.clips import Clip
 from obygaze_features.extraction.plan import Lane
-from obygaze_features.store import Status, open_store
+from obygaze_features.store import Failed, Status, open_store
 from obygaze_features.store.layout import append_to_log
 
 __all__ = ["Summary", "Tally", "log_run", "summarise"]
@@ -33,6 +34,8 @@ class Tally:
         Why files had to be decoded in order from their start, and how many.
     decode, device, write
         Seconds that the run waited for frames, was at work on the device, and waited for the disk.
+    lost
+        Why processes of a cluster were lost, and how many; what they were at was done by others.
     """
 
     clips: int = 0
@@ -41,6 +44,15 @@ class Tally:
     decode: float = 0.0
     device: float = 0.0
     write: float = 0.0
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def count(self, clip: Clip | Failed) -> None:
+        """Count a clip that was read, or could not be."""
+        self.clips += 1
+        if isinstance(clip, Clip):
+            self.frames += clip.decoded
+            if clip.why_slow:
+                self.slow[clip.why_slow] += 1
 
     def shares(self, seconds: float) -> dict[str, float]:
         """The parts of a time; what is none of the three is the start and the planning."""
@@ -77,6 +89,8 @@ class Summary:
         ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the clips asked for.
     slow
         Why files had to be decoded in order from their start, and how many.
+    lost
+        Why processes of a cluster were lost, and how many.
     seconds
         How long the run took.
     shares
@@ -98,6 +112,7 @@ class Summary:
     left: int
     failed: dict[str, dict[str, str]]
     slow: dict[str, int]
+    lost: dict[str, int]
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
@@ -130,6 +145,7 @@ class Summary:
             "left": self.left,
             "failed": self.failed,
             "slow": self.slow,
+            "lost": self.lost,
             "seconds": round(self.seconds, 3),
             "clips_a_second": round(self.clips_a_second, 3),
             "frames_a_second": round(self.frames_a_second, 3),
@@ -168,6 +184,7 @@ def summarise(
         left=left,
         failed=failed,
         slow=dict(tally.slow),
+        lost=dict(tally.lost),
         seconds=seconds,
         shares=tally.shares(seconds),
         batches=batches,
@@ -180,13 +197,12 @@ def summarise(
     )
 
 
-def log_run(lanes: Sequence[Lane], summary: Summary) -> None:
+def log_run(lanes: Sequence[Lane], summary: Summary, devices: Mapping[str, str]) -> None:
     """Note a run in each store's log, and with all its failures in ``log.jsonl`` beside them."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     told = summary.to_json()
     brief = {key: told[key] for key in ("clips", "seconds", "shares")}
     for lane in lanes:
-        lane.writer.log("extracted", device=lane.backbone.device, **packages, **brief)
+        lane.writer.log("extracted", device=devices[lane.name], **packages, **brief)
     folder = lanes[0].path.parent
-    devices = {lane.name: lane.backbone.device for lane in lanes}
-    append_to_log(folder, "extracted", devices=devices, **packages, **told)
+    append_to_log(folder, "extracted", devices=dict(devices), **packages, **told)
