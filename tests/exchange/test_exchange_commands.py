@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 
@@ -107,3 +108,31 @@ def test_there_and_back(obygaze, final_store, tmp_path):
         2,
         "Error: two folders are for the array native; name them: ARRAY=FOLDER\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(["native"], ["other"]), (["native"], ["native", "other"]), (["native", "other"], ["native"])],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["npy", "hdf5"])
+def test_an_import_goes_on_with_the_arrays_that_it_was_begun_with(
+    kind, first, then, obygaze, manifest, folder, tmp_path
+):
+    def asked(names):
+        if kind == "npy":
+            return [f"{name}={folder}" for name in names]
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["ids"] = toys.a_manifest(4).ids[1:]
+            file.update({name: np.ones((3, 3), np.float32) for name in names})
+        return [tmp_path / "x.h5"]
+
+    (folder / "tt1/tt1_2.npy").unlink()
+    out = tmp_path / "s.zarr"
+    goal = ("--manifest", manifest, "-o", out, "--retry-failed")
+    assert obygaze("stores", "import", kind, *asked(first), *goal).exit_code == 3
+    before = (out / "blocks/000000.json").read_bytes()
+    result = obygaze("stores", "import", kind, *asked(then), *goal)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"was begun with {', '.join(first)}, and the source has '" in result.stderr
+    assert (out / "blocks/000000.json").read_bytes() == before

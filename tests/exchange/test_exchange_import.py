@@ -187,6 +187,24 @@ def test_spans_are_found_by_their_id(source, suffix, tmp_path):
     np.testing.assert_array_equal(store.array("native"), VALUES[:3])
 
 
+def test_two_items_never_share_a_file(source, suffix, tmp_path):
+    """Nor do they when the second is looked for alone, as a later run does."""
+    items = [Item(f"{film}-1", film=film, media="001.mp4") for film in "ABC"]
+    items += [Item("A-2", film="A", media="001.mp4")]
+    one = Manifest("m", Items.of(items))
+    write(tmp_path / f"f/001{suffix}", VALUES[0])
+    write(tmp_path / f"f/C/001{suffix}", VALUES[2])
+    for retry in (False, True):
+        bring_in(source(("native", tmp_path / "f")), one, tmp_path / "s.zarr", retry_failed=retry)
+        store = open_store(tmp_path / "s.zarr")
+        assert store.failures == {
+            "B-1": f"f/001{suffix} was taken by A-1 too; put it in B/",
+            "A-2": f"f/001{suffix} was taken by A-1 too; "
+            f"name each by its id: A-1{suffix}, A-2{suffix}",
+        }
+    np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
+
+
 @pytest.mark.parametrize(
     ("dtype", "kept"),
     [("int64", "int32"), ("uint8", "int32"), (">f4", "float32"), ("f2", "float16")],

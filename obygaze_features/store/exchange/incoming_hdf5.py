@@ -87,12 +87,16 @@ class Hdf5Source:
                 found[one.name] = fit(as_stored(values), one)
         return found
 
-    def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
-        """The arrays of an exported store, or every dataset of numbers that has a row an id."""
+    def look(self, manifest: Manifest) -> tuple[str, ...]:
+        """The names of its arrays; `StoreError` if it has none of the items."""
         if not any(one in self._row_of for one in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}"
             )
+        return tuple(one.name for one in self.arrays(manifest))
+
+    def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
+        """The arrays of an exported store, or every dataset of numbers that has a row an id."""
         if self._attributes:
             found = spec.specs_of(self._attributes)
         else:
