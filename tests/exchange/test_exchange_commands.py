@@ -54,6 +54,30 @@ def test_export(end, obygaze, final_store, tmp_path):
     assert obygaze("stores", "export", final_store, "-o", tmp_path / "x.mat").exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["x.h5", "x.parquet", "native/x.h5"])
+def test_nothing_is_exported_into_the_store(name, obygaze, final_store):
+    result = obygaze("stores", "export", final_store, "-o", final_store / name)
+    (final_store / name).unlink(missing_ok=True)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"Error: {final_store / name} lies inside the store; choose another output\n",
+    )
+
+
+def test_nothing_is_imported_into_a_final_store(obygaze, manifest, folder, tmp_path):
+    out = tmp_path / "s.zarr"
+    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
+    obygaze(*ask)
+    obygaze("stores", "finalise", out)
+    before = (out / "log.jsonl").read_bytes()
+    result = obygaze(*ask)
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: {out} is final; choose another output\n",
+    )
+    assert (out / "log.jsonl").read_bytes() == before
+
+
 def test_import_says_what_is_not_known(obygaze, manifest, folder, tmp_path):
     out = tmp_path / "s.zarr"
     result = obygaze("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)

@@ -72,8 +72,11 @@ def bring_in(
         raise UsageError(f"{output}: the name of a store ends in .zarr")
     names = source.look(manifest)
     if output.exists():
+        begun = open_store(output)
+        if begun.is_final:
+            raise UsageError(f"{output} is final; choose another output")
         # What the first file that could be read said holds, though another is the first by now.
-        arrays = tuple(open_store(output).specs)
+        arrays = tuple(begun.specs)
         _check_same(names, tuple(one.name for one in arrays), output)
     else:
         arrays = source.arrays(manifest)
@@ -134,8 +137,6 @@ def _check_same(names: tuple[str, ...], stored: tuple[str, ...], output: Path) -
 def _lacking(path: Path, *, failed: bool) -> dict[int, list[int]]:
     """Block -> its rows that are to do, or failed, though the block is written."""
     store = open_store(path)
-    if store.is_final:
-        return {}
     wanted = store.status == Status.TODO
     if failed:
         wanted |= store.status > Status.DONE
