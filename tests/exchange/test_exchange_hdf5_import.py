@@ -194,10 +194,22 @@ def test_chunks_are_bounded_as_they_are_read_whole(path, tmp_path):
         bring_in(Hdf5Source(path), MANIFEST, tmp_path / "s.zarr")
 
 
-def test_a_name_that_is_not_text(path, tmp_path):
+def test_reasons_of_others_stay_in_one_line(tmp_path):
+    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}, failed={0, 1}))
+    export_hdf5(store, tmp_path / "x.h5")
+    change(tmp_path / "x.h5", **{"rows.reason": ["a\nb\x1b[2J", "no file", "", "", ""]})
+    bring_in(Hdf5Source(tmp_path / "x.h5"), MANIFEST, tmp_path / "t.zarr")
+    assert open_store(tmp_path / "t.zarr").failures == {
+        "tt000": r"'a\nb\x1b[2J'",
+        "tt001": "no file",
+    }
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"a\nb"])
+def test_a_name_that_is_not_text(name, path, tmp_path):
     with h5py.File(path, "a") as file:
-        file[b"\xff\xfe"] = VALUES
-    with pytest.raises(StoreError, match=r"the name b'\\xff\\xfe' is not in UTF-8"):
+        file[name] = VALUES
+    with pytest.raises(StoreError, match=r"the name b?'(\\xff\\xfe|a\\nb)' is not plain text"):
         bring_in(Hdf5Source(path), MANIFEST, tmp_path / "s.zarr")
 
 

@@ -109,8 +109,10 @@ class Hdf5Source:
             found = spec.specs_of(self._attributes)
         else:
             names = [name for name in self._file if name not in (spec.IDS, spec.STATUS)]
-            if odd := [name for name in names if isinstance(name, bytes)]:
-                raise StoreError(f"{self.path}: the name {odd[0]!r:.60} is not in UTF-8; rename it")
+            if odd := [one for one in names if isinstance(one, bytes) or not one.isprintable()]:
+                raise StoreError(
+                    f"{self.path}: the name {odd[0]!r:.60} is not plain text in UTF-8; rename it"
+                )
             found = [one for name in names if (one := self._spec(name))]
         if not found:
             raise StoreError(f"{self.path} has no dataset of numbers with a row for each id")
@@ -132,7 +134,7 @@ class Hdf5Source:
         if code == Status.TODO:
             return None
         if code > Status.DONE:
-            return Failed(code, reason, source)
+            return Failed(code, reason if reason.isprintable() else quote(reason, 200), source)
         values = {}
         for name, one in arrays.items():
             try:
