@@ -1,7 +1,7 @@
 """Stores on the move, against the local store: a packed one, and its exports to HDF5 and Parquet.
 
-Everything is read from the page cache, after a first reading of each. The packed store is read as
-others would, by Zarr where it lies.
+Everything is read from the page cache, after a first reading of each. The packed store is read
+where it lies by us, and as others would, by Zarr.
 """
 
 from __future__ import annotations
@@ -63,6 +63,13 @@ def _reading(folder: Path) -> Iterator[Result]:
         opened = open_store(path)
         return [opened.read([ids[row]], "frames") for row in rows]
 
+    def in_place() -> object:
+        return open_store(folder / "s.zip").array("frames")
+
+    def in_place_at_random() -> object:
+        opened = open_store(folder / "s.zip")
+        return [opened.read([ids[row]], "frames") for row in rows]
+
     def packed(wanted: list[Any]) -> object:
         with zarr.storage.ZipStore(folder / "s.zip", mode="r") as opened:
             array: Any = zarr.open_group(opened, mode="r")["frames"]
@@ -92,6 +99,11 @@ def _reading(folder: Path) -> Iterator[Result]:
             found += [values[row - starts[group]] for _, row in wanted]
         return found
 
+    for name, zipped, local in (
+        ("open packed, all frames", in_place, ours),
+        ("open packed, 200 random clips one at a time", in_place_at_random, ours_at_random),
+    ):
+        yield side_by_side(f"{name} (local store)", zipped, local, target=2)
     everything = [slice(None)]
     for peer, read in (
         ("packed, by Zarr", partial(packed, everything)),

@@ -44,7 +44,7 @@ def check_features(about: Mapping[str, Any], store: FeatureStore) -> None:
         )
     if differences := _differences(features, store):
         raise ExperimentError(
-            f"the model does not fit {store.path}: {'; '.join(differences)}; "
+            f"the model does not fit {store.where}: {'; '.join(differences)}; "
             "take the store it was trained on, or one made alike"
         )
 

@@ -152,7 +152,7 @@ def predict(
         more = f" (and {len(lost) - 1} more that it lacks)" if len(lost) > 1 else ""
         near = difflib.get_close_matches(lost[0], store.ids, n=1)
         hint = f"did you mean {near[0]}?" if near else f"it has clips such as {store.ids[0]}"
-        raise ExperimentError(f"{store.path} has no clip {lost[0]}{more}; {hint}")
+        raise ExperimentError(f"{store.where} has no clip {lost[0]}{more}; {hint}")
     found, features = features_of(about, store, ids)
     table = np.zeros((len(found), len(about["classes"])))
     if len(found):
@@ -161,7 +161,7 @@ def predict(
     if band is not None:
         unsure = (band[0] <= table[:, 1]) & (table[:, 1] <= band[1])
         said = [UNSURE if no else one for no, one in zip(unsure.tolist(), said, strict=True)]
-    items = read_items(store.path, store.attributes)
+    items = read_items(store.place, store.attributes)
     again = overlapping(about, items, found).tolist()
     known = frozenset(about["seen"])
     seen = [
@@ -208,7 +208,7 @@ def score_model(
     if not said.ids:
         raise ExperimentError(
             f"none of the {len(label_of)} clips of {manifest.name} that take part in "
-            f"{about['task']} is in {store.path}"
+            f"{about['task']} is in {store.where}"
         )
     right = np.array([label_of[one] for one in said.ids])
     seen = np.array(said.seen) != "no"

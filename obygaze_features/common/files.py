@@ -25,6 +25,7 @@ __all__ = [
     "disk_errors",
     "new_file",
     "new_folder",
+    "parse_json",
     "publish_exclusively",
     "read_json",
     "refuse_to_overwrite",
@@ -265,11 +266,18 @@ def to_json(value: Any) -> str:
 def read_json(path: Path, error: type[ObygazeError]) -> Any:
     """Read a JSON file; a broken one raises `error` with the line that is wrong."""
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
-        raise error(f"{path} is not valid JSON: {problem}") from None
+        data = path.read_bytes()
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}") from None
+    return parse_json(data, path, error)
+
+
+def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
+    """Parse what a JSON file holds; `where` it lies is for the message."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
+        raise error(f"{where} is not valid JSON: {problem}") from None
 
 
 def _write_beside(path: Path, data: bytes) -> Path:

@@ -197,7 +197,7 @@ def is_written(store: FeatureStore, block: int) -> bool:
 
 def refuse_if_final(store: FeatureStore) -> None:
     """Raise if somebody finalised the store since it was opened."""
-    if read_attributes(store.path)["state"] != "open":
+    if read_attributes(store.place)["state"] != "open":
         raise StoreError(
             f"{store.path} was finalised while it was being filled; open it again with: "
             f"obygaze stores repair {store.path} --reopen"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import echo_json, folder_argument, json_option
+from obygaze_features.common.commands import echo_json, folder_argument, json_option, store_argument
 from obygaze_models.commands.cautions import echo_cautions
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ BAR = 24
 
 @click.command()
 @folder_argument("model")
-@folder_argument("store")
+@store_argument("store")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option(
     "--nearest",
@@ -39,7 +39,7 @@ BAR = 24
 @json_option
 def explain(
     model: Path,
-    store: Path,
+    store: Path | str,
     ids: tuple[str, ...],
     nearest: int,
     concepts: Path | None,

@@ -63,7 +63,7 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     if not as_json:
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
-            f"{loaded.feature} features of {loaded.store.name}, {loaded.protocol} protocol"
+            f"{loaded.feature} features of {Path(loaded.store).name}, {loaded.protocol} protocol"
         )
     done = run_experiment(loaded, output or Path("runs", experiment.stem), overwrite=overwrite)
     if as_json:

@@ -12,6 +12,7 @@ from obygaze_features.common.commands import (
     folder_argument,
     json_option,
     overwrite_option,
+    store_argument,
 )
 from obygaze_features.common.words import counted
 from obygaze_models.commands.cautions import echo_cautions
@@ -28,7 +29,7 @@ SHOWN = 20
 
 @click.command()
 @folder_argument("model")
-@folder_argument("store")
+@store_argument("store")
 @click.option("--ids", metavar="ID,ID", help="Only these clips.")
 @click.option(
     "--band",
@@ -57,7 +58,7 @@ SHOWN = 20
 @json_option
 def predict(
     model: Path,
-    store: Path,
+    store: Path | str,
     ids: str | None,
     band: tuple[float, float] | None,
     output: Path | None,
@@ -146,7 +147,7 @@ def _export(
     from obygaze_models.elan import elan_files
     from obygaze_models.exports import film_tables, write_files
 
-    items = read_items(store.path, store.attributes)
+    items = read_items(store.place, store.attributes)
     files: dict[Path, str] = {}
     lines = []
     if tables:

@@ -13,6 +13,7 @@ from obygaze_features.common.commands import (
     folder_argument,
     json_option,
     overwrite_option,
+    store_argument,
 )
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ExperimentError
@@ -81,11 +82,13 @@ def train(
 
 @click.command()
 @folder_argument("model")
-@folder_argument("store")
+@store_argument("store")
 @folder_argument("manifest")
 @click.option("--labels", help="Which label set of the manifest.  [default: its default one]")
 @json_option
-def evaluate(model: Path, store: Path, manifest: Path, labels: str | None, as_json: bool) -> None:
+def evaluate(
+    model: Path, store: Path | str, manifest: Path, labels: str | None, as_json: bool
+) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST, by the features of a STORE.
 
     Clips that the model has seen in training are counted, and the others scored apart. Beside

@@ -88,7 +88,7 @@ class Experiment:
 
     name: str
     manifest: Path
-    store: Path
+    store: Path | str
     split: str | None = None
     positives: tuple[str, ...] = ()
     train_negatives: tuple[str, ...] = ()

@@ -83,7 +83,7 @@ def join(
     if not used:
         raise ExperimentError(
             f"none of the {len(placed)} clips of {manifest.name} that have a label and a fold, "
-            f"such as {some(placed, 2) or 'none'}, has features in {store.path}, "
+            f"such as {some(placed, 2) or 'none'}, has features in {store.where}, "
             f"which is of clips such as {some(store.ids, 2)}; take the store of this manifest"
         )
     # What can be heard or told is not in the picture: it is learnt only where it is asked for.

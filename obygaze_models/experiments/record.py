@@ -17,6 +17,7 @@ from obygaze_features.common.words import counted
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
+from obygaze_features.store.places.choose import is_url
 from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
@@ -63,7 +64,8 @@ def make_record(
         "experiment": {
             key: value.as_posix() if isinstance(value, Path) else value
             for key, value in asdict(experiment).items()
-        },
+        }
+        | ({"store": store.where} if is_url(experiment.store) else {}),
         "goal": experiment.goal,
         "models": list(experiment.learners),
         "protocol": plan.protocol,

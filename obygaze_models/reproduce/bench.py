@@ -97,7 +97,7 @@ class Bench:
             family = store.attributes["backbone"]["name"]
             if family != FAMILIES[name]:
                 raise ExperimentError(
-                    f"{store.path} is a store of {family}, where --store {name}= means "
+                    f"{store.where} is a store of {family}, where --store {name}= means "
                     f"{FAMILIES[name]} ({STORES[name]})"
                 )
 

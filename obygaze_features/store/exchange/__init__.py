@@ -12,6 +12,8 @@ from obygaze_features.store.exchange.pack import Packed, pack
 from obygaze_features.store.exchange.parquet import export_parquet
 from obygaze_features.store.exchange.provenance import Provenance, read_provenance, stated
 from obygaze_features.store.exchange.pth import pth_folders
+from obygaze_features.store.exchange.pull import Pulled, pull
+from obygaze_features.store.exchange.push import Pushed, push
 from obygaze_features.store.exchange.unpack import unpack
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "Hdf5Source",
     "Packed",
     "Provenance",
+    "Pulled",
+    "Pushed",
     "Source",
     "bring_in",
     "export_hdf5",
@@ -27,6 +31,8 @@ __all__ = [
     "npy_folders",
     "pack",
     "pth_folders",
+    "pull",
+    "push",
     "read_provenance",
     "stated",
     "unpack",

@@ -69,7 +69,7 @@ def _write(path: Path, store: FeatureStore, specs: Sequence[ArraySpec]) -> None:
         file.attrs.update({key: store.attributes[key] for key in _ABOUT})
         values = {one.name: store.attributes["arrays"][one.name] for one in specs}
         file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": values}, ensure_ascii=False)
-        file[ITEMS] = (store.path / spec.ITEMS).read_text(encoding="utf-8")
+        file[ITEMS] = store.place.read(spec.ITEMS).decode("utf-8")
         file[spec.STATUS] = store.status
         for name, column in (
             (spec.IDS, store.ids),

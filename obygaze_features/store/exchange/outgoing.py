@@ -60,7 +60,7 @@ def chosen(store: FeatureStore, names: Sequence[str]) -> list[ArraySpec]:
     """The arrays of these names, in the store's order."""
     if unknown := [name for name in names if name not in store.arrays]:
         raise UsageError(
-            f"{store.path} has no array {unknown[0]!r:.60}; it has {', '.join(store.arrays)}"
+            f"{store.where} has no array {unknown[0]!r:.60}; it has {', '.join(store.arrays)}"
         )
     return [one for one in store.specs if one.name in names]
 

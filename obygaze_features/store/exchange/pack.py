@@ -8,7 +8,6 @@ so that whoever reads the end of the archive has its table of contents and all s
 from __future__ import annotations
 
 import hashlib
-import re
 import stat
 import struct
 import zipfile
@@ -21,9 +20,11 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.outgoing import refuse_inside
 from obygaze_features.store.integrity import read_checksums
+from obygaze_features.store.packed import is_store_name
+from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import open_store
 
-__all__ = ["ALIGNMENT", "Packed", "is_store_name", "pack"]
+__all__ = ["ALIGNMENT", "Packed", "pack"]
 
 ALIGNMENT = 64
 """Data begin at multiples of this, so that a mapped archive gives arrays that are aligned."""
@@ -31,7 +32,6 @@ COPIED = 1 << 20
 _PADDING = 0xD935
 """The kind of extra field by which Android aligns the data in its archives, too."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,6 @@ class Packed:
     path: Path
     files: int
     size: int
-
-
-def is_store_name(name: str) -> bool:
-    """Whether a file of a store may have this name: one below its folder, of a safe alphabet."""
-    return _NAME.fullmatch(name) is not None
 
 
 def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
@@ -75,7 +70,7 @@ def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
         raise StoreError(
             f"{path} is still open, and cannot be packed; run: obygaze stores finalise {path}"
         )
-    sums = read_checksums(path)
+    sums = read_checksums(Folder(path))
     names = [*sums, spec.CHECKSUMS, *([spec.LOG] if (path / spec.LOG).exists() else [])]
     for name in names:
         if not is_store_name(name):

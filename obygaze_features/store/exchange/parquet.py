@@ -56,7 +56,7 @@ def export_parquet(
     names = [name for name in POOLED if name in store.arrays] if arrays is None else arrays
     if not names:
         raise UsageError(
-            f"{store.path} has no pooled array; name some of {', '.join(store.arrays)}"
+            f"{store.where} has no pooled array; name some of {', '.join(store.arrays)}"
         )
     specs = chosen(store, names)
     if clash := [one.name for one in specs if one.name in _COLUMNS]:
@@ -74,7 +74,7 @@ def _write(
     pa: ModuleType,
     parquet: ModuleType,
 ) -> None:
-    films = read_items(store.path, store.attributes).films
+    films = read_items(store.place, store.attributes).films
     fields = [
         pa.field("id", pa.string()),
         pa.field("film", pa.string()),

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import stat
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.contents import plain_files, shard_files
-from obygaze_features.store.exchange.pack import COPIED, Packed, is_store_name
+from obygaze_features.store.exchange.pack import COPIED, Packed
 from obygaze_features.store.finalise import READ_ONLY
+from obygaze_features.store.packed import check_entries
 from obygaze_features.store.reader import FeatureStore, open_store
 
-__all__ = ["check_entries", "unpack"]
-
-_ENCRYPTED = 0x1
+__all__ = ["unpack"]
 
 
 def unpack(archive: Path, output: Path, *, overwrite: bool = False) -> Packed:
@@ -52,7 +50,10 @@ def unpack(archive: Path, output: Path, *, overwrite: bool = False) -> Packed:
         disk_errors(output, StoreError),
     ):
         entries = opened.infolist()
-        check_entries(archive, entries)
+        try:
+            check_entries(archive, entries, archive.stat().st_size)
+        except StoreError as problem:
+            raise StoreError(f"{problem}; nothing was unpacked") from None
         sums = _checksums(archive, opened)
         _check_listed(archive, {info.filename for info in entries}, sums)
         with new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder:
@@ -65,32 +66,6 @@ def unpack(archive: Path, output: Path, *, overwrite: bool = False) -> Packed:
                 raise StoreError(f"{archive} holds a store that is still open; it cannot be whole")
             _check_whole(archive, store, sums)
     return Packed(output, len(entries), sum(info.file_size for info in entries))
-
-
-def check_entries(archive: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise on the first entry that no packed store has; the table of contents is enough."""
-    names: set[str] = set()
-    folders: set[str] = set()
-    for info in entries:
-        name = info.orig_filename
-        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-            raise _refused(archive, name, "is a link, or the like, and no plain file")
-        if not is_store_name(name):
-            raise _refused(archive, name, "is no name of a store's file")
-        if info.flag_bits & _ENCRYPTED:
-            raise _refused(archive, name, "is encrypted")
-        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise _refused(archive, name, "is compressed, which a packed store is not")
-        # As file systems do that ignore case, wherever this one stands.
-        folded = name.casefold()
-        if folded in names:
-            raise _refused(archive, name, "is there twice")
-        names.add(folded)
-        folders |= {str(parent) for parent in PurePosixPath(folded).parents}
-    if both := sorted(names & folders):
-        raise _refused(archive, both[0], "is a file and a folder")
-    if sum(info.file_size for info in entries) > archive.stat().st_size:
-        raise StoreError(f"{archive}: its files are said to be larger than the archive is")
 
 
 def _checksums(archive: Path, opened: zipfile.ZipFile) -> dict[str, str]:
