@@ -62,6 +62,11 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
                 **options,
             )
     except Exception as problem:  # each kind of file has its own reader, with its own errors
+        if "Weights only load failed" in str(problem):  # and PyTorch advises to run the program
+            raise BackboneError(
+                f"{folder} cannot be loaded: its weights hold more than tensors, perhaps a "
+                "program; not read"
+            ) from None
         reason = str(problem).strip().splitlines() or [type(problem).__name__]
         raise BackboneError(
             f"{folder} cannot be loaded: {reason[0]}; fetch the checkpoint once more"

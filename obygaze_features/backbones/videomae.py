@@ -44,7 +44,10 @@ def load(path: Path, mode: str) -> Network:
     preprocessing = read_preprocessing(path, mode)
     config = read_json(path / "config.json", BackboneError)
     norm = None
-    if "VideoMAEForVideoClassification" in (config.get("architectures") or ()):
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list):
+        raise BackboneError(f"{path / 'config.json'}: architectures is not a list of names")
+    if "VideoMAEForVideoClassification" in architectures:
         classifier = load_model(VideoMAEForVideoClassification, path, files)
         model, norm = classifier.videomae, classifier.fc_norm
     else:

@@ -69,9 +69,10 @@ def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
     except (FileExistsError, NotADirectoryError) as problem:
         raise error(f"{path.parent} is a file; a folder is meant") from problem
     except OSError as problem:
+        words = " ".join(str(problem.strerror or problem).split())  # HDF5 says it in two lines
         raise error(
-            f"{path} cannot be written: {problem.strerror or problem}; what it held before is "
-            "still there, so see to the disk and run the same command again"
+            f"{path} cannot be written: {words}; what it held before is still there, so see to "
+            "the disk and run the same command again"
         ) from problem
 
 

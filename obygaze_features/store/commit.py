@@ -260,7 +260,9 @@ def _checked(store: FeatureStore, row: Done | Failed | None) -> Done | Failed | 
             raise StoreError(f"a row of {one.name} has shape {one.shape}, not {value.shape}")
         exact = value.dtype.kind == "f" or np.array_equal(value, given)
         if not exact or not _can_be_held(value, one):
-            reason = f"{one.name} has a value that {one.dtype} cannot hold"
+            finite = given.dtype.kind != "f" or np.isfinite(one.without_padding(given)).all()
+            why = f"a value that {one.dtype} cannot hold" if finite else "NaN or infinity"
+            reason = f"{one.name} has {why}"
             return Failed(Status.NOT_FINITE, reason, row.source)
         values[one.name] = value
     kept = {

@@ -21,6 +21,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.arrays import StoredArray
+from obygaze_features.store.contents import plain_files, shard_files
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import read_record, read_status_column
 from obygaze_features.store.places.choose import place_of
@@ -79,7 +80,9 @@ def verify(address: Path | str) -> list[Damage]:
     place = place_of(address)
     try:
         sums, found = read_checksums(place), []
+        listed = True
     except StoreError as problem:
+        listed = False
         sums, found = {}, [Damage(spec.CHECKSUMS, None, (), _brief(place, problem))]
     try:
         store = open_at(place)
@@ -93,9 +96,13 @@ def verify(address: Path | str) -> list[Damage]:
     try:
         ids = known_ids(store)
         found += _final_shards(store, ids, sums) if store.is_final else _blocks(store, ids)
+        if store.is_final and listed:
+            known = {one.file for one in found}
+            found += [one for one in _wrongly_listed(store, sums) if one.file not in known]
     except StoreError as problem:
         return found or [Damage(spec.IDS, None, (), _brief(place, problem))]
-    return [*found, *_orphans(store, ids, sums)]
+    known = {one.file for one in found}
+    return [*found, *(one for one in _orphans(store, ids, sums) if one.file not in known)]
 
 
 def read_checksums(place: Place) -> dict[str, str]:
@@ -152,6 +159,17 @@ def _changed(place: Place, sums: Mapping[str, str]) -> Iterator[Damage]:
     for name, sha256 in progress(sums.items(), "Metadata", unit="file", total=len(sums)):
         if why := _compare(place, name, sha256):
             yield Damage(name, name.partition("/")[0] if "/" in name else None, (), why)
+
+
+def _wrongly_listed(store: FeatureStore, sums: Mapping[str, str]) -> Iterator[Damage]:
+    """Where a final store's list of checksums is not that of its files, though all it has hold."""
+    names = plain_files(store, sums) | shard_files(store, _known_status(store))
+    for name in sorted(names - sums.keys()):
+        why = _compare(store.place, name, None)
+        lost = f"{why}, and " if why else ""
+        yield Damage(name, None, (), f"{lost}{spec.CHECKSUMS} does not list it")
+    for name in sorted(sums.keys() - names):
+        yield Damage(name, None, (), f"{spec.CHECKSUMS} lists it, and no such store has it")
 
 
 def _compare(place: Place, name: str, sha256: str | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -270,6 +271,28 @@ def test_a_damaged_checkpoint_is_one_line(copy, content):
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(BackboneError, match="cannot be loaded") as caught:
         load_backbone(str(folder), "cpu")
+    assert "\n" not in str(caught.value)
+
+
+class Malice:
+    """What makes a folder when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+@pytest.mark.parametrize("name", ["tiny-xclip", "tiny-vivit"])
+def test_nobody_is_advised_to_run_a_checkpoint(copy, name, tmp_path):
+    folder, trace = copy(name), tmp_path / "trace"
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": torch.ones(1), "b": Malice(trace)}, folder / "pytorch_model.bin")
+    with pytest.raises(BackboneError, match="more than tensors, perhaps a program") as caught:
+        load_backbone(str(folder), "cpu")
+    assert not trace.exists()
+    assert "weights_only" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -12,6 +12,7 @@ from transformers import AutoImageProcessor, VideoMAEForVideoClassification, Vid
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.videomae import write_videomae
+from obygaze_features.errors import BackboneError
 from obygaze_features.preprocess import normalise, resize_and_crop
 from tests.backbones.conftest import all_present, pictures
 
@@ -126,3 +127,11 @@ def test_each_frame_token_is_of_its_own_moment(checkpoints):
     there = all_present(pixels)
     moved = backbone.forward(changed, there)["frames"] - backbone.forward(pixels, there)["frames"]
     assert moved.norm(dim=-1).argmax() == 3
+
+
+def test_a_config_whose_architectures_are_no_list(tmp_path):
+    write_videomae(tmp_path, 5, SIZES, tuned=False)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": 5}))
+    with pytest.raises(BackboneError, match=r"config\.json: architectures is not a list"):
+        load_backbone(f"v={tmp_path}", "cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 
@@ -51,6 +52,30 @@ def test_export(end, obygaze, final_store, tmp_path):
     again = obygaze("stores", "export", final_store, "-o", output, "--overwrite", "--json")
     assert json.loads(again.stdout)["done"] == 17
     assert obygaze("stores", "export", final_store, "-o", tmp_path / "x.mat").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["x.h5", "x.parquet", "native/x.h5"])
+def test_nothing_is_exported_into_the_store(name, obygaze, final_store):
+    result = obygaze("stores", "export", final_store, "-o", final_store / name)
+    (final_store / name).unlink(missing_ok=True)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"Error: {final_store / name} lies inside the store; choose another output\n",
+    )
+
+
+def test_nothing_is_imported_into_a_final_store(obygaze, manifest, folder, tmp_path):
+    out = tmp_path / "s.zarr"
+    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
+    obygaze(*ask)
+    obygaze("stores", "finalise", out)
+    before = (out / "log.jsonl").read_bytes()
+    result = obygaze(*ask)
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: {out} is final; choose another output\n",
+    )
+    assert (out / "log.jsonl").read_bytes() == before
 
 
 def test_import_says_what_is_not_known(obygaze, manifest, folder, tmp_path):
@@ -107,3 +132,31 @@ def test_there_and_back(obygaze, final_store, tmp_path):
         2,
         "Error: two folders are for the array native; name them: ARRAY=FOLDER\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(["native"], ["other"]), (["native"], ["native", "other"]), (["native", "other"], ["native"])],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["npy", "hdf5"])
+def test_an_import_goes_on_with_the_arrays_that_it_was_begun_with(
+    kind, first, then, obygaze, manifest, folder, tmp_path
+):
+    def asked(names):
+        if kind == "npy":
+            return [f"{name}={folder}" for name in names]
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["ids"] = toys.a_manifest(4).ids[1:]
+            file.update({name: np.ones((3, 3), np.float32) for name in names})
+        return [tmp_path / "x.h5"]
+
+    (folder / "tt1/tt1_2.npy").unlink()
+    out = tmp_path / "s.zarr"
+    goal = ("--manifest", manifest, "-o", out, "--retry-failed")
+    assert obygaze("stores", "import", kind, *asked(first), *goal).exit_code == 3
+    before = (out / "blocks/000000.json").read_bytes()
+    result = obygaze("stores", "import", kind, *asked(then), *goal)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"was begun with {', '.join(first)}, and the source has '" in result.stderr
+    assert (out / "blocks/000000.json").read_bytes() == before

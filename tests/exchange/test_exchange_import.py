@@ -121,7 +121,7 @@ def test_what_is_missing_or_broken_is_named_and_the_rest_is_there(folder, source
     assert reasons["tt0-003"].startswith(f"features/tt0/tt0_scene_3{suffix}: it is no")
     assert reasons["tt1-004"].endswith("it holds 2×6 float32, where native has 6 float32 a clip")
     assert reasons["tt2-005"].endswith("it holds 6 float64, where native has 6 float32 a clip")
-    assert "cannot hold" in reasons["tt0-006"]
+    assert reasons["tt0-006"] == "native has NaN or infinity"
     assert reasons["tt1-007"] == f"no tt1/tt1_scene_7{suffix} in features"
     assert "both" in reasons["tt2-008"]
     assert reasons["tt0-009"].endswith("it is not a plain file")
@@ -187,6 +187,24 @@ def test_spans_are_found_by_their_id(source, suffix, tmp_path):
     np.testing.assert_array_equal(store.array("native"), VALUES[:3])
 
 
+def test_two_items_never_share_a_file(source, suffix, tmp_path):
+    """Nor do they when the second is looked for alone, as a later run does."""
+    items = [Item(f"{film}-1", film=film, media="001.mp4") for film in "ABC"]
+    items += [Item("A-2", film="A", media="001.mp4")]
+    one = Manifest("m", Items.of(items))
+    write(tmp_path / f"f/001{suffix}", VALUES[0])
+    write(tmp_path / f"f/C/001{suffix}", VALUES[2])
+    for retry in (False, True):
+        bring_in(source(("native", tmp_path / "f")), one, tmp_path / "s.zarr", retry_failed=retry)
+        store = open_store(tmp_path / "s.zarr")
+        assert store.failures == {
+            "B-1": f"f/001{suffix} was taken by A-1 too; put it in B/",
+            "A-2": f"f/001{suffix} was taken by A-1 too; "
+            f"name each by its id: A-1{suffix}, A-2{suffix}",
+        }
+    np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
+
+
 @pytest.mark.parametrize(
     ("dtype", "kept"),
     [("int64", "int32"), ("uint8", "int32"), (">f4", "float32"), ("f2", "float16")],
@@ -223,7 +241,9 @@ def load_one(tmp_path: Path, file: Path) -> str:
         (torch.nn.Parameter(torch.ones(6)), ""),
         (torch.ones(1, 6), ""),
         (torch.ones(6, 2).t()[0], ""),
-        ({"other": torch.ones(6)}, "a dictionary without native; it has other"),
+        ({"other": torch.ones(6)}, "a dictionary without native; it has 'other'"),
+        ({"a\nb": torch.ones(6)}, "without native; it has 'a\\nb'"),
+        ({}, "without native; it has nothing"),
         ([torch.ones(6)], "no plain tensor but a list"),
         (torch.ones(6).to_sparse(), "no plain tensor"),
         (torch.ones(6).bfloat16(), ""),

@@ -129,9 +129,10 @@ def test_nothing_is_replaced_unasked(archive, final_store, tmp_path):
         unpack(archive, tmp_path / "toy")
 
 
-def change_sums(store: Path, more: dict[str, str]) -> None:
+def change_sums(store: Path, more: dict[str, str], without: str = "") -> None:
     path = store / "checksums.json"
     sums = json.loads(path.read_text()) | more
+    sums.pop(without, None)
     path.chmod(0o644)
     path.write_text(json.dumps(sums))
 
@@ -252,6 +253,45 @@ def test_files_are_held_to_the_list_of_checksums(changed, final_store, tmp_path)
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        SHARD, "frames/c/0/0/0", "rows.csv", "items.csv", "README.md", "croissant.json",
+        "status/c/0", "ids/c/0/0", "ids/zarr.json",
+    ],
+)  # fmt: skip
+def test_a_store_whose_list_leaves_a_file_out_is_not_whole(name, final_store, tmp_path):
+    """Lost from the files and from the list, so that all that is listed holds."""
+    store = shutil.copytree(final_store, tmp_path / "toy.zarr")
+    change_sums(store, {}, without=name)
+    kept = verify(store)
+    assert [(one.file, one.harmless) for one in kept] == [(name, False)]
+    assert "does not list it" in kept[0].why
+    (store / name).unlink()
+    assert [one.file for one in verify(store) if not one.harmless].count(name) == 1
+    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as opened:
+        for one, data in files(store).items():
+            opened.writestr(one, data)
+    with pytest.raises(StoreError, match=f"{name}' is not in it, nor among its checksums"):
+        unpack(tmp_path / "toy.zip", tmp_path / "again.zarr")
+    assert not (tmp_path / "again.zarr").exists()
+
+
+@pytest.mark.parametrize("name", ["evil", "native/c/1/0", "native/evil", "probe/evil"])
+def test_a_file_that_only_the_list_knows_is_no_file_of_a_store(name, final_store, tmp_path):
+    store = shutil.copytree(final_store, tmp_path / "toy.zarr")
+    (store / name).parent.mkdir(parents=True, exist_ok=True)
+    (store / name).write_bytes(b"x")
+    change_sums(store, {name: hashlib.sha256(b"x").hexdigest()})
+    found = {one.file: one.why for one in verify(store)}
+    assert found[name] == "checksums.json lists it, and no such store has it"
+    pack(store, tmp_path / "toy.zip")
+    with pytest.raises(
+        StoreError, match=r"is no file of this store|probe/zarr\.json' is not in it"
+    ):
+        unpack(tmp_path / "toy.zip", tmp_path / "again.zarr")
+
+
+@pytest.mark.parametrize(
     ("content", "why"),
     [
         ({}, "it has no checksums.json"),
@@ -273,13 +313,12 @@ def test_other_archives_are_refused(content, why, tmp_path):
 @pytest.mark.faults
 def test_files_beyond_four_gigabytes(final_store, tmp_path):
     store = shutil.copytree(final_store, tmp_path / "toy.zarr")
-    large = store / "native/large"
+    large = store / "log.jsonl"  # the one file that may have any size
+    large.chmod(0o644)
     with large.open("wb") as file:
         file.truncate(2**32 + 1)
-    with large.open("rb") as file:
-        change_sums(store, {"native/large": hashlib.file_digest(file, "sha256").hexdigest()})
     archive = pack(store, tmp_path / "toy.zip").path
     shutil.rmtree(store)
     unpacked = unpack(archive, tmp_path / "again.zarr").path
-    assert (unpacked / "native/large").stat().st_size == 2**32 + 1
+    assert (unpacked / "log.jsonl").stat().st_size == 2**32 + 1
     assert open_store(unpacked)["tt1-001"].keys() == {"native", "frames", "frame_index"}

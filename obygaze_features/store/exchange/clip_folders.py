@@ -53,6 +53,7 @@ class ClipFolders:
     provenance: Provenance
     probe: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     _listed: dict[str, MediaFolder] = field(default_factory=dict, init=False, repr=False)
+    _owners: dict[str, dict[Path, Item]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, folder in self.folders.items():
@@ -65,6 +66,15 @@ class ClipFolders:
         """What it is, for the store's log."""
         return ", ".join(f"{name}={folder}" for name, folder in self.folders.items())
 
+    def look(self, manifest: Manifest) -> tuple[str, ...]:
+        """Whose each file is: the first item's that could mean it, in whatever order rows come."""
+        for name in self.folders:
+            owners = self._owners[name] = {}
+            for item in manifest:
+                if len(files := self._candidates(name, item)) == 1:
+                    owners.setdefault(files[0], item)
+        return tuple(self.folders)
+
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
         """One array a folder, of the shape and type that its first readable file has."""
         return tuple(self._array(name, manifest) for name in self.folders)
@@ -76,6 +86,9 @@ class ClipFolders:
             files = self._candidates(name, item)
             if len(files) != 1:
                 return Failed(Status.MISSING, self._missing(name, item, files))
+            owner = self._owners[name].get(files[0], item)
+            if owner.id != item.id:
+                return Failed(Status.MISSING, self._taken(name, item, files[0], owner))
             try:
                 values[name] = fit(self._read(name, files[0]), one)
                 sources.append(_fingerprint(files[0]))
@@ -126,6 +139,13 @@ class ClipFolders:
         stem = (expected_stem(item) if item.start is None else "") or item.id
         film = f"{item.film}/" if item.film else ""
         return f"no {film}{stem}{self.suffix} in {self.folders[name].name}"
+
+    def _taken(self, name: str, item: Item, file: Path, owner: Item) -> str:
+        if item.film and item.film.casefold() != owner.film.casefold():
+            remedy = f"put it in {item.film}/"
+        else:
+            remedy = f"name each by its id: {owner.id}{self.suffix}, {item.id}{self.suffix}"
+        return f"{self._short(name, file)} was taken by {owner.id} too; {remedy}"
 
     def _short(self, name: str, file: Path) -> str:
         return file.relative_to(self.folders[name].parent).as_posix()

@@ -18,7 +18,7 @@ from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.compare import read_probe
-from obygaze_features.store.exchange.outgoing import Exported, chosen, parts
+from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.reader import FeatureStore
 
@@ -54,6 +54,7 @@ def export_hdf5(
     overwrite
         Replace the file that lies at `output`.
     """
+    refuse_inside(store.path, output)
     specs = chosen(store, store.arrays if arrays is None else arrays)
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
         _write(temporary, store, specs)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
+from obygaze_features.common.words import quote
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store.assemble import Assembled, assembled
@@ -41,6 +42,9 @@ class Source(Protocol):
     def probe(self) -> Mapping[str, NDArray[Any]]:
         """The features of the fixed made-up clip, by array, if it has them."""
 
+    def look(self, manifest: Manifest) -> tuple[str, ...]:
+        """Look for the manifest's items, before any row is asked for; gives the arrays' names."""
+
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
         """The arrays that it has; `StoreError` if it has nothing for this manifest."""
 
@@ -66,8 +70,16 @@ def bring_in(
     """
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    # What was made of the first file that could be read holds, though another is the first by now.
-    arrays = tuple(open_store(output).specs) if output.exists() else source.arrays(manifest)
+    names = source.look(manifest)
+    if output.exists():
+        begun = open_store(output)
+        if begun.is_final:
+            raise UsageError(f"{output} is final; choose another output")
+        # What the first file that could be read said holds, though another is the first by now.
+        arrays = tuple(begun.specs)
+        _check_same(names, tuple(one.name for one in arrays), output)
+    else:
+        arrays = source.arrays(manifest)
     recipe = source.provenance.recipe(output.stem, arrays)
     if output.exists():
         writer = StoreWriter.resume(output, manifest, recipe)
@@ -112,11 +124,19 @@ def fit(values: NDArray[Any], one: ArraySpec) -> NDArray[Any]:
     return values
 
 
+def _check_same(names: tuple[str, ...], stored: tuple[str, ...], output: Path) -> None:
+    """Raise unless the source has the arrays that the store was begun with."""
+    if set(names) != set(stored):
+        raise UsageError(
+            f"{output} was begun with {', '.join(stored)}, and the source has "
+            f"{', '.join(map(quote, sorted(names))):.200}; name the arrays alike, or choose "
+            "another output"
+        )
+
+
 def _lacking(path: Path, *, failed: bool) -> dict[int, list[int]]:
     """Block -> its rows that are to do, or failed, though the block is written."""
     store = open_store(path)
-    if store.is_final:
-        return {}
     wanted = store.status == Status.TODO
     if failed:
         wanted |= store.status > Status.DONE

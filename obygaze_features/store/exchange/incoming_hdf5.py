@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,10 @@ __all__ = ["Hdf5Source"]
 
 CACHE = 64 * 2**20
 """For chunks of many rows, so that none is decompressed for each of its rows anew."""
-MOST_A_ROW = 2**30
-"""A file can claim rows of any size, and never have been written."""
+MOST_AT_ONCE = 2**30
+"""Bytes of a row, or of a chunk, which HDF5 reads whole: a file can claim any, and have none."""
+MOST_TEXTS = 2**28
+"""Bytes that a dataset of texts may take, besides texts of any length, which take 16 each."""
 
 
 class Hdf5Source:
@@ -82,26 +86,40 @@ class Hdf5Source:
             return {}
         found = {}
         for one in spec.specs_of(self._attributes):
-            if f"{spec.PROBE}/{one.name}" in self._file:
-                values = self._read(self._dataset(f"{spec.PROBE}/{one.name}"), ())
-                found[one.name] = fit(as_stored(values), one)
+            name = f"{spec.PROBE}/{one.name}"
+            if (dataset := self._dataset(name)) is None:
+                continue
+            if dataset.shape != one.shape or dataset.dtype.kind not in "fiu":
+                raise StoreError(f"{self.path}: {name} is not a row of {one.name}")
+            with self._naming(name):
+                found[one.name] = fit(as_stored(self._read(dataset, ())), one)
         return found
 
-    def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
-        """The arrays of an exported store, or every dataset of numbers that has a row an id."""
+    def look(self, manifest: Manifest) -> tuple[str, ...]:
+        """The names of its arrays; `StoreError` if it has none of the items."""
         if not any(one in self._row_of for one in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}"
             )
+        return tuple(one.name for one in self.arrays(manifest))
+
+    def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
+        """The arrays of an exported store, or every dataset of numbers that has a row an id."""
         if self._attributes:
             found = spec.specs_of(self._attributes)
         else:
             names = [name for name in self._file if name not in (spec.IDS, spec.STATUS)]
+            if odd := [one for one in names if isinstance(one, bytes) or not one.isprintable()]:
+                raise StoreError(
+                    f"{self.path}: the name {odd[0]!r:.60} is not plain text in UTF-8; rename it"
+                )
             found = [one for name in names if (one := self._spec(name))]
         if not found:
             raise StoreError(f"{self.path} has no dataset of numbers with a row for each id")
         for one in found:
             self._rows_of(one)
+        if self._attributes:
+            _ = self._table  # read now, so that a file that is not right makes no store
         return tuple(found)
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
@@ -116,7 +134,7 @@ class Hdf5Source:
         if code == Status.TODO:
             return None
         if code > Status.DONE:
-            return Failed(code, reason, source)
+            return Failed(code, reason if reason.isprintable() else quote(reason, 200), source)
         values = {}
         for name, one in arrays.items():
             try:
@@ -132,7 +150,7 @@ class Hdf5Source:
         if ATTRIBUTES not in self._file:
             return {}
         try:
-            found = json.loads(self._texts(ATTRIBUTES))
+            found = json.loads(self._text(ATTRIBUTES))
             if not isinstance(found, dict):
                 raise ValueError("no object")
         except (ValueError, TypeError, RecursionError):
@@ -144,7 +162,7 @@ class Hdf5Source:
         if spec.IDS not in self._file:
             raise StoreError(f"{self.path} has no dataset {spec.IDS!r}, so nobody knows whose rows")
         ids = self._texts(spec.IDS)
-        if isinstance(ids, str) or not ids:
+        if not ids:
             raise StoreError(f"{self.path}: {spec.IDS} is not a list of texts")
         rows = {one: row for row, one in enumerate(ids)}
         if len(rows) < len(ids):
@@ -155,13 +173,19 @@ class Hdf5Source:
     @cached_property
     def _table(self) -> dict[str, Any]:
         """What became of each row of an exported store."""
-        status = self._read(self._dataset(spec.STATUS), ()).tolist()
-        table = {spec.STATUS: status, SOURCES: self._texts(SOURCES), REASONS: self._texts(REASONS)}
-        known = {int(one) for one in Status}
-        whole = isinstance(status, list) and all(code in known for code in status)
-        if not whole or any(len(column) != len(self._row_of) for column in table.values()):
-            raise StoreError(f"{self.path}: its status, sources and reasons do not go with its ids")
-        return table
+        dataset = self._dataset(spec.STATUS)
+        if dataset is None or dataset.dtype.kind not in "iu":
+            raise StoreError(f"{self.path}: {spec.STATUS} is not a dataset of whole numbers")
+        columns = {spec.STATUS: dataset} | {one: self._dataset(one) for one in (SOURCES, REASONS)}
+        for name, one in columns.items():
+            if one is None or one.shape != (len(self._row_of),):
+                raise StoreError(f"{self.path}: {name} does not have one value for each id")
+        with self._naming(spec.STATUS):
+            status = self._read(dataset, ()).tolist()
+        if odd := set(status) - {int(one) for one in Status}:
+            raise StoreError(f"{self.path}: {spec.STATUS} has the code {odd.pop()}, which is none")
+        texts = {name: self._texts(name) for name in (SOURCES, REASONS)}
+        return {spec.STATUS: status, **texts}
 
     def _spec(self, name: str) -> ArraySpec | None:
         """The array that a dataset of another's file can become, if it can."""
@@ -173,7 +197,8 @@ class Hdf5Source:
             or dataset.shape[0] != len(self._row_of)
         ):
             return None
-        dtype = as_stored(np.empty(0, dataset.dtype)).dtype
+        with self._naming(name):
+            dtype = as_stored(np.empty(0, dataset.dtype)).dtype
         return ArraySpec(name, dataset.shape[1:], str(dtype), "imported from HDF5")
 
     def _rows_of(self, one: ArraySpec) -> Any:
@@ -181,9 +206,10 @@ class Hdf5Source:
         if one.name in self._checked:
             return self._checked[one.name]
         dataset = self._dataset(one.name)
-        if dataset is None or dataset.shape != (len(self._row_of), *one.shape):
+        shape = (len(self._row_of), *one.shape)
+        if dataset is None or dataset.shape != shape or dataset.dtype.kind not in "fiu":
             raise StoreError(f"{self.path}: {one.name} is not a dataset with a row for each id")
-        if one.bytes_a_row > MOST_A_ROW:
+        if one.bytes_a_row > MOST_AT_ONCE:
             raise StoreError(f"{self.path}: a row of {one.name} would take more than 1 GiB")
         self._checked[one.name] = dataset
         return dataset
@@ -204,19 +230,50 @@ class Hdf5Source:
             return None
         if place.external or place.is_virtual:
             raise StoreError(f"{self.path}: {name} lies in other files, which are not read")
+        if place.chunks and math.prod(place.chunks) * place.dtype.itemsize > MOST_AT_ONCE:
+            raise StoreError(f"{self.path}: a chunk of {name} would take more than 1 GiB")
         return place
 
-    def _texts(self, name: str) -> Any:
-        """A dataset of texts, one or a list of them."""
+    def _text(self, name: str) -> str:
+        """A dataset that is one text."""
+        values = self._strings(name, axes=0)
+        return str(self._decoded(name, [values])[0])
+
+    def _texts(self, name: str) -> list[str]:
+        """A dataset that is a list of texts."""
+        return self._decoded(name, self._strings(name, axes=1).tolist())
+
+    def _strings(self, name: str, *, axes: int) -> Any:
+        import h5py
+
         dataset = self._dataset(name)
-        values = None if dataset is None else self._read(dataset, ())
+        if (
+            dataset is None
+            or h5py.check_string_dtype(dataset.dtype) is None
+            or dataset.shape is None
+            or dataset.ndim != axes
+        ):
+            raise StoreError(
+                f"{self.path}: {name} is not {'a list of texts' if axes else 'a text'}"
+            )
+        if dataset.nbytes > MOST_TEXTS:
+            raise StoreError(f"{self.path}: {name} would take more than 256 MiB")
+        with self._naming(name):
+            return self._read(dataset, ())
+
+    def _decoded(self, name: str, values: list[bytes]) -> list[str]:
         try:
-            if isinstance(values, bytes):
-                return values.decode()
-            assert values is not None
-            return [one.decode() for one in values.tolist()]
-        except (AttributeError, AssertionError, TypeError, UnicodeDecodeError):
+            return [one.decode() for one in values]
+        except UnicodeDecodeError:
             raise StoreError(f"{self.path}: {name} is not text in UTF-8") from None
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Say of which dataset an error is."""
+        try:
+            yield
+        except StoreError as problem:
+            raise StoreError(f"{self.path}: {name}: {problem}") from None
 
     def _read(self, dataset: Any, where: Any) -> Any:
         try:

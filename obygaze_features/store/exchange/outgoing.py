@@ -15,7 +15,7 @@ from obygaze_features.errors import UsageError
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.reader import FeatureStore
 
-__all__ = ["Exported", "chosen", "parts"]
+__all__ = ["Exported", "chosen", "parts", "refuse_inside"]
 
 PART_BYTES = 32 * 2**20
 
@@ -48,6 +48,12 @@ class Exported:
         done = int((store.status == Status.DONE).sum())
         names = tuple(one.name for one in specs)
         return cls(path, len(store), done, names, path.stat().st_size)
+
+
+def refuse_inside(store: Path, output: Path) -> None:
+    """Raise if the output would be a file of the store that it is made of."""
+    if store.resolve() in output.resolve().parents:
+        raise UsageError(f"{output} lies inside the store; choose another output")
 
 
 def chosen(store: FeatureStore, names: Sequence[str]) -> list[ArraySpec]:

@@ -18,6 +18,7 @@ from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
+from obygaze_features.store.exchange.outgoing import refuse_inside
 from obygaze_features.store.integrity import read_checksums
 from obygaze_features.store.packed import is_store_name
 from obygaze_features.store.places.folder import Folder
@@ -64,8 +65,7 @@ def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
     """
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
-    if path.resolve() in output.resolve().parents:
-        raise UsageError(f"{output} lies inside the store; choose another output")
+    refuse_inside(path, output)
     if not open_store(path).is_final:
         raise StoreError(
             f"{path} is still open, and cannot be packed; run: obygaze stores finalise {path}"

@@ -20,7 +20,7 @@ from obygaze_features.common.extras import need
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
-from obygaze_features.store.exchange.outgoing import Exported, chosen, parts
+from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.items import read_items
 from obygaze_features.store.reader import FeatureStore
@@ -52,6 +52,7 @@ def export_parquet(
     overwrite
         Replace the file that lies at `output`.
     """
+    refuse_inside(store.path, output)
     names = [name for name in POOLED if name in store.arrays] if arrays is None else arrays
     if not names:
         raise UsageError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from obygaze_features.common.words import quote
 from obygaze_features.errors import StoreError
 from obygaze_features.store.exchange.clip_folders import ClipFolders
 from obygaze_features.store.exchange.provenance import Provenance
@@ -48,9 +49,8 @@ def _load(path: Path, name: str) -> NDArray[Any]:
     if isinstance(held, dict) and name in held:
         held = held[name]
     if isinstance(held, dict):
-        raise StoreError(
-            f"it is a dictionary without {name}; it has {', '.join(map(str, held)):.60}"
-        )
+        keys = ", ".join(quote(str(key)) for key in list(held)[:3])
+        raise StoreError(f"it is a dictionary without {name}; it has {keys or 'nothing'}")
     if not isinstance(held, torch.Tensor) or not _is_plain(held):
         raise StoreError(f"it holds no plain tensor but a {type(held).__name__}")
     # Laid out by strides, a few bytes can pass for any number of rows.
