@@ -93,7 +93,7 @@ def _million(folder: Path) -> Iterator[Result]:
         ("finalise", ("stores", "finalise", whole), 120.0),
         (
             "a film of it",
-            ("stores", "subset", whole, "--films", "tt0000500", "-o", folder / "f"),
+            ("stores", "subset", whole, "--films", "tt0000500", "-o", folder / "film.zarr"),
             60,
         ),
     ):
