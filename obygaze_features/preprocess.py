@@ -38,6 +38,8 @@ AT_ONCE = 8
 """Frames that are resized together where it takes four bytes a number."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 """The numbers of PIL's filters, as processor configurations give them."""
+_BICUBIC = ("CLIP", "Siglip")
+"""Processors whose filter is bicubic where the configuration does not say."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Preprocessing:
     Parameters
     ----------
     shortest_edge
-        Frames are scaled so that their shorter edge has this many pixels.
+        Frames are scaled so that their shorter edge has this many pixels; by None they are brought
+        to the size of `crop`, whatever their proportions.
     filter
         ``bilinear`` or ``bicubic``, always with antialiasing.
     crop
@@ -66,7 +69,7 @@ class Preprocessing:
         Whose way it is: one of `MODES`.
     """
 
-    shortest_edge: int
+    shortest_edge: int | None
     filter: str
     crop: tuple[int, int]
     scale: float
@@ -127,25 +130,16 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     config = read_json(path, BackboneError)
     if not isinstance(config, dict):
         raise BackboneError(f"{path} is not the configuration of a processor")
-    steps = ("do_resize", "do_center_crop", "do_rescale")
-    off = [step for step in steps if not config.get(step, True)]
-    if off:
-        raise BackboneError(f"{path} switches {' and '.join(off)} off, which is not supported")
-    normalised = config.get("do_normalize", True)
+    kind = str(config.get("image_processor_type", ""))
     # Only this processor knows an offset, and it is on unless it is switched off.
-    vivit = str(config.get("image_processor_type", "")).startswith("Vivit")
+    vivit = kind.startswith("Vivit")
+    normalised = config.get("do_normalize", True)
     try:
-        edge = _shortest_edge(config["size"])
-        crop = config.get("crop_size", edge)
-        height, width = (
-            (crop["height"], crop["width"]) if isinstance(crop, Mapping) else (crop, crop)
-        )
-        if max(height, width) > edge:
-            raise BackboneError(f"{path} crops to {height}x{width} after scaling down to {edge}")
+        edge, crop = _geometry(config, path)
         return Preprocessing(
             shortest_edge=edge,
-            filter=_FILTERS[config.get("resample", 2)],
-            crop=(height, width),
+            filter=_FILTERS[config.get("resample", 3 if kind.startswith(_BICUBIC) else 2)],
+            crop=crop,
             scale=config.get("rescale_factor", 1 / 127.5 if vivit else 1 / 255),
             mean=tuple(config["image_mean"]) if normalised else (0.0, 0.0, 0.0),
             std=tuple(config["image_std"]) if normalised else (1.0, 1.0, 1.0),
@@ -163,9 +157,11 @@ def resize_and_crop(frames: Tensor, how: Preprocessing) -> Tensor:
     if how.squash:
         pixels = _squash(pixels, how.squash)
     height, width = pixels.shape[-2:]
-    short = how.shortest_edge
-    long = int(short * max(height, width) / min(height, width))
-    size = (short, long) if height <= width else (long, short)
+    size = how.crop
+    if how.shortest_edge:
+        short = how.shortest_edge
+        long = int(short * max(height, width) / min(height, width))
+        size = (short, long) if height <= width else (long, short)
     rows, columns = (
         slice(start := _margin(whole - kept, how.middle), start + kept)
         for whole, kept in zip(size, how.crop, strict=True)
@@ -220,5 +216,26 @@ def _margin(excess: int, middle: str) -> int:
     return round(excess / 2) if middle == "even" else excess // 2
 
 
-def _shortest_edge(size: int | Mapping[str, int]) -> int:
-    return size["shortest_edge"] if isinstance(size, Mapping) else size
+def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[int, int]]:
+    """The shortest edge, or None where both sides are given, and what is kept."""
+    size = config["size"]
+    whole = isinstance(size, Mapping) and "height" in size
+    steps = ("do_resize", "do_rescale", *(() if whole else ("do_center_crop",)))
+    if off := [step for step in steps if not config.get(step, True)]:
+        raise BackboneError(f"{path} switches {' and '.join(off)} off, which is not supported")
+    if whole:
+        sides = _sides(size)
+        if config.get("do_center_crop", True) and _sides(config.get("crop_size", size)) != sides:
+            raise BackboneError(
+                f"{path} scales to {sides[0]}x{sides[1]} and then crops, which is not supported"
+            )
+        return None, sides
+    edge = size["shortest_edge"] if isinstance(size, Mapping) else size
+    height, width = _sides(config.get("crop_size", edge))
+    if max(height, width) > edge:
+        raise BackboneError(f"{path} crops to {height}x{width} after scaling down to {edge}")
+    return edge, (height, width)
+
+
+def _sides(size: int | Mapping[str, int]) -> tuple[int, int]:
+    return (size["height"], size["width"]) if isinstance(size, Mapping) else (size, size)

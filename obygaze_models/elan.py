@@ -1,4 +1,4 @@
-"""A model's predictions for ELAN: a file (EAF 3.0) for each film, with a tier for what it says.
+"""A model's predictions for ELAN: a document (EAF 3.0) for each file, with a tier of what it says.
 
 ELAN's tiers hold no two annotations at once: where clips overlap, the later ones go to further
 tiers of the same kind.
@@ -52,12 +52,12 @@ def elan_files(found: Predictions, items: Items) -> dict[str, str]:
     ]
     title = f"{found.about['estimator']}: {found.about['task']}"
     return {
-        name: _document(clips, title, found.about["classes"])
+        name: _document(clips, title, found)
         for name, clips in zip(unique_names(wanted, ".eaf"), files.values(), strict=True)
     }
 
 
-def _document(clips: Sequence[SaidOfClip], title: str, classes: Sequence[str]) -> str:
+def _document(clips: Sequence[SaidOfClip], title: str, found: Predictions) -> str:
     """All clips are of one file."""
     root = Xml.Element(
         "ANNOTATION_DOCUMENT",
@@ -76,13 +76,15 @@ def _document(clips: Sequence[SaidOfClip], title: str, classes: Sequence[str]) -
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         places = {"MEDIA_URL": _clean(media), "RELATIVE_MEDIA_URL": _clean(f"./{media}")}
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**places, "MIME_TYPE": kind})
+    for place, caution in enumerate(found.cautions, start=1):
+        Xml.SubElement(header, "PROPERTY", NAME=f"caution {place}").text = _clean(caution)
     last = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
     order = Xml.SubElement(root, "TIME_ORDER")
     numbers = count(1)
     ends: list[tuple[int, int, str]] = []
     for lane, placed in enumerate(_lanes(clips), start=1):
         name = _clean(title if lane == 1 else f"{title} ({lane})")
-        _add_tiers(root, name, classes, placed, numbers, ends)
+        _add_tiers(root, name, found.about["classes"], placed, numbers, ends)
     for value, _, slot in sorted(ends):
         Xml.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(value))
     last.text = str(next(numbers) - 1)
@@ -147,8 +149,8 @@ def _add_tiers(
         attached[f"probability of {classes[place]}"] = [
             f"{one.probabilities[place]:.3f}" for _, one in placed
         ]
-    if any(one.seen for _, one in placed):
-        attached["seen in training"] = ["yes" if one.seen else None for _, one in placed]
+    if any(one.seen != "no" for _, one in placed):
+        attached["seen in training"] = [one.seen if one.seen != "no" else None for _, one in placed]
     for what, values in attached.items():
         tier = Xml.SubElement(
             root,

@@ -26,7 +26,7 @@ class SaidOfClip:
     item: Item
     said: str
     probabilities: tuple[float, ...]
-    seen: bool
+    seen: str
 
 
 def clips_of(found: Predictions, items: Items) -> list[SaidOfClip]:
@@ -36,7 +36,7 @@ def clips_of(found: Predictions, items: Items) -> list[SaidOfClip]:
             map(items.row, found.ids),
             found.said,
             found.probabilities.tolist(),
-            found.seen.tolist(),
+            found.seen,
             strict=True,
         )
     )
@@ -70,7 +70,7 @@ def _table(clips: Sequence[SaidOfClip], classes: Sequence[str]) -> str:
     }
     for place, name in enumerate(classes):
         columns[f"probability of {name}"] = [f"{one.probabilities[place]:.6f}" for one in clips]
-    columns["seen in training"] = ["yes" if one.seen else "no" for one in clips]
+    columns["seen in training"] = [one.seen for one in clips]
     return format_table(columns)
 
 

@@ -44,7 +44,7 @@ def check_features(about: Mapping[str, Any], store: FeatureStore) -> None:
         )
     if differences := _differences(features, store):
         raise ExperimentError(
-            f"the model does not fit {store.path}: {'; '.join(differences)}; "
+            f"the model does not fit {store.where}: {'; '.join(differences)}; "
             "take the store it was trained on, or one made alike"
         )
 
@@ -69,15 +69,15 @@ def features_of(
 
 
 def _differences(wanted: Mapping[str, Any], store: FeatureStore) -> list[str]:
-    found = []
     theirs, ours = wanted["backbone"], store.attributes["backbone"]
-    if theirs["weights_sha256"] != ours["weights_sha256"]:
-        found.append(
+    if any(theirs[key] != ours[key] for key in ("name", "weights_sha256")):
+        # All else differs then, too, and says nothing more.
+        return [
             f"the model is for {theirs['name']} with weights {theirs['weights_sha256'][:12]}, "
             f"the store is of {ours['name']} with weights {ours['weights_sha256'][:12]}"
-        )
+        ]
     before, now = wanted["preprocessing"], store.attributes["preprocessing"]
-    found += [
+    found = [
         f"preprocessing {key} is {now.get(key)!r} in the store, {before.get(key)!r} for the model"
         for key in sorted({*before, *now})
         if before.get(key) != now.get(key)

@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from obygaze_features.common.words import counted
 from obygaze_features.manifests import Manifest
+from obygaze_models.experiments.facts import facts_in_words
 
 __all__ = ["CARD", "model_card"]
 
 CARD = "README.md"
 
 
-def model_card(name: str, about: Mapping[str, Any], manifest: Manifest) -> str:
-    """The card of a model, by what was said when it was saved."""
+def model_card(
+    name: str, about: Mapping[str, Any], manifest: Manifest, *, trained: int, validated: int
+) -> str:
+    """The card of a model.
+
+    Parameters
+    ----------
+    name
+        Its heading.
+    about
+        What was said when the model was saved.
+    manifest
+        Whose clips it was trained on.
+    trained, validated
+        How many clips it learnt to tell apart, and how many stopped it.
+    """
     features = about["features"]
     backbone = features["backbone"]
-    synthetic = backbone.get("config", {}).get("synthetic")
-    warning = (
-        f"\n**Not a real model: its features were made with {synthetic}.**\n" if synthetic else ""
-    )
+    warnings = "".join(f"\n**{one}**\n" for one in about["cautions"])
     negative, *_, positive = about["classes"]
     pooled = f", {features['pooling']} over its tokens" if features["pooling"] else ""
     options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())
+    more = len(about["seen"]) - trained - validated
+    only = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
+    facts = "".join(f"- {line}\n" for line in facts_in_words(about["facts"]))
     return f"""# {name}: {about["task"]}
-{warning}
+{warnings}
 Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film clip. Made by
 `obygaze models train`; `obygaze models predict` asks it.
-
-- estimator: {about["estimator"]}{f" ({options})" if options else ""}
-- features: `{features["array"]}`{pooled}, of the backbone {backbone["name"]}, weights SHA-256
-  `{backbone["weights_sha256"]}`; others are refused
-- trained and stopped on {len(about["seen"]):,} clips of {manifest.name}, named in `model.json`
-- annotations: {manifest.licence or "licence not stated"}. {manifest.citation or ""}
-
-## What it chose
-
-```json
-{json.dumps(about["facts"], indent=1)[:4000]}
-```
 
 ## What to beware of
 
@@ -49,4 +52,17 @@ Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film
   not the absence of anything else. Films of other times and places were not among them.
 - A probability is the model's, not an annotator's. It is meant for reading film collections in
   bulk, not for judging a film or a person.
+
+## What it was trained on
+
+- estimator: {about["estimator"]}{f" ({options})" if options else ""}
+- features: `{features["array"]}`{pooled}, of the backbone {backbone["name"]}, weights SHA-256
+  `{backbone["weights_sha256"]}`; others are refused
+- {counted(trained, "clip")} of the manifest {manifest.name} to learn from, and {validated:,} to
+  choose and to stop{f"; {more:,} more, which {only}" if more > 0 else ""}
+- annotations: {manifest.licence or "licence not stated"}. {manifest.citation or ""}
+
+## What it chose
+
+{facts}- the rest is in `model.json`: every parameter, every fact, and each clip that it has seen
 """

@@ -21,6 +21,7 @@ import numpy as np
 
 from obygaze_features.common.files import new_folder, to_json
 from obygaze_features.common.headers import read_format
+from obygaze_features.common.words import holds
 from obygaze_features.errors import ExperimentError, ObygazeError
 
 __all__ = ["FORMAT_VERSION", "load_model", "read_about", "save_model"]
@@ -93,10 +94,7 @@ def load_model(path: Path) -> tuple[Any, dict[str, Any]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
-    said = header.pop("sha256", None)
-    if said != _digest(header):
-        raise _damaged(path / HEADER, "its digest is another")
+    header = _read_header(path)
     try:
         data = (path / ARRAYS).read_bytes()
     except OSError as problem:
@@ -119,10 +117,22 @@ def load_model(path: Path) -> tuple[Any, dict[str, Any]]:
 
 def read_about(path: Path) -> dict[str, Any]:
     """What was said about a model when it was saved, without loading it."""
+    return dict(_read_header(path)["about"])
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    if not (path / HEADER).is_file():
+        # A folder of models, or a run, which keeps them two folders further down.
+        for place in ("*", "models/*/*"):
+            if inside := sorted(path.glob(f"{place}/{HEADER}")):
+                raise ExperimentError(
+                    f"{holds(path, 'model', inside[0].parent)} "
+                    f"(all of them: obygaze models list {path})"
+                )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if header.pop("sha256", None) != _digest(header):
         raise _damaged(path / HEADER, "its digest is another")
-    return dict(header["about"])
+    return header
 
 
 @contextlib.contextmanager

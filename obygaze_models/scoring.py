@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +15,22 @@ from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import FeatureStore, Status
+from obygaze_features.store.items import read_items
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.metrics import Scores, score, score_classes
 from obygaze_models.experiments.task import task_from
 from obygaze_models.fitting import features_of
+from obygaze_models.footage import overlapping
 from obygaze_models.persistence import load_model
+from obygaze_models.synthetic import not_real
 
-__all__ = ["UNSURE", "Predictions", "Score", "predict", "score_model"]
+__all__ = ["RENAMED", "UNSURE", "Part", "Predictions", "Score", "predict", "score_model"]
 
 UNSURE = "unsure"
 """What is said of clips whose probability lies in the band of abstention."""
+RENAMED = "under another id"
+"""Of clips that show seconds of a file that the model has seen under other ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,22 +48,48 @@ class Predictions:
     said
         A class for each clip, or `UNSURE`.
     seen
-        Whether the model has seen the clip in training.
+        Whether the model has seen the clip in training: ``yes``, `RENAMED` or ``no``.
+    cautions
+        What must be said beside it.
     """
 
     about: dict[str, Any]
     ids: list[str]
     probabilities: NDArray[Any]
     said: list[str]
-    seen: NDArray[np.bool_]
+    seen: list[str]
+    cautions: list[str]
 
     def to_csv(self) -> str:
         """A row a clip: what is said, each class's probability, and whether it was trained on."""
         columns: dict[str, Sequence[str]] = {"id": self.ids, "said": self.said}
         for name, of in zip(self.about["classes"], self.probabilities.T.tolist(), strict=True):
             columns[f"probability_{name}"] = [f"{value:.6f}" for value in of]
-        columns["seen_in_training"] = ["yes" if one else "no" for one in self.seen.tolist()]
+        columns["seen_in_training"] = self.seen
         return format_table({**columns})
+
+
+@dataclass(frozen=True)
+class Part:
+    """How well a model does on some clips.
+
+    Parameters
+    ----------
+    clips, positives
+        Clips that were scored, and how many of them are of the last class.
+    classes
+        Of how many classes they are; of one alone there is nothing to tell apart.
+    scores
+        On them; None where a score is undefined.
+    baselines
+        What guessing scores at this share of positives; empty for more than two classes, or one.
+    """
+
+    clips: int
+    positives: int
+    classes: int
+    scores: Scores
+    baselines: dict[str, Scores]
 
 
 @dataclass(frozen=True)
@@ -68,28 +100,24 @@ class Score:
     ----------
     task
         What it tells apart.
-    clips, positives
-        Clips that were scored, and how many of them are of the last class.
-    seen
-        Those of them that the model has seen in training: then this is no test.
-    scores
+    every
         On all of them.
     unseen
-        On those that it has not seen; None where these are too few.
-    baselines
-        What guessing scores at this share of positives; empty for more than two classes.
+        On those that the model has not seen in training: the others test nothing.
+    seen
+        Which the others are.
     missing
         Annotated clips that the store lacks.
+    cautions
+        What must be said beside it.
     """
 
     task: str
-    clips: int
-    positives: int
+    every: Part
+    unseen: Part
     seen: list[str]
-    scores: Scores
-    unseen: Scores | None
-    baselines: dict[str, Scores]
     missing: list[str]
+    cautions: list[str]
 
 
 def predict(
@@ -121,10 +149,10 @@ def predict(
     if ids is None:
         ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
     if lost := [one for one in ids if one not in store]:
-        raise ExperimentError(
-            f"{store.path} has no clip {lost[0]}"
-            + (f", nor {len(lost) - 1} more" * (len(lost) > 1))
-        )
+        more = f" (and {len(lost) - 1} more that it lacks)" if len(lost) > 1 else ""
+        near = difflib.get_close_matches(lost[0], store.ids, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has clips such as {store.ids[0]}"
+        raise ExperimentError(f"{store.where} has no clip {lost[0]}{more}; {hint}")
     found, features = features_of(about, store, ids)
     table = np.zeros((len(found), len(about["classes"])))
     if len(found):
@@ -133,7 +161,15 @@ def predict(
     if band is not None:
         unsure = (band[0] <= table[:, 1]) & (table[:, 1] <= band[1])
         said = [UNSURE if no else one for no, one in zip(unsure.tolist(), said, strict=True)]
-    return Predictions(about, found, table, said, np.isin(found, about["seen"]))
+    items = read_items(store.place, store.attributes)
+    again = overlapping(about, items, found).tolist()
+    known = frozenset(about["seen"])
+    seen = [
+        "yes" if one in known else RENAMED if renamed else "no"
+        for one, renamed in zip(found, again, strict=True)
+    ]
+    cautions = not_real(items, store.attributes["backbone"], about.get("cautions", ()))
+    return Predictions(about, found, table, said, seen, cautions)
 
 
 def score_model(
@@ -172,24 +208,28 @@ def score_model(
     if not said.ids:
         raise ExperimentError(
             f"none of the {len(label_of)} clips of {manifest.name} that take part in "
-            f"{about['task']} is in {store.path}"
+            f"{about['task']} is in {store.where}"
         )
     right = np.array([label_of[one] for one in said.ids])
-    two = len(about["classes"]) == 2
-
-    def scored(rows: NDArray[np.bool_]) -> Scores:
-        if two:
-            return score(right[rows], said.probabilities[rows, 1])
-        return score_classes(right[rows], said.probabilities[rows])
-
-    share = float((right == 1).mean())
+    seen = np.array(said.seen) != "no"
     return Score(
         task=about["task"],
-        clips=len(right),
-        positives=int((right == len(about["classes"]) - 1).sum()),
-        seen=[one for one, was in zip(said.ids, said.seen.tolist(), strict=True) if was],
-        scores=scored(np.ones(len(right), bool)),
-        unseen=scored(~said.seen) if len(np.unique(right[~said.seen])) > 1 else None,
-        baselines=baselines(share) if two and 0 < share < 1 else {},
+        every=_score(right, said.probabilities),
+        unseen=_score(right[~seen], said.probabilities[~seen]),
+        seen=[one for one, was in zip(said.ids, seen.tolist(), strict=True) if was],
         missing=sorted(set(label_of) - set(said.ids)),
+        cautions=said.cautions,
+    )
+
+
+def _score(labels: NDArray[Any], probabilities: NDArray[Any]) -> Part:
+    classes = probabilities.shape[1]
+    clips, positives = len(labels), int((labels == classes - 1).sum())
+    two = classes == 2
+    return Part(
+        clips=clips,
+        positives=positives,
+        classes=len(np.unique(labels)),
+        scores=score(labels, probabilities[:, 1]) if two else score_classes(labels, probabilities),
+        baselines=baselines(positives / clips) if two and 0 < positives < clips else {},
     )

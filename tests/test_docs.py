@@ -19,15 +19,17 @@ from click.testing import Result
 from docs import help as help_page
 from obygaze_features.store import open_store
 from tests.reproduce.made_up import make_authors
+from tests.store.s3 import bucket
+from tests.store.serving import serve
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
-def blocks(section: str) -> list[tuple[str, str]]:
+def blocks(section: str, page: str = README) -> list[tuple[str, str]]:
     """The fenced blocks of a section, with their language."""
-    text = README.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return BLOCK.findall(text)
 
 
@@ -86,6 +88,39 @@ def test_stores(
         [sys.executable, "-c", found[1][1]], capture_output=True, text=True, check=True
     )
     assert run.stdout == "(32,) (2, 8, 32) (12, 32) 12\n"
+
+
+def test_stores_on_the_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Of docs/travel.md what becomes of files; the recipe is given to an import of its own."""
+    monkeypatch.chdir(tmp_path)
+    run_console(blocks("Five minutes")[0][1], obygaze)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text = (ROOT / "docs/travel.md").read_text()
+    printed = []
+    with serve(tmp_path) as served, bucket("lab-features"):
+        for language, block in BLOCK.findall(text.replace("https://lab.example", served.url)):
+            if language == "console":
+                run_console(block, obygaze)
+            elif language == "python":
+                run = subprocess.run(
+                    [sys.executable, "-c", block], capture_output=True, text=True, check=True
+                )
+                printed += run.stdout.splitlines()
+            elif language == "toml":
+                Path("made.toml").write_text(block)
+            else:
+                assert language == "sh"  # the Hub, which tests/exchange has a stand-in of
+    assert printed == [
+        "(12, 32) final",
+        "['tt0000001-002', 'tt0000003-001'] (2, 8, 32)",
+        "(8, 32)",
+        "12 (12, 8, 32)",
+    ]
+    asked = "import pth features --manifest tour/manifest -o said.zarr --recipe made.toml"
+    result = obygaze("stores", *asked.split())
+    assert (result.exit_code, "unknown" in result.output) == (0, False)
 
 
 def test_films_of_your_own(

@@ -1,16 +1,17 @@
-"""Checkpoint folders in Hugging Face's layout: which files hold the weights, and loading them."""
+"""Checkpoint folders in Hugging Face's layout: their files of weights, loading, writing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.extras import need
-from obygaze_features.common.files import read_json
+from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
 
-__all__ = ["WEIGHTS", "load_model", "shards_of", "weight_files"]
+__all__ = ["WEIGHTS", "load_model", "shards_of", "weight_files", "write_random"]
 
 WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json"),
@@ -48,29 +49,28 @@ def shards_of(index: Path) -> list[str]:
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
     """Load a transformers model in float32, and refuse what does not fit it exactly."""
     torch = need("torch", extra="extract")
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what does not fit is said below, in one line
     try:
-        model, report = model_class.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            use_safetensors=files[0].suffix == ".safetensors",
-            weights_only=True,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **options,
-        )
+        with _quiet():  # what does not fit is said below, in one line
+            model, report = model_class.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                use_safetensors=files[0].suffix == ".safetensors",
+                weights_only=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **options,
+            )
     except Exception as problem:  # each kind of file has its own reader, with its own errors
+        if "Weights only load failed" in str(problem):  # and PyTorch advises to run the program
+            raise BackboneError(
+                f"{folder} cannot be loaded: its weights hold more than tensors, perhaps a "
+                "program; not read"
+            ) from None
         reason = str(problem).strip().splitlines() or [type(problem).__name__]
         raise BackboneError(
             f"{folder} cannot be loaded: {reason[0]}; fetch the checkpoint once more"
         ) from None
-    finally:
-        logging.set_verbosity(verbosity)
     # transformers fills what a file lacks with random numbers.
     what = model_class.__name__
     # Names, and from transformers 5 on the shapes with them.
@@ -85,3 +85,28 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
             f"{folder} lacks {len(lacking)} weights of {what}, such as {lacking[0]}"
         )
     return model
+
+
+def write_random(
+    folder: Path, make: Callable[[], Any], processor: Mapping[str, Any], seed: int
+) -> None:
+    """Write the transformers model that `make` makes of random numbers, and its processor."""
+    torch = need("torch", extra="extract")
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _quiet():
+        torch.manual_seed(seed)
+        make().save_pretrained(folder)
+    write_text(folder / "preprocessor_config.json", to_json(processor))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Only transformers' errors are shown, and none of its progress bars."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)

@@ -1,16 +1,24 @@
-"""Which backbones there are. A new family is a file that defines its `FAMILY`, and a line here."""
+"""Which backbones there are. A new family is a module here with a `FAMILY`, and a line below."""
 
 from __future__ import annotations
 
-from obygaze_features.backbones import vivit, xclip, xclip_lsmdc
+from importlib import import_module
+
 from obygaze_features.backbones.backbone import Card, Family
 
 __all__ = ["CARDS", "FAMILIES"]
 
-FAMILIES: tuple[Family, ...] = (
-    xclip.FAMILY,
-    vivit.FAMILY,
-    xclip_lsmdc.FAMILY,
+_MODULES = (
+    "xclip",
+    "vivit",
+    "xclip_lsmdc",
+    "clip",
+    "siglip",
+    "videomae",
+)
+
+FAMILIES: tuple[Family, ...] = tuple(
+    import_module(f"obygaze_features.backbones.{name}").FAMILY for name in _MODULES
 )
 
 CARDS: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.cards}

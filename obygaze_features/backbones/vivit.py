@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files
+from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
 from obygaze_features.common.extras import need
-from obygaze_features.common.files import read_json, to_json, write_text
+from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
@@ -82,11 +82,8 @@ _TINY = {
 def write_vivit(folder: Path, seed: int, sizes: dict[str, Any]) -> None:
     """Write a ViViT classifier of random weights, as the published ones are."""
     need("transformers", extra="extract")
-    import torch
     from transformers import VivitConfig, VivitForVideoClassification
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
     config = VivitConfig(**sizes, synthetic=SYNTHETIC_WORDS)
     processor = {
         "image_processor_type": "VivitImageProcessor",
@@ -102,8 +99,8 @@ def write_vivit(folder: Path, seed: int, sizes: dict[str, Any]) -> None:
         "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5],
     }
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+
+    def make() -> Any:
         model = VivitForVideoClassification(config)
         # Zeros by default, so that no token would know its place.
         for weights in (
@@ -111,8 +108,9 @@ def write_vivit(folder: Path, seed: int, sizes: dict[str, Any]) -> None:
             model.vivit.embeddings.cls_token,
         ):
             weights.normal_(std=config.initializer_range)
-        model.save_pretrained(folder)
-    write_text(folder / "preprocessor_config.json", to_json(processor))
+        return model
+
+    write_random(folder, make, processor, seed)
 
 
 CARDS = (

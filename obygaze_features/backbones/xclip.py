@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files
+from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
 from obygaze_features.common.extras import need
-from obygaze_features.common.files import read_json, to_json, write_text
+from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
@@ -97,11 +97,8 @@ _FULL = {"patch_size": 16, "num_frames": 32}
 def write_xclip(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> None:
     """Write an X-CLIP of random weights; the text tower is there, and small."""
     need("transformers", extra="extract")
-    import torch
     from transformers import XCLIPConfig, XCLIPModel
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
     config = XCLIPConfig(
         text_config={
             "hidden_size": 32,
@@ -129,10 +126,7 @@ def write_xclip(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> No
         "image_mean": [0.485, 0.456, 0.406],
         "image_std": [0.229, 0.224, 0.225],
     }
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        XCLIPModel(config).save_pretrained(folder)
-    write_text(folder / "preprocessor_config.json", to_json(processor))
+    write_random(folder, lambda: XCLIPModel(config), processor, seed)
 
 
 def _published(

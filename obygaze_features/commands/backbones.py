@@ -26,7 +26,8 @@ __all__ = ["backbones", "make_weights", "prefetch"]
 def backbones(as_json: bool) -> None:
     """List the backbones: where they come from, and what can be kept of a clip.
 
-    Any other X-CLIP or ViViT works too: as NAME=FOLDER, or as OWNER/NAME on the Hugging Face hub.
+    Any other checkpoint of these families works too: as NAME=FOLDER, or as OWNER/NAME on the
+    Hugging Face hub.
 
     \b
     Examples:
@@ -88,9 +89,9 @@ def prefetch(names: tuple[str, ...]) -> None:
 def make_weights(name: str, folder: Path, overwrite: bool) -> None:
     """Write a checkpoint of random weights, trained on nothing.
 
-    NAME is tiny-xclip, tiny-vivit or tiny-xclip-lsmdc; or, in the size of the published ones,
-    random-xclip, random-vivit or random-xclip-lsmdc. They serve to try the software without a
-    download, and to measure its speed. Features made with them mean nothing.
+    NAME is tiny- or, in the size of a published one, random- and then xclip, vivit, xclip-lsmdc,
+    clip, siglip or videomae. They serve to try the software without a download, and to measure its
+    speed. Features made with them mean nothing.
 
     \b
     Examples:

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from obygaze_features.commands.exchange import export, import_, pack, unpack
+from obygaze_features.commands.transfer import pull, push
 from obygaze_features.common.commands import (
+    ADDRESS,
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
+    store_argument,
 )
 from obygaze_features.common.tables import align
 from obygaze_features.errors import UsageError
@@ -52,15 +56,16 @@ def stores() -> None:
 
 
 @stores.command()
-@folder_argument("store")
+@store_argument("store")
 @json_option
-def info(store: Path, as_json: bool) -> None:
+def info(store: Path | str, as_json: bool) -> None:
     """Say what a store holds: rows, arrays, backbone and fingerprints.
 
     \b
     Examples:
       obygaze stores info stores/xclip.zarr
       obygaze stores info stores/xclip.zarr --json
+      obygaze stores info https://lab.example/xclip.zarr
     """
     from obygaze_features.store import describe, open_store
 
@@ -72,9 +77,9 @@ def info(store: Path, as_json: bool) -> None:
 
 
 @stores.command()
-@folder_argument("store")
+@store_argument("store")
 @json_option
-def verify(store: Path, as_json: bool) -> None:
+def verify(store: Path | str, as_json: bool) -> None:
     """Read a whole store again and name what is damaged, by file and id.
 
     Every chunk, shard, record and other file is held to the checksum that was kept of it. Nothing
@@ -163,14 +168,14 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 
 
 @stores.command()
-@folder_argument("store")
+@store_argument("store")
 @click.option("--films", multiple=True, metavar="FILM,...", help="Keep the items of these films.")
 @click.option("--ids", multiple=True, metavar="ID,...", help="Keep these items.")
 @output_option
 @overwrite_option
 @json_option
 def subset(
-    store: Path,
+    store: Path | str,
     films: tuple[str, ...],
     ids: tuple[str, ...],
     output: Path,
@@ -186,6 +191,7 @@ def subset(
     Examples:
       obygaze stores subset stores/xclip.zarr --films tt0108160,tt0120338 -o stores/two.zarr
       obygaze stores subset stores/xclip.zarr --ids @labelled.txt -o stores/labelled.zarr
+      obygaze stores subset https://lab.example/xclip.zarr --films tt0108160 -o stores/one.zarr
     """
     from obygaze_features.store import open_store
     from obygaze_features.store import subset as take
@@ -201,13 +207,11 @@ def subset(
 
 
 @stores.command()
-@click.argument(
-    "stores_", nargs=-1, required=True, metavar="STORE...", type=click.Path(path_type=Path)
-)
+@click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
 @output_option
 @overwrite_option
 @json_option
-def merge(stores_: tuple[Path, ...], output: Path, overwrite: bool, as_json: bool) -> None:
+def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
     """Join part stores of one manifest, or stores of different films.
 
     Stores of the same items are taken as parts: each row comes from the first store that has it.
@@ -227,10 +231,10 @@ def merge(stores_: tuple[Path, ...], output: Path, overwrite: bool, as_json: boo
 
 
 @stores.command()
-@folder_argument("left")
-@folder_argument("right")
+@store_argument("left")
+@store_argument("right")
 @json_option
-def diff(left: Path, right: Path, as_json: bool) -> None:
+def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     """Compare two stores: attributes, probes, and the rows of common ids.
 
     Rows are compared by cosine: 1 means the same direction. Two labs whose probes have a cosine
@@ -253,7 +257,7 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _print(path: Path, facts: dict[str, Any]) -> None:
+def _print(path: object, facts: dict[str, Any]) -> None:
     rows, backbone = facts["rows"], facts["backbone"]
     click.echo(f"{path}: {facts['name']}, features of {facts['manifest']}")
     click.echo(f"state      {facts['state']}")
@@ -281,7 +285,7 @@ def _print(path: Path, facts: dict[str, Any]) -> None:
     click.echo(f"next: {_next_step(path, facts)}")
 
 
-def _next_step(path: Path, facts: dict[str, Any]) -> str:
+def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
         return f"obygaze stores verify {path} (reads everything again)"
     if facts["rows"]["to_do"]:
@@ -317,7 +321,7 @@ def _print_repair(done: Repair) -> None:
         click.echo(f"{done.path} is sound; nothing was changed")
 
 
-def _print_difference(found: Difference, left: Path, right: Path) -> None:
+def _print_difference(found: Difference, left: object, right: object) -> None:
     if found.identical:
         click.echo(f"{left} and {right} are identical")
         return
@@ -396,3 +400,7 @@ def _cosine(value: float | None) -> str:
 def _brief(value: object) -> str:
     text = str(value)
     return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+for command in (pack, unpack, export, import_, push, pull):
+    stores.add_command(command)

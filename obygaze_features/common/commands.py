@@ -17,12 +17,14 @@ import click
 from obygaze_features.errors import ObygazeError
 
 __all__ = [
+    "ADDRESS",
     "LazyGroup",
     "RootGroup",
     "echo_json",
     "folder_argument",
     "json_option",
     "overwrite_option",
+    "store_argument",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,6 +38,26 @@ overwrite_option = click.option(
 def folder_argument(name: str) -> Callable[[Command], Command]:
     """A positional argument that names a folder or file, as a `Path`."""
     return click.argument(name, type=click.Path(path_type=Path))
+
+
+class _Address(click.ParamType[str | Path]):
+    """A path, or a URL, which a path would spoil."""
+
+    name = "address"
+
+    def convert(
+        self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | Path:
+        return value if "://" in str(value) else Path(value)
+
+
+#: Where a store is read from: a folder, an archive, or the URL of either.
+ADDRESS = _Address()
+
+
+def store_argument(name: str) -> Callable[[Command], Command]:
+    """A positional argument that names a store to be read: a `Path`, or a URL as a text."""
+    return click.argument(name, type=ADDRESS)
 
 
 class LazyGroup(click.Group):

@@ -23,7 +23,9 @@ from obygaze_features.errors import ObygazeError, OutputExists
 __all__ = [
     "SYNTHETIC",
     "disk_errors",
+    "new_file",
     "new_folder",
+    "parse_json",
     "publish_exclusively",
     "read_json",
     "refuse_to_overwrite",
@@ -67,9 +69,10 @@ def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
     except (FileExistsError, NotADirectoryError) as problem:
         raise error(f"{path.parent} is a file; a folder is meant") from problem
     except OSError as problem:
+        words = " ".join(str(problem.strerror or problem).split())  # HDF5 says it in two lines
         raise error(
-            f"{path} cannot be written: {problem.strerror or problem}; what it held before is "
-            "still there, so see to the disk and run the same command again"
+            f"{path} cannot be written: {words}; what it held before is still there, so see to "
+            "the disk and run the same command again"
         ) from problem
 
 
@@ -128,6 +131,24 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+@contextlib.contextmanager
+def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield the name of an empty file that becomes `path` only if the block ends well."""
+    refuse_to_overwrite(path, overwrite=overwrite)
+    if path.is_dir():
+        raise OutputExists(f"{path} is a folder; give the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _write_beside(path, b"")
+    try:
+        yield temporary
+        sync_file(temporary)
+        refuse_to_overwrite(path, overwrite=overwrite)  # somebody else may have made one meanwhile
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -245,11 +266,18 @@ def to_json(value: Any) -> str:
 def read_json(path: Path, error: type[ObygazeError]) -> Any:
     """Read a JSON file; a broken one raises `error` with the line that is wrong."""
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
-        raise error(f"{path} is not valid JSON: {problem}") from None
+        data = path.read_bytes()
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}") from None
+    return parse_json(data, path, error)
+
+
+def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
+    """Parse what a JSON file holds; `where` it lies is for the message."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
+        raise error(f"{where} is not valid JSON: {problem}") from None
 
 
 def _write_beside(path: Path, data: bytes) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import read_json
+from obygaze_features.common.words import holds
 from obygaze_features.errors import ObygazeError
 
 __all__ = ["read_format"]
@@ -29,8 +30,14 @@ def read_format(
     """
     what = name.removeprefix("obygaze-")
     if not path.is_file():
+        inside = sorted(path.parent.glob(f"*/{path.name}"))
+        if inside:
+            raise error(holds(path.parent, what, inside[0].parent))
         raise error(f"{path.parent} is not a {what}: it has no {path.name} (make one with: {make})")
-    header = read_json(path, error)
+    try:
+        header = read_json(path, error)
+    except error as problem:
+        raise error(f"{problem}; if it was cut short, make it again with: {make}") from None
     if not isinstance(header, dict) or header.get("format") != name:
         raise error(f"{path} is not the header of a {what}")
     found = header.get("format_version")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
-__all__ = ["counted", "duration", "quote", "size", "unknown"]
+__all__ = ["counted", "duration", "holds", "quote", "size", "unknown"]
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -59,10 +60,23 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     >>> unknown("array", "natve", ["native", "frames"])
     "unknown array 'natve'; did you mean native?"
     """
-    close = difflib.get_close_matches(name, known, n=1)
+    known = list(known)
+    by_key = {one.casefold(): one for one in known}
+    close = difflib.get_close_matches(name.casefold(), by_key, n=1)
     return f"unknown {what} {name!r}; " + (
-        f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+        f"did you mean {by_key[close[0]]}?" if close else f"known are {', '.join(known)}"
     )
+
+
+def holds(path: Path, what: str, inside: Path) -> str:
+    """A folder of such things where one of them is meant.
+
+    Examples
+    --------
+    >>> holds(Path("runs"), "run", Path("runs/first"))
+    'runs holds runs and is none; did you mean runs/first?'
+    """
+    return f"{path} holds {what}s and is none; did you mean {inside}?"
 
 
 def quote(text: str, most: int = 60) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -49,12 +49,20 @@ class Located:
 
 
 class MediaFolder:
-    """A folder of media, each of its folders listed once however many items are looked up."""
+    """A folder of media, each of its folders listed once however many items are looked up.
 
-    def __init__(self, root: Path) -> None:
+    Parameters
+    ----------
+    root
+        The folder.
+    suffixes
+        Which files count, by the ends of their names.
+    """
+
+    def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:
         if not root.is_dir():
             raise VideoError(f"{root} is not a folder of videos")
-        self.root = root
+        self.root, self.suffixes = root, suffixes
         self._listed: dict[Path, dict[str, list[Path]]] = {}
         self._forbidden: dict[Path, str] = {}
 
@@ -104,7 +112,7 @@ class MediaFolder:
                 self._forbidden[folder] = problem.strerror or str(problem)
                 there = []
             for path in there:
-                named = path.suffix.lower() in MEDIA_SUFFIXES and not path.name.startswith(".")
+                named = path.suffix.lower() in self.suffixes and not path.name.startswith(".")
                 if named:
                     files.setdefault(path.stem.casefold(), []).append(path)
             self._listed[folder] = files

@@ -25,6 +25,7 @@ from obygaze_features.store.compare import read_probe
 from obygaze_features.store.format import Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
+from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.writer import StoreWriter, differences
 
@@ -96,10 +97,10 @@ def subset(
     if ids is None and films is None:
         raise UsageError("a subset is of ids or of films; give some")
     _check_output(output, [store])
-    items = Manifest(store.attributes["manifest"], read_items(store.path, store.attributes))
+    items = Manifest(store.attributes["manifest"], read_items(store.place, store.attributes))
     chosen = items.select(ids=ids, films=films).items
     if not len(chosen):
-        raise UsageError(f"no item of {store.path} is of these films and has one of these ids")
+        raise UsageError(f"no item of {store.where} is of these films and has one of these ids")
     row = np.array([items.items.row_of[one] for one in chosen.ids], np.intp)
     plan = Plan(chosen, [store], np.zeros(len(row), np.intp), row)
     attributes = {**store.attributes, "items_digest": chosen.digest, "n": len(chosen)}
@@ -131,7 +132,7 @@ def merge(stores: Sequence[FeatureStore], output: Path, *, overwrite: bool = Fal
         ours = {name: first.attributes[name] for name in ("items_digest", "block_rows")}
         if found := differences(first.attributes, {**other.attributes, **ours}):
             raise StoreError(
-                f"{other.path} cannot be merged with {first.path}, it was made with other "
+                f"{other.where} cannot be merged with {first.where}, it was made with other "
                 f"{' and other '.join(found)}"
             )
     if are_parts:
@@ -173,7 +174,7 @@ def _make(
         new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder,
     ):
         assemble(folder, plan, attributes, probe)
-        append_to_log(folder, event, sources=[str(one.path) for one in plan.sources])
+        append_to_log(folder, event, sources=[one.where for one in plan.sources])
     return assembled(output)
 
 
@@ -216,7 +217,7 @@ def _of_parts(stores: Sequence[FeatureStore]) -> Plan:
     for number, store in enumerate(stores):
         twice = np.flatnonzero((store.status == Status.DONE) & (source != number))
         _refuse_unequal(stores, store, twice, source)
-    return Plan(read_items(stores[0].path, stores[0].attributes), stores, source, np.arange(n))
+    return Plan(read_items(stores[0].place, stores[0].attributes), stores, source, np.arange(n))
 
 
 def _refuse_unequal(
@@ -232,9 +233,9 @@ def _refuse_unequal(
         unlike = [name for name in mine if not np.array_equal(mine[name], theirs[name])]
         if unlike:
             raise StoreError(
-                f"{one} is done in {first.path} and in {other.path}, and its {unlike[0]} is not "
+                f"{one} is done in {first.where} and in {other.where}, and its {unlike[0]} is not "
                 "the same in both; see how far they agree with: "
-                f"obygaze stores diff {first.path} {other.path}"
+                f"obygaze stores diff {first.where} {other.where}"
             )
 
 
@@ -245,13 +246,13 @@ def _of_films(stores: Sequence[FeatureStore]) -> Plan:
         common = [one for one in store.ids if one in seen]
         if common:
             raise StoreError(
-                f"{store.path} cannot be merged with {seen[common[0]].path}: they are of other "
+                f"{store.where} cannot be merged with {seen[common[0]].where}: they are of other "
                 f"items ({_digest(seen[common[0]])} there, {_digest(store)} here), yet "
                 f"{len(common)} ids are in both, such as {common[0]}; take them out of one with: "
                 "obygaze stores subset"
             )
         seen |= dict.fromkeys(store.ids, store)
-    tables = [read_items(store.path, store.attributes) for store in stores]
+    tables = [read_items(store.place, store.attributes) for store in stores]
     extra = list(dict.fromkeys(name for table in tables for name in table.extra))
     try:
         items = Items(
@@ -286,7 +287,8 @@ def _digest(store: FeatureStore) -> str:
 def _check_output(output: Path, stores: Sequence[FeatureStore]) -> None:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    if any(output.resolve() == one.path.resolve() for one in stores):
+    folders = [one.place.path.resolve() for one in stores if isinstance(one.place, Folder)]
+    if output.resolve() in folders:
         raise UsageError(f"{output} is one of the stores to be read; choose another output")
-    if any(one.path.resolve() in output.resolve().parents for one in stores):
+    if any(folder in output.resolve().parents for folder in folders):
         raise UsageError(f"{output} lies inside a store; choose another output")

@@ -197,7 +197,7 @@ def is_written(store: FeatureStore, block: int) -> bool:
 
 def refuse_if_final(store: FeatureStore) -> None:
     """Raise if somebody finalised the store since it was opened."""
-    if read_attributes(store.path)["state"] != "open":
+    if read_attributes(store.place)["state"] != "open":
         raise StoreError(
             f"{store.path} was finalised while it was being filled; open it again with: "
             f"obygaze stores repair {store.path} --reopen"
@@ -260,7 +260,9 @@ def _checked(store: FeatureStore, row: Done | Failed | None) -> Done | Failed | 
             raise StoreError(f"a row of {one.name} has shape {one.shape}, not {value.shape}")
         exact = value.dtype.kind == "f" or np.array_equal(value, given)
         if not exact or not _can_be_held(value, one):
-            reason = f"{one.name} has a value that {one.dtype} cannot hold"
+            finite = given.dtype.kind != "f" or np.isfinite(one.without_padding(given)).all()
+            why = f"a value that {one.dtype} cannot hold" if finite else "NaN or infinity"
+            reason = f"{one.name} has {why}"
             return Failed(Status.NOT_FINITE, reason, row.source)
         values[one.name] = value
     kept = {

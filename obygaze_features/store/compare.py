@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
+from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.format import Status
+from obygaze_features.store.metadata import remedy
 from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.rows import open_shard
+from obygaze_features.store.shards import DamagedChunk
 
 __all__ = ["Agreement", "Difference", "diff", "read_probe"]
 
@@ -138,18 +142,16 @@ def diff(left: FeatureStore, right: FeatureStore) -> Difference:
 
 def read_probe(store: FeatureStore) -> dict[str, NDArray[Any]]:
     """The features of the fixed synthetic clip, by array; empty if the store has none."""
-    import zarr  # here, as it takes long to import
-
     found = {}
     for one in store.specs:
-        folder = store.path / spec.PROBE / one.name
-        if folder.exists():
-            try:
-                found[one.name] = np.asarray(zarr.open_array(folder, mode="r", zarr_format=3)[0])
-            except Exception as problem:  # whatever a damaged file makes Zarr raise
-                raise StoreError(
-                    f"{folder} is damaged ({problem}); run: obygaze stores repair {store.path}"
-                ) from None
+        name = f"{spec.PROBE}/{spec.shard_name(one, 0)}"
+        stored = StoredArray(one, spec.shard_layout(one, 1), "plain")
+        try:
+            found[one.name] = open_shard(store.place, name, stored, 0).read(np.zeros(1, np.intp))[0]
+        except FileNotFoundError:
+            continue
+        except DamagedChunk as problem:
+            raise StoreError(f"{problem}; {remedy(store.place)}") from None
     return found
 
 

@@ -26,6 +26,7 @@ from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, write_checksums
+from obygaze_features.store.places.mapped import map_file
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
 
@@ -149,7 +150,7 @@ def _fill(folder: Path, store: FeatureStore, *, compress: bool) -> None:
     sums: dict[str, str] = {}
     for one in store.specs:
         sums |= _write_shards(folder, store, one, compress=compress)
-    read_items(store.path, store.attributes)  # raises if they are not as they were written
+    read_items(store.place, store.attributes)  # raises if they are not as they were written
     for name in (spec.ITEMS, spec.LOG):
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
@@ -239,7 +240,7 @@ def _checked_rows(
     path = store.path / spec.shard_name(one, record.block)
     try:
         if sha256_of(path) == record.shards[one.name]:
-            return ShardReader(path, spec.shard_layout(one, store.block_rows)).read(rows)
+            return ShardReader(map_file(path), spec.shard_layout(one, store.block_rows)).read(rows)
         why = "it is not as it was written"
     except FileNotFoundError:
         why = "it is lost"

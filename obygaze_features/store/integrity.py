@@ -16,16 +16,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import read_json, sha256_of
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
+from obygaze_features.store.arrays import StoredArray
+from obygaze_features.store.contents import plain_files, shard_files
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.metadata import StoredArray, is_there, read_record, read_status_column
-from obygaze_features.store.reader import FeatureStore, open_store
-from obygaze_features.store.shards import DamagedChunk, ShardReader
-from obygaze_features.store.through_zarr import read_by_zarr
+from obygaze_features.store.metadata import read_record, read_status_column
+from obygaze_features.store.places.choose import place_of
+from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.places.place import Place, as_file, load_json, sha256_at
+from obygaze_features.store.reader import FeatureStore, open_at
+from obygaze_features.store.rows import open_shard
+from obygaze_features.store.shards import DamagedChunk
 
 __all__ = [
     "Damage",
@@ -33,7 +37,6 @@ __all__ = [
     "known_ids",
     "read_checksums",
     "record_of",
-    "shard_path",
     "verify",
 ]
 
@@ -66,44 +69,51 @@ class Damage:
     harmless: bool = False
 
 
-def verify(path: Path) -> list[Damage]:
+def verify(address: Path | str) -> list[Damage]:
     """Read a whole store again, open or final, and list what is damaged; nothing is changed.
 
     Parameters
     ----------
-    path
-        The folder, ``NAME.zarr``. `StoreError` if it never was a store.
+    address
+        The store, as for `open_store`. `StoreError` if it never was one.
     """
-    if not is_there(path):
-        raise StoreError(f"{path} does not exist")
-    if not is_there(path / "zarr.json") and not is_there(path / spec.ITEMS):
-        raise StoreError(f"{path} is not a feature store: it has no zarr.json")
+    place = place_of(address)
     try:
-        sums, found = read_checksums(path), []
+        sums, found = read_checksums(place), []
+        listed = True
     except StoreError as problem:
-        sums, found = {}, [Damage(spec.CHECKSUMS, None, (), _brief(path, problem))]
+        listed = False
+        sums, found = {}, [Damage(spec.CHECKSUMS, None, (), _brief(place, problem))]
     try:
-        store = open_store(path)
+        store = open_at(place)
     except StoreError as problem:
-        if not is_there(path / spec.ITEMS) or _is_newer(path):
+        if _compare(place, spec.ITEMS, None) or _is_newer(place):
             raise
-        changed = list(_changed(path, sums))
-        return changed or [Damage("zarr.json", None, (), _brief(path, problem))]
+        changed = list(_changed(place, sums))
+        return changed or [Damage("zarr.json", None, (), _brief(place, problem))]
     shards = {name for name in sums if name.partition("/c/")[0] in store.arrays and "/c/" in name}
-    found += _changed(path, {name: sums[name] for name in sums if name not in shards})
+    found += _changed(place, {name: sums[name] for name in sums if name not in shards})
     try:
         ids = known_ids(store)
         found += _final_shards(store, ids, sums) if store.is_final else _blocks(store, ids)
+        if store.is_final and listed:
+            known = {one.file for one in found}
+            found += [one for one in _wrongly_listed(store, sums) if one.file not in known]
     except StoreError as problem:
-        return found or [Damage(spec.IDS, None, (), _brief(path, problem))]
-    return [*found, *_orphans(store, ids, sums)]
+        return found or [Damage(spec.IDS, None, (), _brief(place, problem))]
+    known = {one.file for one in found}
+    return [*found, *(one for one in _orphans(store, ids, sums) if one.file not in known)]
 
 
-def read_checksums(path: Path) -> dict[str, str]:
+def read_checksums(place: Place) -> dict[str, str]:
     """The SHA-256 of each file that a store's ``checksums.json`` lists."""
-    sums = read_json(path / spec.CHECKSUMS, StoreError)
+    where = place.of(spec.CHECKSUMS)
+    try:
+        sums = load_json(place, spec.CHECKSUMS)
+    except OSError as problem:
+        raise StoreError(f"{where} cannot be read: {problem.strerror}") from None
     if not isinstance(sums, dict):
-        raise StoreError(f"{path / spec.CHECKSUMS} is not a list of checksums")
+        raise StoreError(f"{where} is not a list of checksums")
     return {str(name): str(sha256) for name, sha256 in sums.items()}
 
 
@@ -112,7 +122,7 @@ def known_ids(store: FeatureStore) -> list[str]:
     try:
         return store.ids
     except StoreError:
-        return _column(store.path / spec.ITEMS, "id")
+        return _column(store.place, spec.ITEMS, "id")
 
 
 def _known_status(store: FeatureStore) -> NDArray[np.uint8]:
@@ -120,40 +130,52 @@ def _known_status(store: FeatureStore) -> NDArray[np.uint8]:
     try:
         return store.status
     except StoreError:
-        return read_status_column(store.path, len(store))
+        return read_status_column(store.place, len(store))
 
 
-def _column(path: Path, name: str) -> list[str]:
+def _column(place: Place, table: str, name: str) -> list[str]:
     try:
-        return read_table(path, required=[name])[name]
+        with as_file(place, table) as file:
+            return read_table(file, required=[name])[name]
     except ManifestError as problem:
         raise StoreError(str(problem)) from None
 
 
-def _brief(path: Path, problem: StoreError) -> str:
-    return str(problem).replace(f"{path}/", "")
+def _brief(place: Place, problem: StoreError) -> str:
+    return str(problem).replace(f"{place.where}/", "")
 
 
-def _is_newer(path: Path) -> bool:
+def _is_newer(place: Place) -> bool:
     try:
-        group = json.loads((path / "zarr.json").read_bytes())
+        group = json.loads(place.read("zarr.json"))
         version = group["attributes"][spec.ATTRIBUTES]["format_version"]
     except (OSError, ValueError, LookupError, TypeError):
         return False
     return isinstance(version, int) and version > spec.FORMAT_VERSION
 
 
-def _changed(path: Path, sums: Mapping[str, str]) -> Iterator[Damage]:
+def _changed(place: Place, sums: Mapping[str, str]) -> Iterator[Damage]:
     """The files that are lost, or not as they were."""
     for name, sha256 in progress(sums.items(), "Metadata", unit="file", total=len(sums)):
-        if why := _compare(path / name, sha256):
+        if why := _compare(place, name, sha256):
             yield Damage(name, name.partition("/")[0] if "/" in name else None, (), why)
 
 
-def _compare(file: Path, sha256: str | None) -> str | None:
+def _wrongly_listed(store: FeatureStore, sums: Mapping[str, str]) -> Iterator[Damage]:
+    """Where a final store's list of checksums is not that of its files, though all it has hold."""
+    names = plain_files(store, sums) | shard_files(store, _known_status(store))
+    for name in sorted(names - sums.keys()):
+        why = _compare(store.place, name, None)
+        lost = f"{why}, and " if why else ""
+        yield Damage(name, None, (), f"{lost}{spec.CHECKSUMS} does not list it")
+    for name in sorted(sums.keys() - names):
+        yield Damage(name, None, (), f"{spec.CHECKSUMS} lists it, and no such store has it")
+
+
+def _compare(place: Place, name: str, sha256: str | None) -> str | None:
     """What is wrong with a file, if anything; without a checksum only whether it can be read."""
     try:
-        have = sha256_of(file)
+        have = sha256_at(place, name)
     except FileNotFoundError:
         return "it is lost"
     except OSError as problem:
@@ -175,7 +197,7 @@ def _block(store: FeatureStore, ids: Sequence[str], block: int) -> Iterator[Dama
         record = record_of(store, ids, block)
     except StoreError as problem:
         rows = spec.rows_of_block(block, len(ids), store.block_rows)
-        why = _brief(store.path, problem).removeprefix(f"{name}: ").partition(";")[0]
+        why = _brief(store.place, problem).removeprefix(f"{name}: ").partition(";")[0]
         yield Damage(name, None, tuple(ids[rows.start : rows.stop]), why)
         return
     if record is None:
@@ -183,23 +205,24 @@ def _block(store: FeatureStore, ids: Sequence[str], block: int) -> Iterator[Dama
     done = np.array(record.status) == Status.DONE
     for one in store.stored.values():
         if sha256 := record.shards[one.spec.name]:
-            file = shard_path(store, one.spec, record)
+            file = _shard_name(store, one.spec, record)
             yield from _shard(store, ids, one, file, sha256, done, block)
 
 
 def record_of(store: FeatureStore, ids: Sequence[str], block: int) -> BlockRecord | None:
-    """A block's record from disk, if it has one."""
-    path = store.path / spec.record_name(block)
+    """A block's record as it is by now, if it has one."""
     rows = spec.rows_of_block(block, len(ids), store.block_rows)
-    if not is_there(path):
-        return None
-    return read_record(path, block, ids[rows.start : rows.stop], store.arrays)
+    return read_record(store.place, block, ids[rows.start : rows.stop], store.arrays)
 
 
-def shard_path(store: FeatureStore, one: ArraySpec, record: BlockRecord) -> Path:
+def _shard_name(store: FeatureStore, one: ArraySpec, record: BlockRecord) -> str:
     """Where a block's committed shard lies: perhaps still in ``staging/``."""
-    staged = store.path / spec.staged_name(one, record.block, record.shards[one.name] or "")
-    return staged if staged.exists() else store.path / spec.shard_name(one, record.block)
+    staged = spec.staged_name(one, record.block, record.shards[one.name] or "")
+    try:
+        store.place.size(staged)
+    except FileNotFoundError:
+        return spec.shard_name(one, record.block)
+    return staged
 
 
 def _final_shards(
@@ -217,57 +240,55 @@ def _final_shards(
         mine = done[shard * size : (shard + 1) * size]
         name = spec.shard_name(one.spec, shard)
         if mine.any():
-            yield from _shard(store, ids, one, store.path / name, sums.get(name), mine, shard)
+            yield from _shard(store, ids, one, name, sums.get(name), mine, shard)
 
 
 def _shard(
     store: FeatureStore,
     ids: Sequence[str],
     one: StoredArray,
-    file: Path,
+    name: str,
     sha256: str | None,
     done: NDArray[np.bool_],
     shard: int,
 ) -> Iterator[Damage]:
     """What is wrong with one shard; `done` says which of its rows must be there."""
-    why = _compare(file, sha256)
+    why = _compare(store.place, name, sha256)
     rows = np.flatnonzero(done)
-    by_reason = _damaged_rows(store, one, file, rows, shard) if why in (None, CHANGED) else {}
+    # What would have to be fetched a second time is taken at its word.
+    look = why == CHANGED or (why is None and (store.place.is_local or not sha256))
+    by_reason = _damaged_rows(store, one, name, rows, shard) if look else {}
     if why is not None and not by_reason:
         by_reason = {why: rows.tolist()}
     first = shard * one.layout.shard_rows
-    name = file.relative_to(store.path).as_posix()
     for reason, hit in by_reason.items():
         yield Damage(name, one.spec.name, tuple(ids[first + row] for row in hit), reason)
 
 
 def _damaged_rows(
-    store: FeatureStore, one: StoredArray, file: Path, rows: NDArray[np.intp], shard: int
+    store: FeatureStore, one: StoredArray, name: str, rows: NDArray[np.intp], shard: int
 ) -> dict[str, list[int]]:
     """Reason -> rows of a shard, counted from its start, that cannot be read."""
     found: dict[str, list[int]] = {}
     try:
-        reader = ShardReader(file, one.layout) if one.mapped else None
+        reader = open_shard(store.place, name, one, shard)
     except DamagedChunk as problem:
         return {problem.why: rows.tolist()}
     chunks = rows // one.layout.chunk_rows
     for chunk in np.unique(chunks).tolist():
         mine = rows[chunks == chunk]
-        out = np.empty((len(mine), *one.spec.shape), one.spec.dtype)
         try:
-            if reader is None:
-                read_by_zarr(store.path, one, shard, mine, out)
-            else:
-                reader.read(mine, out=out)
+            reader.read(mine)
         except DamagedChunk as problem:
             found.setdefault(problem.why, []).extend(mine.tolist())
-    if reader is not None:
-        reader.forget()
+    reader.forget()
     return found
 
 
 def _orphans(store: FeatureStore, ids: Sequence[str], sums: Mapping[str, str]) -> Iterator[Damage]:
-    """Files that no record and no list of checksums names."""
+    """Files that no record and no list of checksums names; looked for where they can be listed."""
+    if not isinstance(store.place, Folder):
+        return
     every = _files(store.path.rglob("*"), store.path)
     if store.is_final:
         # A list that is damaged itself says nothing about the others.

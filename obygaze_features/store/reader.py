@@ -1,8 +1,4 @@
-"""Reading a store: rows by id, and what is done, from the commit records or the status array.
-
-Shards on a local disk are mapped and read through their own index; compressed ones are left to
-Zarr. The two give the same, and tests hold them to it.
-"""
+"""Reading a store: rows by id, and what is done, from the commit records or the status array."""
 
 from __future__ import annotations
 
@@ -17,25 +13,19 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
+from obygaze_features.store.arrays import StoredArray, StoredArrays, read_bytes_array
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.lookup import Lookup
-from obygaze_features.store.metadata import (
-    StoredArray,
-    is_there,
-    read_array,
-    read_attributes,
-    read_bytes_array,
-    read_record,
-    read_rows_table,
-    remedy,
-)
-from obygaze_features.store.shards import DamagedChunk, ShardReader
-from obygaze_features.store.through_zarr import read_by_zarr
+from obygaze_features.store.metadata import read_attributes, read_record, read_rows_table, remedy
+from obygaze_features.store.places.choose import place_of
+from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.places.kept import Kept, keep
+from obygaze_features.store.places.place import Place
+from obygaze_features.store.rows import RowReader
+from obygaze_features.store.shards import DamagedChunk
 
-__all__ = ["FeatureStore", "open_store"]
+__all__ = ["FeatureStore", "open_at", "open_store"]
 
-OPEN_SHARDS = 64
-"""Shard files that are kept mapped. Each takes a file descriptor, of which there may be 256."""
 PART_BYTES = 32 * 2**20
 """What `FeatureStore.iter_blocks` reads at a time from a final store."""
 
@@ -59,11 +49,9 @@ class FeatureStore:
         ids, rows = store.read(wanted, "frames", missing="skip")
     """
 
-    path: Path
+    place: Place
     attributes: dict[str, Any]
-    stored: dict[str, StoredArray]
     checksums: bool = True
-    _shards: dict[tuple[str, int], ShardReader] = field(default_factory=dict, repr=False)
     _records: dict[int, BlockRecord | None] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -82,16 +70,36 @@ class FeatureStore:
 
     def __repr__(self) -> str:
         state, rows = self.attributes["state"], len(self)
-        return f"FeatureStore({str(self.path)!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
+        return f"FeatureStore({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Mapped files do not travel to another process; each opens the store for itself.
-        return partial(open_store, checksums=self.checksums), (self.path,)
+        return partial(open_store, checksums=self.checksums), (self.place.address,)
+
+    @property
+    def where(self) -> str:
+        """Where the store lies, for people to read."""
+        return self.place.where
+
+    @property
+    def path(self) -> Path:
+        """The store's folder; `StoreError` if it is not in one, and so can only be read."""
+        if not isinstance(self.place, Folder):
+            raise StoreError(
+                f"{self.where} can only be read; to change it, fetch it with: "
+                f"obygaze stores pull {self.where} -o NAME.zarr"
+            )
+        return self.place.path
 
     @property
     def is_final(self) -> bool:
         """Whether the store is finalised: complete as far as it goes, and read-only."""
         return bool(self.attributes["state"] == "final")
+
+    @cached_property
+    def stored(self) -> StoredArrays:
+        """How each array lies in its files."""
+        return StoredArrays(self.place, self.attributes)
 
     @property
     def arrays(self) -> list[str]:
@@ -101,7 +109,7 @@ class FeatureStore:
     @property
     def specs(self) -> list[ArraySpec]:
         """What each array is."""
-        return [array.spec for array in self.stored.values()]
+        return list(self.stored.specs.values())
 
     @property
     def block_rows(self) -> int:
@@ -127,13 +135,11 @@ class FeatureStore:
     def record_of(self, block: int) -> BlockRecord | None:
         """A block's commit record; None where it is not written, or the store is final."""
         if block not in self._records:
-            rows = spec.rows_of_block(block, len(self), self.block_rows)
-            path = self.path / spec.record_name(block)
-            there = not self.is_final and len(rows) and is_there(path)
             record = None
-            if there:
+            if not self.is_final and 0 <= block < self.blocks:
+                rows = spec.rows_of_block(block, len(self), self.block_rows)
                 ids = self._of_ids(lambda table: spec.decode_ids(table[rows.start : rows.stop]))
-                record = read_record(path, block, ids, self.arrays)
+                record = read_record(self.place, block, ids, self.arrays)
             self._records[block] = record  # only now: a record that cannot be read stays an error
         return self._records[block]
 
@@ -141,9 +147,10 @@ class FeatureStore:
     def status(self) -> NDArray[np.uint8]:
         """A `Status` for each row."""
         if self.is_final:
-            status = read_bytes_array(self.path, spec.STATUS, (len(self),))
+            status = read_bytes_array(self.place, spec.STATUS, (len(self),))
             if status.max() > max(Status):
-                raise StoreError(f"{self.path / spec.STATUS}: no row has a status {status.max()}")
+                where = self.place.of(spec.STATUS)
+                raise StoreError(f"{where}: no row has a status {status.max()}")
             return status
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
@@ -216,7 +223,7 @@ class FeatureStore:
         """Rows of an array by their number; all of them must be done."""
         one = self._array(name)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
-            raise StoreError(f"{self.path} has the rows 0 to {len(self) - 1}")
+            raise StoreError(f"{self.where} has the rows 0 to {len(self) - 1}")
         if not self._are_done(rows).all():
             self._require_done([self.ids[row] for row in rows.tolist()], rows)
         return self._gather(one, rows)
@@ -245,12 +252,11 @@ class FeatureStore:
             if rows.size:
                 values = {one.spec.name: self._gather(one, rows) for one in arrays}
                 yield [self.ids[row] for row in rows.tolist()], values
-            for reader in list(self._shards.values()):
-                reader.forget()
+            self._rows.forget()
 
     @cached_property
     def _id_bytes(self) -> NDArray[np.uint8]:
-        return read_bytes_array(self.path, spec.IDS, (len(self), None))
+        return read_bytes_array(self.place, spec.IDS, (len(self), None))
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -266,11 +272,12 @@ class FeatureStore:
         except StoreError:
             raise
         except ValueError as problem:
-            raise StoreError(f"{self.path / spec.IDS}: {problem}; {remedy(self.path)}") from None
+            where = self.place.of(spec.IDS)
+            raise StoreError(f"{where}: {problem}; {remedy(self.place)}") from None
 
     @cached_property
     def _table(self) -> dict[str, list[str]]:
-        return read_rows_table(self.path, self.ids, self.status)
+        return read_rows_table(self.place, self.ids, self.status)
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """The row numbers of ids; `StoreError` if one of them is not done."""
@@ -282,8 +289,10 @@ class FeatureStore:
 
     def _refuse_if_replaced(self) -> None:
         """Raise if what was opened is not what lies there now: finalised, or opened again."""
-        if read_attributes(self.path)["state"] != self.attributes["state"]:
-            raise StoreError(f"{self.path} was finalised or repaired meanwhile; open it again")
+        if isinstance(self.place, Kept):
+            self.place.refuse_if_changed()
+        if read_attributes(self.place)["state"] != self.attributes["state"]:
+            raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Which rows are done; those below zero are none."""
@@ -311,12 +320,16 @@ class FeatureStore:
         else:
             why = f"failed: {self.failures[first]}" if first in self.failures else "is not done yet"
         more = f" (and {lacking.size - 1} more that cannot be read)" if lacking.size > 1 else ""
-        raise StoreError(f"{self.path}: {first} {why}{more}")
+        raise StoreError(f"{self.where}: {first} {why}{more}")
 
     def _array(self, name: str) -> StoredArray:
         if name not in self.stored:
-            raise StoreError(f"{self.path} has no array {name}; it has {', '.join(self.arrays)}")
+            raise StoreError(f"{self.where} has no array {name}; it has {', '.join(self.arrays)}")
         return self.stored[name]
+
+    @cached_property
+    def _rows(self) -> RowReader:
+        return RowReader(self.place, self.record_of, checksums=self.checksums)
 
     def _gather(
         self,
@@ -325,93 +338,38 @@ class FeatureStore:
         into: NDArray[Any] | None = None,
         at: Rows | None = None,
     ) -> NDArray[Any]:
-        """Rows that are done, shard by shard; row i goes to ``into[at[i]]``, or to a new array."""
-        if into is None:
-            into = np.empty((len(rows), *one.spec.shape), one.spec.dtype)
-        if at is None:
-            if len(rows) == 1:
-                shard = int(rows[0]) // one.layout.shard_rows
-                return self._read_shard(one, shard, rows, into)
-            at = np.arange(len(rows))
-        shards = rows // one.layout.shard_rows
-        if (np.diff(shards) < 0).any():
-            order = np.argsort(rows, kind="stable")
-            rows, at, shards = rows[order], at[order], shards[order]
-        ends = [*(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(rows)]
-        start = 0
-        for stop in ends if len(rows) else ():
-            places = at[start:stop]
-            if (np.diff(places) == 1).all():
-                part = into[places[0] : places[-1] + 1]
-                self._read_shard(one, int(shards[start]), rows[start:stop], part)
-            else:
-                part = np.empty((stop - start, *one.spec.shape), one.spec.dtype)
-                into[places] = self._read_shard(one, int(shards[start]), rows[start:stop], part)
-            start = stop
-        return into
-
-    def _read_shard(
-        self, one: StoredArray, shard: int, rows: Rows, out: NDArray[Any]
-    ) -> NDArray[Any]:
-        within = rows - shard * one.layout.shard_rows
         try:
-            if one.mapped:
-                self._shard(one, shard).read(within, check=self.checksums, out=out)
-            else:
-                read_by_zarr(self.path, one, shard, within, out)
+            return self._rows.gather(one, rows, into, at)
         except DamagedChunk as problem:
             self._refuse_if_replaced()
-            hit = (within >= problem.rows.start) & (within < problem.rows.stop)
-            ids = [self.ids[row] for row in rows[hit].tolist()]
+            hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
+            ids = [self.ids[row] for row in hit.tolist()]
             more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
             raise StoreError(
-                f"{problem.path}: {problem.why}; the row of {', '.join(ids[:3])}{more} "
-                f"cannot be read; {remedy(self.path)}"
+                f"{problem.where}: {problem.why}; the row of {', '.join(ids[:3])}{more} "
+                f"cannot be read; {remedy(self.place)}"
             ) from None
-        return out
-
-    def _shard(self, one: StoredArray, shard: int) -> ShardReader:
-        """A shard, mapped; those that were used last are kept.
-
-        Nothing is locked, so that threads and forks cannot wait for each other for ever; at
-        worst a shard is mapped twice.
-        """
-        key = one.spec.name, shard
-        reader = self._shards.pop(key, None) or self._open_shard(one, shard)
-        self._shards[key] = reader
-        for oldest in list(self._shards)[:-OPEN_SHARDS]:
-            self._shards.pop(oldest, None)
-        return reader
-
-    def _open_shard(self, one: StoredArray, shard: int) -> ShardReader:
-        places = [self.path / spec.shard_name(one.spec, shard)]
-        record = self.record_of(shard)
-        sha256 = record.shards[one.spec.name] if record else None
-        if sha256:
-            # A writer that was interrupted, or that is not ready yet, has left it there.
-            places.insert(0, self.path / spec.staged_name(one.spec, shard, sha256))
-        for place in places:
-            try:
-                return ShardReader(place, one.layout)
-            except FileNotFoundError:
-                why = "it is not there"
-            except OSError as problem:
-                why = f"it cannot be read ({problem.strerror})"
-        raise DamagedChunk(places[-1], range(one.layout.shard_rows), why)
 
 
-def open_store(path: Path | str, *, checksums: bool = True) -> FeatureStore:
+def open_store(address: Path | str, *, checksums: bool = True) -> FeatureStore:
     """Open a store for reading.
 
     Parameters
     ----------
-    path
-        The folder, ``NAME.zarr``. `StoreError` if it is not a store, or not a whole one.
+    address
+        A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or the URL of either
+        (``https://...``, ``s3://...``). `StoreError` if it is not a store, or not a whole one.
     checksums
         Hold what is read to its checksums. Without, reading is several times faster, and bits
         that flipped on the disk pass unseen.
     """
-    path = Path(path)
-    attributes = read_attributes(path)
-    stored = {one.name: read_array(path, one, attributes) for one in spec.specs_of(attributes)}
-    return FeatureStore(path, attributes, stored, checksums)
+    place = place_of(address)
+    return open_at(place if place.is_local else keep(place), checksums=checksums)
+
+
+def open_at(place: Place, *, checksums: bool = True) -> FeatureStore:
+    """Open the store at a place."""
+    store = FeatureStore(place, read_attributes(place), checksums)
+    if place.is_local:
+        list(store.stored.values())  # what is wrong with one is better said at once
+    return store

@@ -27,6 +27,7 @@ from obygaze_features.common.tables import format_table
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Items
 from obygaze_features.store import format as spec
+from obygaze_features.store.arrays import read_bytes_array
 from obygaze_features.store.assemble import NOWHERE, Plan, assemble
 from obygaze_features.store.claims import LEASE, Claims
 from obygaze_features.store.commit import finish_moves, retire_record
@@ -36,12 +37,8 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.integrity import Damage, committed, read_checksums, verify
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
-from obygaze_features.store.metadata import (
-    is_there,
-    read_attributes,
-    read_bytes_array,
-    read_status_column,
-)
+from obygaze_features.store.metadata import read_attributes, read_status_column
+from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import FeatureStore, open_store
 
 __all__ = ["Repair", "repair"]
@@ -113,7 +110,7 @@ def repair(path: Path, *, reopen: bool = False) -> Repair:
 def _put_back(path: Path) -> list[str]:
     """A store that was being replaced when the machine stopped, between two renames."""
     aside = [one for one in _unfinished(path) if one.suffix == ".replaced"]
-    if is_there(path) or len(aside) != 1:
+    if path.exists() or len(aside) != 1:
         return []
     os.rename(aside[0], path)
     return [path.name]
@@ -129,7 +126,7 @@ def _restore(path: Path) -> list[str]:
     """Make again those small files that follow from others, where they are damaged."""
     sums: dict[str, str] = {}
     with contextlib.suppress(StoreError):
-        sums = read_checksums(path)
+        sums = read_checksums(Folder(path))
     for name in IRREPLACEABLE:
         if name in sums and not _is_sound(path, name, sums):
             raise StoreError(
@@ -137,8 +134,8 @@ def _restore(path: Path) -> list[str]:
                 f"says; put back a copy of it, whose SHA-256 is {sums[name]}, and run the same "
                 "command again"
             )
-    attributes = read_attributes(path)
-    items = read_items(path, attributes)
+    attributes = read_attributes(Folder(path))
+    items = read_items(Folder(path), attributes)
     if attributes["state"] == "final":
         return _restore_final(path, attributes, items, sums)
     return _restore_open(path, attributes, items, sums)
@@ -150,7 +147,7 @@ def _restore_open(
     restored = _drop_damaged_probes(path, sums)
     with _beside(path) as folder:
         lay_out(folder, attributes, spec.specs_of(attributes), items, {})
-        fresh = read_checksums(folder)
+        fresh = read_checksums(Folder(folder))
         for name in fresh:
             known = {**fresh, **sums}
             if not _is_sound(path, name, known):
@@ -188,7 +185,7 @@ def _restore_final(
     if spec.ROWS in sums and not _is_sound(path, spec.ROWS, sums):
         sums = _remake_rows(path, items.ids, sums)
         restored.append(f"{spec.ROWS} (its reasons and sources are lost)")
-    status = read_status_column(path, len(items))
+    status = read_status_column(Folder(path), len(items))
     for compress in (False, True):
         with _beside(path) as folder:
             arrays = spec.specs_of(attributes)
@@ -206,7 +203,7 @@ def _restore_final(
 
 def _remake_rows(path: Path, ids: Sequence[str], sums: Mapping[str, str]) -> dict[str, str]:
     """Write ``rows.csv`` anew from the array of statuses; what only it said is lost."""
-    status = read_bytes_array(path, spec.STATUS, (len(ids),)).tolist()
+    status = read_bytes_array(Folder(path), spec.STATUS, (len(ids),)).tolist()
     failed = {int(one): one.name.lower().replace("_", " ") for one in Status if one > Status.DONE}
     columns: dict[str, Sequence[str]] = {
         "id": list(ids),
@@ -250,14 +247,14 @@ def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
     source = np.zeros(n, np.intp)
     source[np.isin(np.arange(n) // store.block_rows, hit // store.block_rows)] = NOWHERE
     known_before = np.flatnonzero((source == NOWHERE) & (store.status != Status.TODO))
-    plan = Plan(read_items(path, store.attributes), [store], source, np.arange(n))
+    plan = Plan(read_items(store.place, store.attributes), [store], source, np.arange(n))
     try:
         probe = read_probe(store)
     except StoreError:
         probe = {}
     with new_folder(path, overwrite=True, discard=True) as folder:
         assemble(folder, plan, store.attributes, probe)
-        if is_there(path / spec.LOG):
+        if (path / spec.LOG).exists():
             shutil.copyfile(path / spec.LOG, folder / spec.LOG)
         append_to_log(folder, "reopened", damaged=[one.file for one in damage])
     return tuple(store.ids[row] for row in known_before.tolist())

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import mmap
 import os
 import threading
 from collections.abc import Sequence
@@ -25,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError
+from obygaze_features.store.places.mapped import Mapped
 
-__all__ = ["DamagedChunk", "ShardLayout", "ShardReader", "checksum", "write_shard"]
+__all__ = ["DamagedChunk", "ShardLayout", "ShardReader", "checksum", "read_index", "write_shard"]
 
 CHECKSUM_BYTES = 4
 ABSENT = np.uint64(2**64 - 1)
@@ -60,6 +60,11 @@ class ShardLayout:
         return (self.chunk_rows, *self.row_shape)
 
     @property
+    def index_bytes(self) -> int:
+        """Bytes of a shard's index with its checksum."""
+        return self.chunks * 16 + CHECKSUM_BYTES
+
+    @property
     def chunk_bytes(self) -> int:
         """Bytes of one chunk without its checksum."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
@@ -68,9 +73,9 @@ class ShardLayout:
 class DamagedChunk(StoreError):
     """A chunk whose bytes are not what its checksum says; `rows` are its rows in the shard."""
 
-    def __init__(self, path: Path, rows: range, why: str) -> None:
-        super().__init__(f"{path}: {why}")
-        self.path, self.rows, self.why = path, rows, why
+    def __init__(self, where: str, rows: range, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where, self.rows, self.why = where, rows, why
 
 
 def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: ShardLayout) -> str:
@@ -117,22 +122,25 @@ def checksum(data: Any) -> bytes:
     return int(google_crc32c.value(data)).to_bytes(CHECKSUM_BYTES, "little")
 
 
+def read_index(
+    tail: bytes, layout: ShardLayout, where: str
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Offset and length of each chunk, from a shard's last bytes, and which chunks are there."""
+    table = tail[:-CHECKSUM_BYTES]
+    if len(tail) != layout.index_bytes or checksum(table) != tail[len(table) :]:
+        raise DamagedChunk(where, range(layout.shard_rows), "its index is damaged or cut off")
+    index = np.frombuffer(table, "<u8").reshape(-1, 2)
+    return index, index[:, 0] != ABSENT
+
+
 class ShardReader:
     """One shard file, mapped into memory and read through its own index."""
 
-    def __init__(self, path: Path, layout: ShardLayout) -> None:
-        self.path, self.layout = path, layout
-        with path.open("rb") as file:
-            # What is empty cannot be mapped.
-            size = os.fstat(file.fileno()).st_size
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-        self._bytes = np.frombuffer(self._map or b"", np.uint8)
-        tail = self._bytes[-(layout.chunks * 16 + CHECKSUM_BYTES) :]
-        table = tail[:-CHECKSUM_BYTES]
-        if len(table) < layout.chunks * 16 or checksum(table) != tail[len(table) :].tobytes():
-            raise DamagedChunk(path, range(layout.shard_rows), "its index is damaged or cut off")
-        self.index = np.frombuffer(table.tobytes(), "<u8").reshape(-1, 2)
-        self.present = self.index[:, 0] != ABSENT
+    def __init__(self, file: Mapped, layout: ShardLayout) -> None:
+        self.file, self.layout = file, layout
+        self._bytes = file.bytes
+        tail = self._bytes[-layout.index_bytes :]
+        self.index, self.present = read_index(tail.tobytes(), layout, file.where)
         self._step = layout.chunk_bytes + CHECKSUM_BYTES
         self._chunks = self._view()
 
@@ -159,7 +167,7 @@ class ShardReader:
         needed = np.unique(chunks)
         if not self.present[needed].all():
             first = int(needed[~self.present[needed]][0])
-            raise DamagedChunk(self.path, self.rows_of(first), "a chunk is not there")
+            raise DamagedChunk(self.file.where, self.rows_of(first), "a chunk is not there")
         if check:
             for chunk in needed.tolist():
                 self.check(chunk)
@@ -179,24 +187,22 @@ class ShardReader:
         """Raise `DamagedChunk` unless a chunk's bytes are what its checksum says."""
         data = self._raw(chunk)
         if checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:].tobytes():
-            raise DamagedChunk(self.path, self.rows_of(chunk), "its checksum is wrong")
+            raise DamagedChunk(self.file.where, self.rows_of(chunk), "its checksum is wrong")
 
     def rows_of(self, chunk: int) -> range:
         """The rows of a chunk, counted from the shard's start."""
         return range(chunk * self.layout.chunk_rows, (chunk + 1) * self.layout.chunk_rows)
 
     def forget(self) -> None:
-        """Let go of the pages that were read; they are read again when they are needed."""
-        # Windows has no such call, and trims a process's pages by itself.
-        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+        """Let go of the memory that was read."""
+        self.file.forget()
 
     def _raw(self, chunk: int) -> NDArray[np.uint8]:
         """A chunk with its checksum."""
         offset, size = self.index[chunk].tolist()
         data = self._bytes[offset : offset + size]
         if len(data) != self._step:
-            raise DamagedChunk(self.path, self.rows_of(chunk), "a chunk has the wrong length")
+            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk has the wrong length")
         return data
 
     def _values(self, chunk: int) -> NDArray[Any]:
@@ -206,7 +212,7 @@ class ShardReader:
     def _row(self, row: int, *, check: bool) -> NDArray[Any]:
         chunk, within = divmod(row, self.layout.chunk_rows)
         if not self.present[chunk]:
-            raise DamagedChunk(self.path, self.rows_of(chunk), "a chunk is not there")
+            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk is not there")
         if check:
             self.check(chunk)
         values: NDArray[Any] = self._values(chunk)[within]

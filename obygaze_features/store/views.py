@@ -86,7 +86,7 @@ class StoreDataset:
             ...
     """
 
-    def __init__(self, path: Path, name: str, ids: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Path | str, name: str, ids: Sequence[str] | None = None) -> None:
         self.path, self.name = path, name
         self._opened: tuple[int, FeatureStore] | None = None
         store = self._store()

@@ -11,6 +11,8 @@ import click
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
 from obygaze_features.common.words import counted, unknown
 from obygaze_features.errors import UsageError
+from obygaze_models.commands.cautions import echo_cautions
+from obygaze_models.commands.runs import run_folders
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.compare import Comparison
@@ -56,37 +58,45 @@ def compare(
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_models.experiments.compare import compare_runs
     from obygaze_models.experiments.results import read_results
+    from obygaze_models.synthetic import NOT_REAL
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
-    runs = tuple(run.parent if run.name == "run.json" else run for run in runs)
-    if len({run.resolve() for run in runs}) < len(runs):
-        raise UsageError("a run is named twice")
-    found = compare_runs([read_results(run) for run in runs], models=models)
-    known = list(found.comparisons[0].scores)
-    if metric is None:
-        metric = known[0]
-    elif metric not in known:
+    results = [read_results(run) for run in run_folders(runs)]
+    found = compare_runs(results, models=models)
+    known = dict.fromkeys(name for one in found.comparisons for name in one.scores)
+    if metric is not None and metric not in known:
         raise UsageError(unknown("metric", metric, known))
+    shown = [
+        (one, metric or next(iter(one.scores)))
+        for one in found.comparisons
+        if metric is None or metric in one.scores
+    ]
     if as_json:
         echo_json(asdict(found))
     else:
-        _echo_tables(found.comparisons, metric)
+        _echo_tables(shown)
     notes = [note for one in found.comparisons for note in one.notes]
+    lacking = dict.fromkeys(
+        one.test for one in found.comparisons if metric not in (None, *one.scores)
+    )
+    notes += [f"{test} has no {metric}, which is of other classes: left out" for test in lacking]
     for note in dict.fromkeys([*found.left_out, *notes]):
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
+    cautions = [one for of in results for one in of.run.record["cautions"]]
+    echo_cautions(dict.fromkeys(one for one in cautions if one.startswith(NOT_REAL)))
     if output:
-        _draw(found.comparisons, metric, output, overwrite=overwrite)
+        _draw(shown, output, overwrite=overwrite)
         click.echo(f"Wrote {output}", err=as_json)
 
 
-def _echo_tables(comparisons: list[Comparison], metric: str) -> None:
+def _echo_tables(shown: list[tuple[Comparison, str]]) -> None:
     from obygaze_features.common.tables import align
 
-    by_test: dict[tuple[str, int, int], list[Comparison]] = {}
-    for one in comparisons:
-        by_test.setdefault((one.test, one.clips, one.films), []).append(one)
-    for (test, clips, films), of in by_test.items():
+    by_test: dict[tuple[str, int, int, str], list[Comparison]] = {}
+    for one, metric in shown:
+        by_test.setdefault((one.test, one.clips, one.films, metric), []).append(one)
+    for (test, clips, films, metric), of in by_test.items():
         held = f"{test}: {counted(clips, 'clip')}, {counted(films, 'film')}"
         header = [held, "second", f"{metric}: first", "second", "first - second", "95%"]
         header += ["first ahead", "only one right", "p"]
@@ -97,8 +107,8 @@ def _echo_tables(comparisons: list[Comparison], metric: str) -> None:
                 _number(one.scores[metric].first),
                 _number(one.scores[metric].second),
                 _number(one.scores[metric].difference, signed=True),
-                _span(one.scores[metric]),
-                "-" if (share := one.scores[metric].ahead) is None else f"{share:.0%}",
+                _few(one) or _span(one.scores[metric]),
+                "-" if (share := one.scores[metric].ahead) is None or _few(one) else f"{share:.0%}",
                 f"{one.only_first} : {one.only_second}",
                 f"{one.p_value:.3f}" if one.p_value >= 0.0005 else "<.001",
             ]
@@ -112,6 +122,12 @@ def _echo_tables(comparisons: list[Comparison], metric: str) -> None:
     )
 
 
+def _few(one: Comparison) -> str:
+    from obygaze_models.experiments.intervals import too_few
+
+    return too_few([one.smallest], one.films)
+
+
 def _number(value: float | None, *, signed: bool = False) -> str:
     return "-" if value is None else f"{value:+.3f}" if signed else f"{value:.3f}"
 
@@ -120,21 +136,26 @@ def _span(of: Difference) -> str:
     return "-" if of.interval is None else "{:+.3f} to {:+.3f}".format(*of.interval)
 
 
-def _draw(comparisons: list[Comparison], metric: str, output: Path, *, overwrite: bool) -> None:
+def _draw(shown: list[tuple[Comparison, str]], output: Path, *, overwrite: bool) -> None:
     from obygaze_models.experiments.summary import titles_of
     from obygaze_models.figures.file import write_svg
     from obygaze_models.figures.forest import Line, Point, forest
 
-    title = titles_of(comparisons[0].scores).get(metric, metric.replace("_", " "))
-    against = {(one.first.run, one.second.run) for one in comparisons}
-    namesakes = len(against) == 1 and all(o.first.model == o.second.model for o in comparisons)
+    titles = [titles_of(one.scores).get(of, of.replace("_", " ")) for one, of in shown]
+    title = " and ".join(dict.fromkeys(titles))
+    against = {(one.first.run, one.second.run) for one, _ in shown}
+    namesakes = len(against) == 1 and all(o.first.model == o.second.model for o, _ in shown)
     points = []
-    tests = [one.test for one in comparisons]
-    for one in sorted(comparisons, key=lambda one: tests.index(one.test)):
+    tests = [one.test for one, _ in shown]
+    for (one, metric), named in sorted(
+        zip(shown, titles, strict=True), key=lambda each: tests.index(each[0][0].test)
+    ):
         of = one.scores[metric]
-        low, high = of.interval or (None, None)
+        low, high = (None, None) if _few(one) else of.interval or (None, None)
         label = one.first.model if namesakes else f"{one.first.name} − {one.second.name}"
         group = f"{one.test}: {counted(one.clips, 'clip')}"
+        if len(set(titles)) > 1:
+            group += f", {named}"
         key = f"compare/{one.test}/{one.first.name}/{one.second.name}/{metric}"
         points.append(Point(label, of.difference, low, high, group=group, key=key))
     less = "{} less {}".format(*against.pop()) if namesakes else "first less second"

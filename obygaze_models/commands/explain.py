@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import echo_json, folder_argument, json_option
+from obygaze_features.common.commands import echo_json, folder_argument, json_option, store_argument
+from obygaze_models.commands.cautions import echo_cautions
 
 if TYPE_CHECKING:
     from obygaze_models.explain.clips import ExplainedClip
@@ -21,7 +22,7 @@ BAR = 24
 
 @click.command()
 @folder_argument("model")
-@folder_argument("store")
+@store_argument("store")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option(
     "--nearest",
@@ -38,7 +39,7 @@ BAR = 24
 @json_option
 def explain(
     model: Path,
-    store: Path,
+    store: Path | str,
     ids: tuple[str, ...],
     nearest: int,
     concepts: Path | None,
@@ -58,12 +59,14 @@ def explain(
     from dataclasses import asdict
 
     from obygaze_models.explain.clips import explain_clips
+    from obygaze_models.persistence import read_about
 
     explained = explain_clips(model, store, ids, nearest=nearest, concepts=concepts)
     if as_json:
         echo_json([asdict(one) for one in explained])
-        return
-    click.echo("\n\n".join(_in_words(one) for one in explained))
+    else:
+        click.echo("\n\n".join(_in_words(one) for one in explained))
+    echo_cautions(read_about(model).get("cautions", []))
 
 
 def _in_words(clip: ExplainedClip) -> str:

@@ -13,9 +13,11 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
+from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
-from obygaze_models.commands.use import evaluate, export, list_models, predict, train
+from obygaze_models.commands.predict import predict
+from obygaze_models.commands.use import evaluate, export, list_models, train
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run import Run
@@ -61,7 +63,7 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     if not as_json:
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
-            f"{loaded.feature} features of {loaded.store.name}, {loaded.protocol} protocol"
+            f"{loaded.feature} features of {Path(loaded.store).name}, {loaded.protocol} protocol"
         )
     done = run_experiment(loaded, output or Path("runs", experiment.stem), overwrite=overwrite)
     if as_json:
@@ -109,8 +111,7 @@ def _echo_run(done: Run) -> None:
         click.echo(f"{name}, accuracy on validation: {parts}")
     runs = len({draw["run"] for draw in record["draws"]})
     click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
-    for caution in record["cautions"]:
-        click.secho(f"CAUTION: {caution}", fg="yellow", bold=True, err=True)
+    echo_cautions(record["cautions"])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.commands import overwrite_option
+from obygaze_models.commands.runs import run_folders
 
 __all__ = ["report"]
 
@@ -48,8 +49,13 @@ def report(
     from obygaze_models.experiments.results import read_results
     from obygaze_models.report.page import write_report
 
-    folders = [run.parent if run.name == "run.json" else run for run in runs]
+    folders = run_folders(runs)
     if output is None:
+        if thumbnails is not None:
+            raise UsageError(
+                "a page with pictures of films is not to be shared, as a run folder may be; say "
+                "where it is to lie with -o"
+            )
         if len(folders) > 1:
             raise UsageError("of several runs the page needs a name; add -o report.html")
         output = folders[0] / "report.html"

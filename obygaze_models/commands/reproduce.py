@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
+from obygaze_models.commands.cautions import echo_cautions
 
 __all__ = ["reproduce"]
 
@@ -106,8 +107,7 @@ def reproduce(
     tables = [table for made in done.made.values() for table in made.tables]
     for one in done.missing:
         click.secho(f"MISSING: {one}", fg="yellow", bold=True, err=True)
-    for alarm in done.cautions:
-        click.secho(f"CAUTION: {alarm}", fg="yellow", bold=True, err=True)
+    echo_cautions(done.cautions)
     if as_json:
         echo_json({table.name: to_data(table) for table in tables})
         ctx.exit(PARTLY_DONE if done.empty else 0)

@@ -1,4 +1,4 @@
-"""``obygaze models train | evaluate | predict | list``: models for use, one at a time."""
+"""``obygaze models train | evaluate | export | list``: models for use, one at a time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from obygaze_features.common.commands import (
     folder_argument,
     json_option,
     overwrite_option,
+    store_argument,
 )
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ExperimentError
+from obygaze_models.commands.cautions import echo_cautions
 
 if TYPE_CHECKING:
-    from obygaze_features.store import FeatureStore
-    from obygaze_models.scoring import Predictions
+    from obygaze_models.scoring import Part
 
-__all__ = ["evaluate", "export", "list_models", "predict", "train"]
+__all__ = ["evaluate", "export", "list_models", "train"]
 
 
 @click.command()
@@ -69,190 +70,78 @@ def train(
         return
     for line in done.join.lines():
         click.echo(f"  {line}")
-    click.echo(
-        f"{done.task}: trained on {counted(done.trained, 'clip')}, "
-        f"{done.validated:,} held out to choose and to stop -> {done.path}"
-    )
+    said = f"{done.validated:,} held out to choose and to stop"
+    if done.seen > done.trained + done.validated:
+        which = "its concepts were learnt from" if "concepts" in done.facts else "it counted"
+        said += f"; with all that {which}, it has seen {done.seen:,}"
+    click.echo(f"{done.task}: trained on {counted(done.trained, 'clip')}, {said} -> {done.path}")
     click.echo(f"card -> {done.path / 'README.md'}")
+    echo_cautions(done.cautions)
     click.echo(f"next: obygaze models predict {done.path} STORE")
 
 
 @click.command()
 @folder_argument("model")
-@folder_argument("store")
-@click.option("--ids", metavar="ID,ID", help="Only these clips.")
-@click.option(
-    "--band",
-    type=(float, float),
-    metavar="LOW HIGH",
-    help="Say 'unsure' where the probability of the second class is from LOW to HIGH.",
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
-)
-@click.option(
-    "--csv",
-    "tables",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="A folder that gets a table a film, for spreadsheets.",
-)
-@click.option(
-    "--elan",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="A folder that gets an .eaf a film, for ELAN; best the one that the films lie in.",
-)
-@overwrite_option
-@json_option
-def predict(
-    model: Path,
-    store: Path,
-    ids: str | None,
-    band: tuple[float, float] | None,
-    output: Path | None,
-    tables: Path | None,
-    elan: Path | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    """Ask a MODEL about the clips of a STORE, annotated or not.
-
-    The store must hold the features that the model was trained on, or ones made alike.
-
-    \b
-    Examples:
-      obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
-      obygaze models predict models/sure stores/xclip-kinetics.zarr --band 0.4 0.6
-      obygaze models predict models/sure stores/xclip-kinetics.zarr --elan films --csv tables
-      obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
-    """
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.common.tables import align
-    from obygaze_features.store import open_store
-    from obygaze_models.scoring import predict as ask
-
-    if output:
-        refuse_to_overwrite(output, overwrite=overwrite)
-    wanted = [one.strip() for one in ids.split(",")] if ids else None
-    opened = open_store(store)
-    found = ask(model, opened, ids=wanted, band=band)
-    written = _export(found, opened, tables, elan, overwrite=overwrite)
-    classes = found.about["classes"]
-    if as_json:
-        echo_json(
-            [
-                {"id": one, "said": said, "probabilities": dict(zip(classes, row, strict=True))}
-                for one, said, row in zip(
-                    found.ids, found.said, found.probabilities.tolist(), strict=True
-                )
-            ]
-        )
-    elif output is None and not written:
-        table = [
-            [one, said, *(f"{value:.3f}" for value in row)]
-            for one, said, row in zip(
-                found.ids, found.said, found.probabilities.tolist(), strict=True
-            )
-        ]
-        click.echo(align(["clip", "said", *classes], table, left=2))
-    counts = ", ".join(f"{found.said.count(one):,} {one}" for one in dict.fromkeys(found.said))
-    click.echo(f"{counted(len(found.ids), 'clip')}: {counts}", err=as_json)
-    if seen := int(found.seen.sum()):
-        click.echo(f"{seen:,} of them are among the clips that it was trained on", err=as_json)
-    if output:
-        write_text(output, found.to_csv())
-        click.echo(f"a row a clip -> {output}", err=as_json)
-    for line in written:
-        click.echo(line, err=as_json)
-
-
-def _export(
-    found: Predictions,
-    store: FeatureStore,
-    tables: Path | None,
-    elan: Path | None,
-    *,
-    overwrite: bool,
-) -> list[str]:
-    """Write the files a film that were asked for; a line about each folder."""
-    if tables is None and elan is None:
-        return []
-    from obygaze_features.store.items import read_items
-    from obygaze_models.elan import elan_files
-    from obygaze_models.exports import film_tables, write_files
-
-    items = read_items(store.path, store.attributes)
-    files: dict[Path, str] = {}
-    lines = []
-    if tables:
-        made = film_tables(found, items)
-        files |= {tables / name: text for name, text in made.items()}
-        lines.append(f"{counted(len(made), 'table')}, one a film -> {tables}")
-    if elan:
-        made = elan_files(found, items)
-        files |= {elan / name: text for name, text in made.items()}
-        lines.append(f"{counted(len(made), 'file')} for ELAN -> {elan}")
-        if lost := sum(items[items.row(one)].start is None for one in found.ids):
-            lines.append(
-                f"{counted(lost, 'clip')} not in them: the manifest gives no start and end in "
-                "the film"
-            )
-    write_files(files, overwrite=overwrite)
-    return lines
-
-
-@click.command()
-@folder_argument("model")
-@folder_argument("store")
+@store_argument("store")
 @folder_argument("manifest")
 @click.option("--labels", help="Which label set of the manifest.  [default: its default one]")
 @json_option
-def evaluate(model: Path, store: Path, manifest: Path, labels: str | None, as_json: bool) -> None:
+def evaluate(
+    model: Path, store: Path | str, manifest: Path, labels: str | None, as_json: bool
+) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST, by the features of a STORE.
 
-    Clips that the model has seen in training are counted, and the others scored apart.
+    Clips that the model has seen in training are counted, and the others scored apart. Beside
+    each stands what guessing scores at the same share of positives.
 
     \b
     Examples:
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
       obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
-    from obygaze_features.common.tables import align
     from obygaze_features.manifests import Manifest
     from obygaze_features.store import open_store
-    from obygaze_models.experiments.summary import titles_of
     from obygaze_models.scoring import score_model
 
     found = score_model(model, open_store(store), Manifest.load(manifest), labels=labels)
     if as_json:
         echo_json(asdict(found))
-        return
-    titles = titles_of(found.scores)
-    rows = {"all clips": found.scores}
-    if found.unseen is not None and found.seen:
-        rows["not seen in training"] = found.unseen
-    rows |= found.baselines
-    held = f"{found.positives} of {found.clips} positive"
-    if not found.baselines:
-        held = counted(found.clips, "clip")
-    header = [f"{found.task}: {held}", *titles.values()]
-    table = [
-        [name, *("undefined" if of[key] is None else f"{of[key]:.2f}" for key in titles)]
-        for name, of in rows.items()
-    ]
-    click.echo(align(header, table))
-    if found.missing:
-        some = ", ".join(found.missing[:5])
-        click.echo(f"{counted(len(found.missing), 'clip')} have no features here, such as {some}")
+    else:
+        _echo_part(found.task, found.every)
+        if found.unseen.clips and found.seen:
+            click.echo()
+            _echo_part("not seen in training", found.unseen)
+        if found.missing:
+            some = ", ".join(found.missing[:5])
+            lost = counted(len(found.missing), "clip")
+            click.echo(f"{lost} have no features here, such as {some}")
+    echo_cautions(found.cautions)
     if found.seen:
-        click.secho(
-            f"CAUTION: {len(found.seen):,} of these {counted(found.clips, 'clip')} were used to "
-            "train the model: on all of them this is no test",
-            fg="yellow",
-            bold=True,
-            err=True,
+        what = "on all of them this is no test" if found.unseen.clips else "this is no test"
+        echo_cautions(
+            [
+                f"{len(found.seen):,} of these {counted(found.every.clips, 'clip')} were used to "
+                f"train the model: {what}"
+            ]
         )
+
+
+def _echo_part(name: str, part: Part) -> None:
+    """Scores on some clips, and what guessing scores at their share of positives."""
+    from obygaze_features.common.tables import align
+    from obygaze_models.experiments.summary import titles_of
+
+    titles = titles_of(part.scores)
+    held = counted(part.clips, "clip")
+    if "f1" in part.scores:
+        held = f"{part.positives:,} of {part.clips:,} positive"
+    table = [
+        [who, *("undefined" if of[key] is None else f"{of[key]:.2f}" for key in titles)]
+        for who, of in {"the model": part.scores, **part.baselines}.items()
+    ]
+    click.echo(align([f"{name}: {held}", *titles.values()], table))
+    if part.classes == 1:
+        click.echo("they are all of one class: there is nothing to tell apart, nor to guess")
 
 
 @click.command()

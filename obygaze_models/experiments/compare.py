@@ -6,7 +6,7 @@ probabilities counts; so the scores here are not the means over runs that a run'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -16,8 +16,9 @@ from scipy.stats import binomtest
 from obygaze_features.common.words import counted, unknown
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.intervals import REPLICATES
-from obygaze_models.experiments.paired import Array, Difference, paired_differences, right
-from obygaze_models.experiments.results import Results, Said
+from obygaze_models.experiments.paired import Array, Difference, paired_differences
+from obygaze_models.experiments.results import Results, Said, over_runs
+from obygaze_models.experiments.run import trained_on
 
 __all__ = ["Compared", "Comparison", "Contestant", "compare_runs"]
 
@@ -41,6 +42,8 @@ class Comparison:
         The test set, and the models.
     clips, films
         On what both were scored.
+    smallest
+        How many clips the smallest class has.
     scores
         A `Difference` for each score.
     only_first, only_second
@@ -57,6 +60,7 @@ class Comparison:
     second: Contestant
     clips: int
     films: int
+    smallest: int
     scores: dict[str, Difference]
     only_first: int
     only_second: int
@@ -73,27 +77,14 @@ class Compared:
 
 
 @dataclass(frozen=True, eq=False)
-class _Told:
-    """What a model says of each clip of a test, in the order of the ids."""
-
-    ids: Array
-    labels: Array
-    probabilities: Array
-    runs: int
-
-    def of(self, ids: Array) -> _Told:
-        rows = np.searchsorted(self.ids, ids)
-        return _Told(ids, self.labels[rows], self.probabilities[rows], self.runs)
-
-
-@dataclass(frozen=True, eq=False)
 class _Side:
     """A contestant, of the run at a place in the list."""
 
     place: int
     who: Contestant
     results: Results
-    tests: dict[str, _Told]
+    tests: Mapping[str, Said]
+    runs: dict[str, int]
 
 
 def compare_runs(
@@ -118,6 +109,10 @@ def compare_runs(
     _check_items(runs)
     sides = _sides(runs)
     names = list(dict.fromkeys(side.who.model for side in sides))
+    if len(sides) == 1:
+        raise ExperimentError(
+            f"{runs[0].run.folder} has one model, {names[0]}; give a second run to compare it with"
+        )
     for name in models:
         if name not in names:
             raise ExperimentError(unknown("model", name, names))
@@ -170,22 +165,18 @@ def _sides(runs: Sequence[Results]) -> list[_Side]:
             said.setdefault(one.model, {}).setdefault(one.test, []).append(one)
         for model, tests in said.items():
             name = f"{run}: {model}" if len(runs) > 1 else model
-            told = {test: _mean(of) for test, of in tests.items()}
-            sides.append(_Side(place, Contestant(run, model, name), results, told))
+            told = {test: over_runs(of) for test, of in tests.items()}
+            counts = {test: len(of) for test, of in tests.items()}
+            sides.append(_Side(place, Contestant(run, model, name), results, told, counts))
     return sides
 
 
-def _mean(said: Sequence[Said]) -> _Told:
-    """Over the runs of one experiment, clip by clip."""
-    ids, first, row = np.unique(
-        [one for each in said for one in each.ids], return_index=True, return_inverse=True
+def _only(said: Said, ids: Array) -> Said:
+    """What it says of these clips, which it knows."""
+    rows = np.searchsorted(said.ids, ids)
+    return Said(
+        said.model, said.run, said.test, ids.tolist(), said.labels[rows], said.probabilities[rows]
     )
-    probabilities = np.concatenate([each.probabilities for each in said])
-    total = np.zeros((len(ids), *probabilities.shape[1:]))
-    np.add.at(total, row, probabilities)
-    times = np.bincount(row)
-    labels = np.concatenate([each.labels for each in said])[first]
-    return _Told(ids, labels, (total.T / times).T, len(said))
 
 
 def _pairs(
@@ -207,14 +198,14 @@ def _compare(a: _Side, b: _Side, test: str, seed: int, replicates: int) -> Compa
         return f"{test} is a test set of {has.who.name}, not of {lacks.who.name}"
     mine, theirs = a.tests[test], b.tests[test]
     ids = np.intersect1d(mine.ids, theirs.ids)
-    alike = mine.of(ids).labels == theirs.of(ids).labels
-    first, second = mine.of(ids[alike]), theirs.of(ids[alike])
-    if not len(first.ids):
+    alike = _only(mine, ids).labels == _only(theirs, ids).labels
+    first, second = _only(mine, ids[alike]), _only(theirs, ids[alike])
+    if not first.ids:
         why = "clips annotated otherwise" if len(ids) else "other clips"
         return f"{a.who.name} and {b.who.name} cannot be compared: they have {why} in {test}"
-    films = [a.results.clips[one].film for one in first.ids.tolist()]
-    ours, others = (right(told.labels, told.probabilities) for told in (first, second))
-    only_first, only_second = int((ours & ~others).sum()), int((others & ~ours).sum())
+    films = [a.results.clips[one].film for one in first.ids]
+    only_first = int((second.wrong & ~first.wrong).sum())
+    only_second = int((first.wrong & ~second.wrong).sum())
     odd = only_first + only_second
     return Comparison(
         test=test,
@@ -222,6 +213,7 @@ def _compare(a: _Side, b: _Side, test: str, seed: int, replicates: int) -> Compa
         second=b.who,
         clips=len(first.ids),
         films=len(set(films)),
+        smallest=int(np.bincount(first.labels, minlength=len(a.results.classes(test))).min()),
         scores=paired_differences(
             first.labels,
             first.probabilities,
@@ -233,33 +225,34 @@ def _compare(a: _Side, b: _Side, test: str, seed: int, replicates: int) -> Compa
         only_first=only_first,
         only_second=only_second,
         p_value=float(binomtest(only_first, odd).pvalue) if odd else 1.0,
-        notes=tuple(dict.fromkeys(_notes(a, b, test, ids, first.ids))),
+        notes=tuple(dict.fromkeys(_notes(a, b, test, len(ids), set(first.ids)))),
     )
 
 
-def _notes(a: _Side, b: _Side, test: str, common: Array, scored: Array) -> Iterator[str]:
+def _notes(a: _Side, b: _Side, test: str, common: int, scored: set[str]) -> Iterator[str]:
     """What is not alike in two models' data and protocol, and which clips had to be left out."""
     one, other = a.results.run.record, b.results.run.record
     for what, ours, theirs in (
         ("label sets", one["manifest"]["labels"], other["manifest"]["labels"]),
         ("protocols", one["protocol"], other["protocol"]),
         ("splits", one["split"], other["split"]),
+        ("training tasks", trained_on(one, test), trained_on(other, test)),
     ):
         if ours != theirs:
             yield f"different {what}: {ours} in {a.who.run}, {theirs} in {b.who.run}"
     for side in (a, b):
-        if extra := len(side.tests[test].ids) - len(common):
+        if extra := len(side.tests[test].ids) - common:
             yield f"left out: {counted(extra, 'clip')} of {test} that only {side.who.run} has"
-    if odd := len(common) - len(scored):
+    if odd := common - len(scored):
         yield f"left out: {counted(odd, 'clip')} of {test} annotated otherwise in the two"
-    runs = [side.tests[test].runs for side in (a, b)]
+    runs = [side.runs[test] for side in (a, b)]
     if runs[0] != runs[1]:
         yield (
             f"{a.who.name} is the mean of {counted(runs[0], 'run')}, {b.who.name} of {runs[1]}, "
             "and a mean of more is the better for it"
         )
     for side in (a, b):
-        if met := len(set(scored.tolist()) & set(side.results.run.record["leaked"])):
+        if met := len(scored & set(side.results.run.record["leaked"])):
             yield (
                 f"LEAKAGE: {met} of these {counted(len(scored), 'clip')} of {test} are in a "
                 f"training or validation set of {side.who.run}"

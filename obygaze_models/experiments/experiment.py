@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,8 @@ class Experiment:
         labelled clips over ten folds, and `released` takes the authors' file for the task.
         `leave-film-out` takes the clips that it has, and not its folds.
     positives, train_negatives
-        The levels that are told apart in training and validation.
+        The levels that are told apart in training and validation; here and below by their codes
+        or names.
     test_negatives
         The negatives of each test set, against the same positives. Empty: as in training.
     levels
@@ -87,7 +88,7 @@ class Experiment:
 
     name: str
     manifest: Path
-    store: Path
+    store: Path | str
     split: str | None = None
     positives: tuple[str, ...] = ()
     train_negatives: tuple[str, ...] = ()
@@ -185,6 +186,23 @@ class Experiment:
     def feature(self) -> str:
         """The array, and how it is pooled."""
         return f"{self.array}, {self.pooling} over tokens" if self.pooling else self.array
+
+    def in_codes(self, scheme: LabelScheme) -> Experiment:
+        """The same, its levels by their codes, whichever of a level's names it was given."""
+
+        def coded(levels: Sequence[str]) -> tuple[str, ...]:
+            return tuple(map(scheme.level, levels))
+
+        try:
+            return replace(
+                self,
+                positives=coded(self.positives),
+                train_negatives=coded(self.train_negatives),
+                test_negatives=tuple(map(coded, self.test_negatives)),
+                levels=coded(self.levels),
+            )
+        except ManifestError as problem:
+            raise ExperimentError(f"{self.name!r}: {problem}") from None
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """What is learnt: one problem, or one for each concept."""

@@ -60,7 +60,7 @@ def read_features(
     spec = next((one for one in store.specs if one.name == array), None)
     if spec is None:
         names = [one.name for one in store.specs]
-        raise ExperimentError(f"{store.path}: {unknown('array', array, names)}")
+        raise ExperimentError(f"{store.where}: {unknown('array', array, names)}")
     axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(
@@ -84,7 +84,7 @@ def store_fingerprint(store: FeatureStore) -> str:
     """A SHA-256 of what a store holds: of its attributes and its list of checksums."""
     digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
     if store.is_final:
-        digest.update((store.path / CHECKSUMS).read_bytes())
+        digest.update(store.place.read(CHECKSUMS))
     for record in store.records:
         digest.update(record.to_bytes())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ move with other films of the kind, which is what a reader wants to know, and is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,22 @@ from numpy.typing import NDArray
 
 from obygaze_models.experiments.metrics.weighted import weighted_scores
 
-__all__ = ["CELLS", "LEVEL", "REPLICATES", "Scored", "draw_films", "film_intervals", "middle"]
+__all__ = [
+    "CELLS",
+    "LEVEL",
+    "REPLICATES",
+    "Scored",
+    "draw_films",
+    "film_intervals",
+    "middle",
+    "too_few",
+]
 
 REPLICATES = 1000
 LEVEL = 0.95
 CELLS = 4_000_000
 """Weights that are held at a time."""
+FEW_CLIPS, FEW_FILMS = 10, 3
 Array = NDArray[Any]
 
 
@@ -54,6 +64,16 @@ def film_intervals(
         name: middle(np.concatenate([part[name] for part in parts])) if len(films) > 1 else None
         for name in parts[0]
     }
+
+
+def too_few(classes: Iterable[int], films: int) -> str:
+    """Why an interval would look surer than it is, given the clips of each class; else empty.
+
+    Few clips or films that are all alike give a narrow interval, which is no certainty.
+    """
+    if min(classes) < FEW_CLIPS:
+        return "too few clips to say"
+    return "too few films to say" if films < FEW_FILMS else ""
 
 
 def draw_films(count: int, *, seed: int, replicates: int = REPLICATES) -> Array:

@@ -15,7 +15,14 @@ from obygaze_models.experiments.features import read_features
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import Plan
 
-__all__ = ["Join", "join"]
+__all__ = ["Join", "join", "some"]
+
+
+_MISSING = {
+    "without_fold": "labelled clips have no fold in the split",
+    "without_features": "labelled clips have no features in the store",
+    "without_label": "clips of the store have no label that is used here",
+}
 
 
 @dataclass(frozen=True)
@@ -34,14 +41,12 @@ class Join:
 
     def lines(self) -> list[str]:
         """What is missing on either side, for people to read."""
+        return [f"{len(ids)} {what}: {some(ids)}" for _, what, ids in self.missing()]
+
+    def missing(self) -> list[tuple[str, str, list[str]]]:
+        """The same in parts: which list, what it lacks, and its clips."""
         return [
-            f"{len(ids)} {what}: {_some(ids)}"
-            for what, ids in [
-                ("labelled clips have no fold in the split", self.without_fold),
-                ("labelled clips have no features in the store", self.without_features),
-                ("clips of the store have no label that is used here", self.without_label),
-            ]
-            if ids
+            (which, what, ids) for which, what in _MISSING.items() if (ids := getattr(self, which))
         ]
 
 
@@ -78,8 +83,8 @@ def join(
     if not used:
         raise ExperimentError(
             f"none of the {len(placed)} clips of {manifest.name} that have a label and a fold, "
-            f"such as {_some(placed, 2) or 'none'}, has features in {store.path}, "
-            f"which is of clips such as {_some(store.ids, 2)}; take the store of this manifest"
+            f"such as {some(placed, 2) or 'none'}, has features in {store.where}, "
+            f"which is of clips such as {some(store.ids, 2)}; take the store of this manifest"
         )
     # What can be heard or told is not in the picture: it is learnt only where it is asked for.
     scheme = manifest.scheme
@@ -106,6 +111,7 @@ def join(
     )
 
 
-def _some(ids: Sequence[str], most: int = 5) -> str:
+def some(ids: Sequence[str], most: int = 5) -> str:
+    """A few ids, and how many more there are."""
     more = f" and {len(ids) - most} more" if len(ids) > most else ""
     return ", ".join(ids[:most]) + more

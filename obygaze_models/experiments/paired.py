@@ -17,7 +17,7 @@ from obygaze_models.experiments.intervals import CELLS, REPLICATES, draw_films, 
 from obygaze_models.experiments.metrics import score, score_classes
 from obygaze_models.experiments.metrics.weighted import weighted_scores
 
-__all__ = ["Difference", "paired_differences", "right"]
+__all__ = ["Difference", "paired_differences"]
 
 LOWER_IS_BETTER = {"calibration_error"}
 Array = NDArray[Any]
@@ -90,13 +90,6 @@ def paired_differences(
         ahead = None if interval is None else _ahead(name, draws[~np.isnan(draws)])
         other = theirs[name]
         found[name] = Difference(value, other, _less(value, other), interval, ahead)
-    return found
-
-
-def right(labels: Array, said: Array) -> Array:
-    """Which clips a model gets right."""
-    decided = said.argmax(axis=1) if said.ndim == 2 else (said > 0.5).astype(np.int64)
-    found: Array = decided == labels
     return found
 
 

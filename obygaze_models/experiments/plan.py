@@ -164,6 +164,7 @@ def _released_split(manifest: Manifest, name: str) -> Split:
     if name not in manifest.split_names:
         raise ExperimentError(
             f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
-            "needs; add it with: obygaze manifests import obygaze12-splits SOURCE -o FOLDER"
+            "needs: the authors released it for ObyGaze12 alone, so take leak-free for other "
+            "clips; for ObyGaze12: obygaze manifests import obygaze12-splits SOURCE -o FOLDER"
         )
     return manifest.split(name)

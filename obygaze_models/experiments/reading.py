@@ -8,6 +8,7 @@ from typing import Any
 
 from obygaze_features.common.words import unknown
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store.places.choose import is_url
 from obygaze_models.experiments.experiment import ALL, Experiment
 
 __all__ = ["load_experiment"]
@@ -15,7 +16,7 @@ __all__ = ["load_experiment"]
 _WANTED = {
     "name": "a text",
     "manifest": "a folder",
-    "store": "a folder",
+    "store": "a folder, an archive or a URL",
     "split": "the name of a split",
     "positives": 'a list of levels, such as ["S"]',
     "train_negatives": 'a list of levels, such as ["HN"]',
@@ -63,6 +64,8 @@ def load_experiment(path: Path) -> Experiment:
 def _read(key: str, value: Any, folder: Path) -> Any:
     """A TOML value as the experiment holds it; None if it is not what is wanted."""
     match key, value:
+        case "store", str() if is_url(value):
+            return value
         case "manifest" | "store", str() if value:
             return folder / value
         case "concepts", "all":

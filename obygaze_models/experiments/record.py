@@ -17,9 +17,11 @@ from obygaze_features.common.words import counted
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
+from obygaze_features.store.places.choose import is_url
 from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
+from obygaze_models.experiments.facts import unreliable_concepts
 from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.experiments.intervals import LEVEL, REPLICATES
 from obygaze_models.experiments.join import Join
@@ -28,6 +30,8 @@ from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 from obygaze_models.experiments.task import Task
+from obygaze_models.footage import footage_of
+from obygaze_models.synthetic import not_real
 
 __all__ = ["about_features", "about_model", "make_record"]
 
@@ -60,7 +64,8 @@ def make_record(
         "experiment": {
             key: value.as_posix() if isinstance(value, Path) else value
             for key, value in asdict(experiment).items()
-        },
+        }
+        | ({"store": store.where} if is_url(experiment.store) else {}),
         "goal": experiment.goal,
         "models": list(experiment.learners),
         "protocol": plan.protocol,
@@ -144,9 +149,11 @@ def about_model(
     task: Task,
     fitted: Fitted,
     known: Known,
+    manifest: Manifest,
     features: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What is kept with a saved model: what it tells apart, by what, and from which clips."""
+    seen = sorted(known.ids[row] for row in fitted.seen.tolist())
     return {
         "model": name,
         "estimator": experiment.learners[name].name,
@@ -156,8 +163,10 @@ def about_model(
         "classes": list(task.classes),
         "facts": fitted.facts,
         "features": dict(features),
-        # Whoever scores it again can see which clips it has seen.
-        "seen": sorted(known.ids[row] for row in fitted.seen.tolist()),
+        # Whoever scores it again can see which clips it has seen, also under other ids.
+        "seen": seen,
+        "footage": footage_of(manifest.items, seen),
+        "cautions": not_real(manifest.items, features["backbone"]),
     }
 
 
@@ -168,15 +177,7 @@ def _cautions(
     leaked: Mapping[str, Sequence[Leak]],
 ) -> list[str]:
     """What a reader must know before any score."""
-    said = {
-        ("clips", "are"): " / ".join(dict.fromkeys(manifest.items.extra.get("synthetic", []))),
-        ("backbone", "is"): attributes["backbone"]["config"].get("synthetic"),
-    }
-    cautions = [
-        f"Not a real result: the {what} {verb} synthetic ({text})."
-        for (what, verb), text in said.items()
-        if text
-    ]
+    cautions = not_real(manifest.items, attributes["backbone"])
     for task, found in leaked.items():
         tests = dict.fromkeys(leak.test for leak in found)
         cautions += [_leakage(test, evaluation.draws[task], found) for test in tests]
@@ -191,21 +192,19 @@ def _cautions(
 def _about_concepts(
     experiment: Experiment, plan: Plan, models: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """What bottlenecks could not learn, or learnt badly; and from which file."""
-    found: dict[tuple[str, str], int] = {}
-    for one in models:
-        for name, why in dict(one["facts"].get("skipped", {})).items():
-            key = one["model"], f"the concept {name} is left out: {why}"
-            found[key] = found.get(key, 0) + 1
-        for why in one["facts"].get("warnings", []):
-            found[one["model"], why] = found.get((one["model"], why), 0) + 1
-    said = [
-        f"CONCEPTS: {model}, in {counted(runs, 'run')}: {why}."
-        for (model, why), runs in found.items()
-    ]
-    cautions = said[:SHOWN]
-    if len(said) > SHOWN:
-        cautions.append(f"CONCEPTS: {len(said) - SHOWN} more like it, which models.jsonl names.")
+    """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
+    cautions = []
+    for name in experiment.learners:
+        of = [one["facts"] for one in models if one["model"] == name]
+        bad = {one for facts in of for one in unreliable_concepts(facts)}
+        lost = {one for facts in of for one in facts.get("skipped", {})}
+        said = [f"{counted(len(bad), 'concept is', 'concepts are')} unreliable"] * bool(bad)
+        said += [f"{counted(len(lost), 'is', 'are')} left out"] * bool(lost)
+        if said:
+            cautions.append(
+                f"CONCEPTS: {name}: in one or more of {counted(len(of), 'model')} "
+                f"{' and '.join(said)}; models.jsonl says which, and why."
+            )
     learnt = [one for one in models if "concepts" in one["facts"]]
     if plan.protocol == "released" and learnt and plan.split != RELEASED_CONCEPTS:
         cautions.append(
@@ -237,7 +236,7 @@ def _leakage(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> str:
     span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
     return (
         f"LEAKAGE: {len(ids)} of the {len(clips)} test clips of {test} are in a training or "
-        f"validation set ({span} in a single run), such as {', '.join(ids[:5])}"
+        f"validation set ({span} in a single run), such as {', '.join(ids[:2])}"
     )
 
 

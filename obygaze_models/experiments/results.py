@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import sha256_of
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.experiments.clip_table import Clip, read_clip_table
 from obygaze_models.experiments.explanations import Explained, read_explanations
-from obygaze_models.experiments.run import MAKE, Run, read_run
+from obygaze_models.experiments.run import FILES, MAKE, Run, read_run
 
-__all__ = ["Clip", "Explained", "Results", "Said", "over_runs", "read_results"]
+__all__ = ["Clip", "Explained", "Pooled", "Results", "Said", "over_runs", "read_results"]
 
 Array = NDArray[Any]
 
@@ -43,6 +44,31 @@ class Said:
     labels: Array
     probabilities: Array
 
+    @property
+    def called(self) -> Array:
+        """The class that each clip is given: the likeliest; of two the second above one half."""
+        if self.probabilities.ndim == 2:
+            return np.asarray(self.probabilities.argmax(axis=1))
+        return (self.probabilities > 0.5).astype(np.int64)
+
+    @property
+    def wrong(self) -> Array:
+        """Which clips are given another class than the annotators'."""
+        return np.asarray(self.called != self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled(Said):
+    """What a model said on average over its runs; see `over_runs`.
+
+    `low` and `high` are the lowest and highest of what its `fits` said of a clip: of the last
+    class, if there are many.
+    """
+
+    low: Array
+    high: Array
+    fits: Array
+
 
 @dataclass(frozen=True, eq=False)
 class Results:
@@ -61,15 +87,23 @@ class Results:
 def read_results(folder: Path) -> Results:
     """Read a run folder; `ExperimentError` where it is incomplete or does not fit together."""
     run = read_run(folder)
-    for name in ("predictions.csv", "clips.csv", "explanations.jsonl"):
+    for name in FILES:
         if not (folder / name).is_file():
             raise ExperimentError(
                 f"{folder} is not complete: it has no {name}; run it again with: {MAKE}"
             )
     clips = read_clip_table(folder / "clips.csv")
     said = _predictions(folder / "predictions.csv", run)
+    explained = read_explanations(folder / "explanations.jsonl")
     _check(run, clips, said)
-    return Results(run, clips, said, read_explanations(folder / "explanations.jsonl"))
+    _check_explanations(run, said, explained)
+    for name in FILES:
+        if sha256_of(folder / name) != run.record["files"].get(name):
+            raise ExperimentError(
+                f"{folder / name} was changed since the run wrote it (its digest is another), and "
+                f"run.json has scores of what it was; run it again with: {MAKE}"
+            )
+    return Results(run, clips, said, explained)
 
 
 def _predictions(path: Path, run: Run) -> list[Said]:
@@ -90,19 +124,31 @@ def _predictions(path: Path, run: Run) -> list[Said]:
 def _said(table: Table, key: tuple[str, str, str], rows: list[int], run: Run) -> Said:
     model, number, test = key
     classes = list(run.record["tests"][test]["classes"])
-    labels = [table["label"][row] for row in rows]
     if len(classes) == 2:
-        codes, columns = [int(label) for label in labels], ["probability"]
+        labels, columns = ["0", "1"], ["probability"]
     else:
-        codes = [classes.index(label) for label in labels]
-        columns = [f"probability_{name}" for name in classes]
+        labels, columns = classes, [f"probability_{name}" for name in classes]
+    for row in rows:
+        if table["label"][row] not in labels:
+            raise ValueError(
+                f"line {table.lines()[row]}: label {table['label'][row]!r}, not one of "
+                f"{', '.join(labels)}"
+            )
+        for name in columns:
+            if not 0 <= float(table[name][row]) <= 1:  # nor is nan
+                raise ValueError(
+                    f"line {table.lines()[row]}: {name} {table[name][row]}, not from 0 to 1"
+                )
+    ids = [table["id"][row] for row in rows]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"a clip stands twice for {model}, run {number}, test {test}")
     said = np.array([[float(table[name][row]) for name in columns] for row in rows])
     return Said(
         model,
         int(number),
         test,
-        [table["id"][row] for row in rows],
-        np.array(codes, dtype=np.int64),
+        ids,
+        np.array([labels.index(table["label"][row]) for row in rows], dtype=np.int64),
         said[:, 0] if len(classes) == 2 else said,
     )
 
@@ -135,23 +181,53 @@ def _check(run: Run, clips: dict[str, Clip], said: list[Said]) -> None:
             )
 
 
-def over_runs(said: Sequence[Said]) -> Said:
-    """The mean probability of each clip over the runs that tested it, of one model and test."""
-    if len({(one.model, one.test) for one in said}) != 1:
-        raise ExperimentError("means over runs are of one model and test set")
-    totals: dict[str, Any] = {}
-    counts: dict[str, int] = {}
-    labels: dict[str, int] = {}
+def _check_explanations(run: Run, said: Sequence[Said], explained: Sequence[Explained]) -> None:
+    """Whether they are of models, runs and clips that predictions are of."""
+    tasks = {draw["task"] for draw in run.record["draws"]}
+    ids: dict[tuple[str, int], set[str]] = {}
     for one in said:
-        for clip, label, of in zip(one.ids, one.labels.tolist(), one.probabilities, strict=True):
-            totals[clip] = totals.get(clip, 0.0) + of
-            counts[clip] = counts.get(clip, 0) + 1
-            labels[clip] = label
-    return Said(
+        ids.setdefault((one.model, one.run), set()).update(one.ids)
+    for why in explained:
+        known = ids.get((why.model, why.run), set())
+        strange = [one for one in why.ids if one not in known]
+        if strange or not known or why.task not in tasks:
+            raise ExperimentError(
+                f"{run.folder} does not fit together: explanations.jsonl speaks of "
+                f"{strange[0] if strange and known else why.task} by {why.model}, run {why.run}, "
+                f"of which predictions.csv has nothing; run it again with: {MAKE}"
+            )
+
+
+def over_runs(said: Sequence[Said]) -> Pooled:
+    """The mean probability of each clip over the runs of one model that tested it, ids in order.
+
+    Where one run tested a clip in several test sets, which its model said the same of, it counts
+    once.
+    """
+    if len({one.model for one in said}) != 1:
+        raise ExperimentError("means over runs are of one model")
+    ids, first, place = np.unique(
+        [one for each in said for one in each.ids], return_index=True, return_inverse=True
+    )
+    runs = np.concatenate([np.full(len(one.ids), one.run) for one in said])
+    _, once = np.unique(np.stack([runs, place]), axis=1, return_index=True)
+    place = place[once]
+    probabilities = np.concatenate([one.probabilities for one in said])[once]
+    last = probabilities if probabilities.ndim == 1 else probabilities[:, -1]
+    total = np.zeros((len(ids), *probabilities.shape[1:]))
+    np.add.at(total, place, probabilities)
+    low, high = np.full(len(ids), np.inf), np.full(len(ids), -np.inf)
+    np.minimum.at(low, place, last)
+    np.maximum.at(high, place, last)
+    fits = np.bincount(place)
+    return Pooled(
         said[0].model,
         -1,
         said[0].test,
-        list(totals),
-        np.array([labels[clip] for clip in totals], dtype=np.int64),
-        np.array([total / counts[clip] for clip, total in totals.items()]),
+        ids.tolist(),
+        np.concatenate([one.labels for one in said])[first],
+        (total.T / fits).T,
+        low,
+        high,
+        fits,
     )

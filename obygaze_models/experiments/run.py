@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.files import new_folder, sha256_of, to_json, write_text
 from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, OutputExists
@@ -40,16 +40,27 @@ from obygaze_models.experiments.plan import Plan, make_plan
 from obygaze_models.experiments.protocol import Draw
 from obygaze_models.experiments.record import about_features, about_model, make_record
 
-__all__ = ["FORMAT_VERSION", "MAKE", "Run", "read_run", "run_experiment"]
+__all__ = [
+    "FILES",
+    "FORMAT_VERSION",
+    "MAKE",
+    "Run",
+    "read_run",
+    "run_experiment",
+    "saved_models",
+    "trained_on",
+]
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 3
 RECORD = "run.json"
 MAKE = "obygaze models run EXPERIMENT.toml"
+FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
+"""Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
 KEYS = (
     "experiment", "goal", "models", "protocol", "split", "cautions", "ablated", "manifest", "store",
     "features", "join", "draws", "skipped", "leaked", "leaks", "films", "tests", "scores",
-    "intervals", "versions", "machine", "started", "seconds",
+    "intervals", "files", "versions", "machine", "started", "seconds",
 )  # fmt: skip
 
 
@@ -79,6 +90,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
     _refuse_to_lose(output)
     with new_folder(output, overwrite=overwrite, marker=RECORD, discard=True) as folder:
         manifest = Manifest.load(experiment.manifest)
+        experiment = experiment.in_codes(manifest.scheme)
         store = open_store(experiment.store)
         problems = experiment.problems(manifest.scheme)
         plan = make_plan(experiment, manifest, problems)
@@ -94,7 +106,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
             every.append(trained)
             name = _model_name(trained)
             about = about_model(
-                trained.model, experiment, trained.task, trained.fitted, known, features
+                trained.model, experiment, trained.task, trained.fitted, known, manifest, features
             )
             save_model(
                 trained.fitted.model,
@@ -102,7 +114,8 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
                 {**about, "run": trained.draw.run},
                 durable=False,
             )
-            brief = {key: value for key, value in about.items() if key not in ("features", "seen")}
+            long = ("features", "seen", "footage", "cautions")
+            brief = {key: value for key, value in about.items() if key not in long}
             models.append(
                 {"folder": name, **brief, "run": trained.draw.run, "seed": trained.draw.seed}
             )
@@ -114,19 +127,20 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
             experiment.learners,
             keep=keep,
         )
-        record = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            **make_record(experiment, manifest, store, plan, problems, joined, evaluation, models),
-            "started": started.isoformat(timespec="seconds"),
-            "seconds": round(time.monotonic() - clock, 1),
-        }
         write_text(folder / "predictions.csv", _table(known, evaluation.predictions))
         write_text(folder / "history.jsonl", _lines(evaluation.history))
         write_text(folder / "models.jsonl", _lines(models))
         labels = manifest.labels(experiment.labels)
         write_text(folder / "clips.csv", clip_table(manifest, labels, plan.fold_of, joined, wanted))
         write_text(folder / "explanations.jsonl", explain_models(known, every))
+        record = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            **make_record(experiment, manifest, store, plan, problems, joined, evaluation, models),
+            "files": {name: sha256_of(folder / name) for name in FILES},
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - clock, 1),
+        }
         write_text(folder / RECORD, to_json(record))
     return read_run(output)
 
@@ -156,6 +170,38 @@ def read_run(folder: Path) -> Run:
             f"{folder / RECORD} is not complete: it has no {missing[0]}; run it again with: {MAKE}"
         )
     return Run(folder, record)
+
+
+def saved_models(run: Run) -> list[dict[str, Any]]:
+    """The lines of a run's ``models.jsonl``; each ``folder`` lies within the run's."""
+    path = run.folder / "models.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as problem:
+        raise ExperimentError(
+            f"{path} cannot be read ({problem}); run it again with: {MAKE}"
+        ) from None
+    models = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            said = json.loads(line)
+            inside = (run.folder / said["folder"]).resolve().is_relative_to(run.folder.resolve())
+            known = isinstance(said["facts"], dict) and said.keys() >= {"model", "task", "run"}
+        except (ValueError, KeyError, TypeError):
+            inside = known = False
+        if not (inside and known):
+            raise ExperimentError(
+                f"{path}, line {number}: not a model of this run; the file is damaged or cut "
+                f"short, run it again with: {MAKE}"
+            )
+        models.append(said)
+    return models
+
+
+def trained_on(record: Mapping[str, Any], test: str) -> str:
+    """What the models of a run that were tested on `test` were trained to tell apart."""
+    tasks = list(dict.fromkeys(draw["task"] for draw in record["draws"]))
+    return test if test in tasks and len(tasks) > 1 else str(tasks[0])
 
 
 def _refuse_to_lose(output: Path) -> None:

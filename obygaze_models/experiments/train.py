@@ -38,19 +38,25 @@ class TrainedModel:
     task
         What it tells apart.
     trained, validated
-        How many clips it learnt from, and how many stopped it.
+        How many clips it learnt to tell apart, and how many stopped it.
+    seen
+        How many clips it has seen in all: concepts are learnt from more.
     join
         What was missing on either side.
     facts
         What the estimator chose.
+    cautions
+        What must be said wherever the model is used.
     """
 
     path: Path
     task: str
     trained: int
     validated: int
+    seen: int
     join: Join
     facts: dict[str, Any]
+    cautions: list[str]
 
 
 def train_model(
@@ -83,6 +89,7 @@ def train_model(
     if name not in learners:
         raise ExperimentError(f"{experiment.name!r}: {unknown('estimator', name, learners)}")
     manifest, store = Manifest.load(experiment.manifest), open_store(experiment.store)
+    experiment = experiment.in_codes(manifest.scheme)
     problems = {one.train.name: one for one in experiment.problems(manifest.scheme)}
     chosen = next(
         (task for task in problems if concept is None or task.startswith(f"{concept} vs ")), None
@@ -109,11 +116,23 @@ def train_model(
     with threadpool_limits(1):
         fitted = learners[name].fit(known, train, validation, labels, experiment.seed)
     features = about_features(experiment, store)
-    about = about_model(name, experiment, task, fitted, known, features)
+    about = about_model(name, experiment, task, fitted, known, manifest, features)
     from obygaze_models.persistence import save_model
 
     with new_folder(output, overwrite=overwrite, marker="model.json", discard=True) as folder:
         folder.rmdir()
         save_model(fitted.model, folder, about)
-        write_text(folder / CARD, model_card(output.name, about, manifest))
-    return TrainedModel(output, task.name, len(train), len(validation), joined, fitted.facts)
+        card = model_card(
+            output.name, about, manifest, trained=len(train), validated=len(validation)
+        )
+        write_text(folder / CARD, card)
+    return TrainedModel(
+        path=output,
+        task=task.name,
+        trained=len(train),
+        validated=len(validation),
+        seen=len(fitted.seen),
+        join=joined,
+        facts=fitted.facts,
+        cautions=about["cautions"],
+    )

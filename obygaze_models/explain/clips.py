@@ -33,7 +33,7 @@ class ExplainedClip:
 
 def explain_clips(
     model: Path,
-    store: Path,
+    store: Path | str,
     ids: Sequence[str],
     *,
     nearest: int = 5,

@@ -32,7 +32,7 @@ LEFT = 156.0
 COLUMNS = 3
 GAP = 16.0
 ROW = 17.0
-HEAD = 54.0
+HEAD = 68.0
 
 
 def factors(
@@ -66,11 +66,12 @@ def factors(
         if end is not None and defined(end)
     ]
     reach = max(ends, default=1.0)
-    wide = (WIDTH - LEFT - GAP * (COLUMNS - 1)) / COLUMNS
+    columns = min(COLUMNS, len(films))
+    wide = (WIDTH - LEFT - GAP * (columns - 1)) / columns
     parts, y = [], 0.0
-    for start in range(0, len(films), COLUMNS):
+    for start in range(0, len(films), columns):
         parts.append(_names(names, y + HEAD))
-        for column, film in enumerate(films[start : start + COLUMNS]):
+        for column, film in enumerate(films[start : start + columns]):
             left = LEFT + column * (wide + GAP)
             scale = scale_of([-reach, reach], None, left, left + wide)
             named = "All films" if film.film is None else titles.get(film.film, film.film)
@@ -89,7 +90,7 @@ def _names(names: Sequence[str], y: float) -> str:
 
 def _panel(film: FilmFactors, named: str, scale: Scale, y: float, rows: int, prefix: str) -> str:
     wide = scale.right - scale.left
-    lines = wrap(named, wide, 12, bold=True)
+    lines = wrap(named, wide, 12, lines=3, bold=True)
     tip = named if lines[-1].endswith("…") else ""
     top = y + HEAD
     parts = [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_models.experiments.join import Join
+from obygaze_models.experiments.join import Join, some
+from obygaze_models.experiments.run import saved_models
 from obygaze_models.report.arrange import BY_PROTOCOL, Group
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
@@ -37,15 +39,15 @@ def cautions(runs: Sequence[Shown]) -> list[Html]:
     """What must be read first; what several runs say is said once, with the runs.
 
     Where there are many, leaks and what concepts lack are summed up here; the section of caveats
-    has each.
+    has them all.
     """
     found = _by_caution(runs)
     lines = []
     for start, most, summary in (
         ("", len(found), ""),
-        (LEAKAGE, 3, "in {} test clips were used for training or for stopping, so that their "
+        (LEAKAGE, 3, "test clips were used for training or for stopping, so that their "
          "scores are too high; below they are counted"),
-        (CONCEPTS, 3, "in {} some concepts were learnt badly or not at all; below each is named"),
+        (CONCEPTS, 3, "some concepts were learnt badly or not at all; below each is named"),
     ):  # fmt: skip
         own = {
             caution: of
@@ -56,24 +58,44 @@ def cautions(runs: Sequence[Shown]) -> list[Html]:
             lines += [_caution(caution, of, len(runs)) for caution, of in own.items()]
             continue
         who = {run.number: run.name for of in own.values() for run in of}
-        where = f"{len(who)} of {len(runs)} runs" if len(runs) > 1 else "this run"
-        names = "; ".join(list(who.values())[:2])
-        such = html(" <small>(such as {})</small>", names) if len(who) < len(runs) else ""
-        lines.append(html("{} {}{}.", start, summary.format(where), such))
+        lines.append(html("{} {}. {}", start, summary, _who(list(who.values()), len(runs))))
     return lines
 
 
 def concept_notes(runs: Sequence[Shown]) -> list[Html]:
-    """What concepts lack, where `cautions` sums it up."""
-    found = {
-        caution: of for caution, of in _by_caution(runs).items() if caution.startswith(CONCEPTS)
-    }
-    if len(found) <= 3:
-        return []
-    return [
-        _caution(caution.removeprefix(CONCEPTS).strip(), of, len(runs))
-        for caution, of in found.items()
-    ]
+    """What the concepts of a page's models lack: a line for each model and reason."""
+    found: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
+    fits: Counter[tuple[str, int]] = Counter()
+    for run in runs:
+        for one in saved_models(run.results.run):
+            fits[one["model"], run.number] += 1
+            said = [
+                f"{name}: left out, {why}" for name, why in one["facts"].get("skipped", {}).items()
+            ]
+            for line in [*said, *one["facts"].get("warnings", [])]:
+                concept, _, why = line.partition(": ")
+                by_run = found.setdefault((one["model"], why), {}).setdefault(concept, {})
+                by_run[run.number] = by_run.get(run.number, 0) + 1
+    lines = []
+    for (model, why), concepts in found.items():
+        numbers = {number for by_run in concepts.values() for number in by_run}
+        most = sum(fits[model, number] for number in numbers)
+        told = [
+            html("{} ({})", name, number(sum(of.values()), "noted", model, why, name, form=","))
+            for name, of in concepts.items()
+        ]
+        who = _who([run.name for run in runs if run.number in numbers], len(runs))
+        lines.append(
+            html(
+                "{}: {}; in so many of {} fits: {}. {}",
+                model,
+                why,
+                number(most, "noted", model, why, form=","),
+                joined(told),
+                who,
+            )
+        )
+    return lines
 
 
 def _by_caution(runs: Sequence[Shown]) -> dict[str, list[Shown]]:
@@ -85,9 +107,7 @@ def _by_caution(runs: Sequence[Shown]) -> dict[str, list[Shown]]:
 
 
 def _caution(caution: str, of: Sequence[Shown], total: int) -> Html:
-    if len(of) == total:
-        return html("{}", caution)
-    return html("{} <small>({})</small>", caution, _runs([run.name for run in of], total))
+    return html("{} {}", caution, _who([run.name for run in of], total))
 
 
 def leak_rows(runs: Sequence[Shown]) -> list[Leaks]:
@@ -141,7 +161,7 @@ def differences(runs: Sequence[Shown]) -> list[Html]:
         for run in runs:
             found.setdefault(tell(run), []).append(run.name)
         if len(found) > 1:
-            told = [html("{} ({})", value, _runs(who, len(runs))) for value, who in found.items()]
+            told = [html("{} {}", value, _who(who, len(runs))) for value, who in found.items()]
             lines.append(html("The runs have different {}: {}. {}", what, joined(told, "; "), note))
     return lines
 
@@ -163,22 +183,30 @@ def caveats(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
             )
         )
     for line, who in found.values():
-        few = len(who) < len(runs)
-        lines.append(html("{} <small>({})</small>", line, _runs(who, len(runs))) if few else line)
+        lines.append(html("{} {}", line, _who(who, len(runs))))
     return lines
 
 
-def _runs(names: Sequence[str], total: int) -> str:
-    if len(names) <= 4:
-        return "; ".join(names)
-    return f"{len(names)} of {total} runs, such as {names[0]}"
+def _who(names: Sequence[str], total: int) -> Html:
+    """Which runs something is said of, folded away where they are not one; nothing if all."""
+    if len(names) == total:
+        return Html("")
+    if len(names) == 1:
+        return html("<small>({})</small>", names[0])
+    return html(
+        '<details class="who" data-print><summary>{} of {} runs</summary> <span>{}</span>'
+        "</details>",
+        str(len(names)),
+        str(total),
+        "; ".join(names),
+    )
 
 
 def _about_averages(group: Group) -> Html:
     line = (
         "Weighted F1 is the mean of both classes’ F1 by their sizes, positive F1 that of the "
-        "positive class alone. On the same predictions they differ by up to .4: compare within "
-        "one of them."
+        "positive class alone. On the same predictions they may lie far apart: compare within one "
+        "of them."
     )
     if group.published:
         line += (
@@ -254,7 +282,7 @@ def _about_films(run: Shown) -> list[Html]:
             "Of the {} films in the test sets, {} have other clips in training: the scores say "
             "little about a film that was never seen.",
             number(films["tested"], "tested films", run.number, form=","),
-            films["also_trained"],
+            number(films["also_trained"], "trained films", run.number, form=","),
         )
     ]
 
@@ -266,4 +294,14 @@ def _about_join(run: Shown) -> list[Html]:
         number(joined.used, "join", run.number, "used", form=","),
         number(joined.labelled, "join", run.number, "labelled", form=","),
     )
-    return [used, *(html("{}.", line) for line in joined.lines())]
+    return [
+        used,
+        *(
+            html(
+                "{} {}.",
+                number(len(ids), "join", run.number, which, form=","),
+                f"{what}: {some(ids)}",
+            )
+            for which, what, ids in joined.missing()
+        ),
+    ]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Sequence
-
-import numpy as np
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.explain.error_factors import error_factors
+from obygaze_models.experiments.run import saved_models
+from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures.factors import factors
-from obygaze_models.figures.marks import Series
+from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.tree import tree
 from obygaze_models.persistence import load_model
 from obygaze_models.report.explorer import default_run, default_view
-from obygaze_models.report.numbers import Html, html, key_of
+from obygaze_models.report.numbers import Html, html, key_of, number
 from obygaze_models.report.pictures import Picture
-from obygaze_models.report.shown import Shown
+from obygaze_models.report.published import NETWORKS, estimator_of
+from obygaze_models.report.shown import Shown, View
 
 __all__ = ["errors", "first_tree"]
 
+_YEAR = re.compile(r" \(\d{4}\)$")
 FEW_CLIPS = 40
 """With fewer test clips a film, factors of errors are only drawn of all films together."""
 
@@ -39,7 +40,7 @@ def first_tree(runs: Sequence[Shown]) -> Picture | None:
             svg = tree(
                 head,
                 concepts,
-                [Series(name, place % 6 + 1) for place, name in enumerate(classes)],
+                level_series({name: name for name in classes}),
                 title=f"The first questions of {one.model}",
                 description=f"A tree of {len(head.left)} nodes over {len(concepts)} concepts.",
                 key=key_of("tree", run.number, one.model, one.run),
@@ -59,55 +60,33 @@ def _tree_of(
     run: Shown, model: str, task: str, fit: int
 ) -> tuple[TreeHead, list[str], list[str]] | None:
     """A tree that was saved with the run; None where it is not there any more."""
-    folder = run.results.run.folder
-    try:
-        lines = (folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        said = json.loads(line)
-        if (said["model"], said["task"], said["run"]) != (model, task, fit):
-            continue
-        path = folder / said["folder"]
-        if not path.resolve().is_relative_to(folder.resolve()):
-            return None
-        try:
-            loaded, about = load_model(path)
-        except ExperimentError:
-            return None
-        if isinstance(getattr(loaded, "head_", None), TreeHead):
-            names = [str(name) for name in loaded.bank_.get_feature_names_out()]
-            return loaded.head_, names, list(about["classes"])
+    for said in saved_models(run.results.run):
+        if (said["model"], said["task"], said["run"]) == (model, task, fit):
+            try:
+                loaded, about = load_model(run.results.run.folder / said["folder"])
+            except ExperimentError:
+                return None
+            if isinstance(getattr(loaded, "head_", None), TreeHead):
+                names = [str(name) for name in loaded.bank_.get_feature_names_out()]
+                return loaded.head_, names, list(about["classes"])
     return None
 
 
 def errors(runs: Sequence[Shown]) -> Picture | None:
-    """Figure 6: what goes with the errors of the explorer's first model, film by film."""
-    run = default_run(runs)
+    """Figure 6: what goes with a model's errors, film by film; see `_judged`."""
+    run, view = _judged(runs)
     if run.record["experiment"]["concepts"]:
         return None
-    view = default_view(run)
-    clips = [run.clips[one] for one in view.ids]
-    wrong = view.called != view.labels
-    concepts = sorted({name for one in clips for name in one.concepts})
-    levels = [
-        code for code in run.record["manifest"]["levels"] if any(one.level == code for one in clips)
-    ]
-    marks = np.array(
-        [
-            [*(name in one.concepts for name in concepts), *(one.level == code for code in levels)]
-            for one in clips
-        ]
-    )
-    films = [one.film for one in clips]
-    found = error_factors(wrong, marks, [*concepts, *levels], films)
-    few = len(clips) / max(1, len(set(films))) < FEW_CLIPS
+    said = view.said
+    clips = [run.clips[one] for one in said.ids]
+    found = factors_of_clips(clips, said.wrong, list(run.record["manifest"]["levels"]))
+    few = len(clips) / len({one.film for one in clips}) < FEW_CLIPS
     svg = factors(
         found[:1] if few else found,
-        {one.film: one.title for one in clips},
-        title="What goes with errors",
+        {one.film: _YEAR.sub("", one.title) for one in clips},
+        title=f"What goes with the errors of {view.model}",
         description="Coefficients of a ridge logistic regression of wrong on concepts and levels.",
-        key=key_of("errors", run.number),
+        key=key_of("errors", run.number, view.model),
     )
     caption = html(
         "{} of {}, {} test clips, {} wrong. Each point: how much the log-odds of being wrong rise "
@@ -115,10 +94,20 @@ def errors(runs: Sequence[Shown]) -> Picture | None:
         "drawing films.{}",
         view.model,
         run.name,
-        f"{len(clips):,}",
-        f"{int(wrong.sum()):,}",
+        number(len(clips), "judged", run.number, view.model, "clips", form=","),
+        number(int(said.wrong.sum()), "judged", run.number, view.model, "wrong", form=","),
         " A film has too few test clips here to be drawn on its own; leave films out for that."
         if few
         else "",
     )
     return Picture(Html(svg), caption)
+
+
+def _judged(runs: Sequence[Shown]) -> tuple[Shown, View]:
+    """A network that never saw the film, as in the paper's figure; else the explorer's first."""
+    for run in runs:
+        for view in run.views if run.protocol == "leave-film-out" else ():
+            if estimator_of(run.record, view.model) in NETWORKS:
+                return run, view
+    run = default_run(runs)
+    return run, default_view(run)

@@ -56,6 +56,7 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
                 "protocol": run.protocol,
                 "about": PROTOCOLS[run.protocol],
                 "clips": sets[key],
+                "labels": run.record["manifest"]["labels"],
                 "fits": len({said.run for said in run.results.said}),
                 "unused": reasons,
                 "view": len(views) + run.views.index(first),
@@ -67,6 +68,7 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
         "runs": of_runs,
         "views": views,
         "run": default_run(runs).number,
+        "total": len({one for run in runs for one in run.clips}),
         "pictures": dict(thumbnails),
     }
 
@@ -137,27 +139,28 @@ def _short(seconds: list[float | None]) -> list[float | None]:
 
 
 def _view(run: int, view: View, place: Mapping[str, int]) -> dict[str, Any]:
-    order = np.argsort([place[one] for one in view.ids])
-    at = np.array([place[one] for one in view.ids])[order]
-    said = view.probabilities[order]
+    told = view.said
+    order = np.argsort([place[one] for one in told.ids])
+    at = np.array([place[one] for one in told.ids])[order]
+    said = told.probabilities[order]
     record: dict[str, Any] = {
         "run": run,
         "model": view.model,
         "task": view.task,
         "classes": list(view.classes),
         "at": at.tolist(),
-        "label": view.labels[order].tolist(),
-        "called": view.called[order].tolist(),
+        "label": told.labels[order].tolist(),
+        "called": told.called[order].tolist(),
         "p": [_column(one, unit=0.001) for one in (said.T if said.ndim == 2 else [said])],
-        "fits": view.fits[order].tolist(),
+        "fits": told.fits[order].tolist(),
     }
-    if view.fits.max() > 1:
+    if told.fits.max() > 1:
         record |= {
-            "low": _column(view.low[order], unit=0.001),
-            "high": _column(view.high[order], unit=0.001),
+            "low": _column(told.low[order], unit=0.001),
+            "high": _column(told.high[order], unit=0.001),
         }
     if view.explained:
-        ids = [view.ids[row] for row in order.tolist()]
+        ids = [told.ids[row] for row in order.tolist()]
         record["why"] = _why(view, ids)
     return record
 
@@ -209,7 +212,7 @@ def _paths(
     view: View, concepts: list[str], ids: list[str], row_of: Mapping[str, int]
 ) -> dict[str, Any]:
     """Of each clip the questions of the fit whose probability is nearest to the mean."""
-    mean = dict(zip(view.ids, view.probabilities.tolist(), strict=True))
+    mean = dict(zip(view.said.ids, view.said.probabilities.tolist(), strict=True))
     chosen: dict[str, tuple[float, Explained, int]] = {}
     for one in view.explained:
         said = view.each.get(one.run, {})

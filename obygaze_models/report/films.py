@@ -22,7 +22,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class FilmTable:
-    """A table: `models` stand above two averages each, cells are HTML.
+    """A table: each of `heads` stands above the titles of its columns, cells are HTML.
 
     `counted` names the class whose clips are counted.
     """
@@ -30,9 +30,7 @@ class FilmTable:
     title: str
     caption: str
     counted: str
-    models: tuple[str, ...]
-    averages: tuple[str, ...]
-    published: bool
+    heads: tuple[tuple[str, tuple[str, ...]], ...]
     rows: tuple[tuple[Html, ...], ...]
 
 
@@ -58,9 +56,19 @@ def _left_out(run: Shown, test: str) -> FilmTable:
     titles = {one.film: one.title for one in run.clips.values()}
     averages = AVERAGES["classes" if run.record["experiment"]["levels"] else "levels"]
     train = run.train_of(test)
-    first = str(scores[0]["model"])
     films = list(dict.fromkeys(film for of in scores for film in of["groups"]))
-    papers = {film: published_film(run.record, first, train, test, film) for film in films}
+    papers = {
+        (of["model"], film): paper
+        for of in scores
+        for film in films
+        if (paper := published_film(run.record, of["model"], train, test, film))
+    }
+    beside = list(dict.fromkeys(model for model, _ in papers))
+    heads = []
+    for of in scores:
+        heads.append((str(of["model"]), tuple(averages.values())))
+        if of["model"] in beside:
+            heads.append(("Paper", ("Table 4",)))
     rows = []
     for film in films:
         cells = [html("{}", titles.get(film, film)), *_counts(run, film, test)]
@@ -77,32 +85,30 @@ def _left_out(run: Shown, test: str) -> FilmTable:
                     if said
                     else number(None)
                 )
-        if any(papers.values()):
-            paper = papers[film]
-            cells.append(
-                html(
-                    "{} <small>({})</small>",
-                    number(paper.mean, "published", "Table 4", film),
-                    number(paper.std, "published", "Table 4", film, "std"),
+            if of["model"] in beside:
+                paper = papers.get((of["model"], film))
+                cells.append(
+                    html(
+                        "{} <small>({})</small>",
+                        number(paper.mean, "published", "Table 4", film),
+                        number(paper.std, "published", "Table 4", film, "std"),
+                    )
+                    if paper
+                    else number(None)
                 )
-                if paper
-                else number(None)
-            )
         rows.append(tuple(cells))
     note = ""
-    if any(papers.values()):
+    if beside:
         note = (
-            f" The paper’s Table 4 stands beside {first}; which average it printed is not said, "
-            "its code scores networks by weighted F1."
+            f" The paper’s Table 4 stands beside {', '.join(beside)}; which average it printed is "
+            "not said, its code scores networks by weighted F1."
         )
     return FilmTable(
         f"{run.name}: {test}",
         "Each film in turn was left out of training and tested; mean and, in brackets, standard "
         f"deviation over the fits that tested it, one for each validation film.{note}",
         _counted(run),
-        tuple(of["model"] for of in scores),
-        tuple(averages.values()),
-        any(papers.values()),
+        tuple(heads),
         tuple(rows),
     )
 
@@ -127,18 +133,17 @@ def _in_fold(run: Shown) -> FilmTable:
         "Scores of each film’s test clips, by the mean probability over the fits. Of few clips a "
         "score says little: their numbers stand beside them.",
         _counted(run),
-        tuple(view.model for view in run.views),
-        tuple(averages.values()),
-        False,
+        tuple((view.model, tuple(averages.values())) for view in run.views),
         tuple(rows),
     )
 
 
 def _by_film(run: Shown, view: View) -> dict[str, Scores]:
-    films = np.array([run.clips[one].film for one in view.ids])
-    of = score_classes if view.probabilities.ndim == 2 else score
+    said = view.said
+    films = np.array([run.clips[one].film for one in said.ids])
+    of = score_classes if said.probabilities.ndim == 2 else score
     return {
-        str(film): of(view.labels[films == film], view.probabilities[films == film])
+        str(film): of(said.labels[films == film], said.probabilities[films == film])
         for film in np.unique(films)
     }
 

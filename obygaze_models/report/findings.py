@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from obygaze_features.common.words import counted
+from obygaze_models.experiments.intervals import too_few
 from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
@@ -39,16 +40,20 @@ def _about_all(runs: Sequence[Shown]) -> Html:
     films = {one.film for run in runs for one in run.clips.values()}
     features = list(dict.fromkeys(run.feature for run in runs))
     return html(
-        "{} on {} and {}: {}, {} of {}.",
-        counted(len(runs), "run"),
+        "{} runs on {} and {}: {} models, {} of {}.",
+        number(len(runs), "runs", form=","),
         html("{} sets of features", number(len(features), "features", form=","))
         if len(features) > 1
         else html("features of {}", features[0]),
-        counted(len({run.protocol for run in runs}), "protocol"),
-        counted(sum(len(run.record["models"]) for run in runs), "model"),
+        _protocols(len({run.protocol for run in runs})),
+        number(sum(len(run.record["models"]) for run in runs), "models", form=","),
         html("{} annotated clips", number(len(clips), "clips", form=",")),
         html("{} films", number(len(films), "films", form=",")),
     )
+
+
+def _protocols(count: int) -> Html:
+    return html("{} protocol{}", number(count, "protocols", form=","), "" if count == 1 else "s")
 
 
 def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
@@ -57,7 +62,7 @@ def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
         column.test,
         _where(column, cell, group),
         row.model if len(group.runs) == 1 else f"{row.model} on {row.feature}",
-        _reached(cell, group.main),
+        _reached(cell, group.main, _test(column, cell, group)),
         joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
     )
 
@@ -77,7 +82,8 @@ def _of_best(group: Group) -> list[Html]:
             continue
         _, row, column, cell = max(found, key=lambda one: one[0])
         trained = "" if column.train == test else html(", trained on {},", column.train)
-        among = html(", the best of {}", str(len(found))) if len(found) > 1 else ""
+        of = number(len(found), "among", group.runs[0].number, test, form=",")
+        among = html(", the best of {}", of) if len(found) > 1 else ""
         sentences.append(
             html(
                 "{}, {}, {}: {} on {}{} {}{}{}.",
@@ -87,7 +93,7 @@ def _of_best(group: Group) -> list[Html]:
                 row.model,
                 row.feature,
                 trained,
-                _reached(cell, group.main),
+                _reached(cell, group.main, _test(column, cell, group)),
                 among,
                 joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
             )
@@ -96,9 +102,15 @@ def _of_best(group: Group) -> list[Html]:
     return sentences if len(sentences) <= FEW else []
 
 
-def _where(column: Column, cell: Cell, group: Group) -> Html:
+def _test(column: Column, cell: Cell, group: Group) -> Mapping[str, Any]:
+    """What the cell's run says of its test set."""
     run = next(one for one in group.runs if one.number == cell.run)
-    test = run.record["tests"][column.test]
+    test: Mapping[str, Any] = run.record["tests"][column.test]
+    return test
+
+
+def _where(column: Column, cell: Cell, group: Group) -> Html:
+    test = _test(column, cell, group)
     key = "test", cell.run, column.test
     if test["positives"] is None:
         parts = [
@@ -113,7 +125,7 @@ def _where(column: Column, cell: Cell, group: Group) -> Html:
     )
 
 
-def _reached(cell: Cell, metric: str) -> Html:
+def _reached(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html:
     reached = cell.of["mean"][metric]
     if reached is None:
         return html("has no {}: nothing was called positive", NAMES[metric])
@@ -121,14 +133,16 @@ def _reached(cell: Cell, metric: str) -> Html:
         "reaches a {} of {}{}",
         NAMES[metric],
         number(reached, *score_key(cell, metric, "mean")),
-        _interval(cell, metric),
+        _interval(cell, metric, test),
     )
 
 
-def _interval(cell: Cell, metric: str) -> Html | str:
+def _interval(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html | str:
     ends = cell.of["interval"].get(metric)
     if ends is None:
         return ""
+    if few := too_few(test["classes"].values(), cell.of["films"]):
+        return html(" ({})", few)
     low, high = (
         number(end, *score_key(cell, metric, what))
         for end, what in zip(ends, ("low", "high"), strict=True)
@@ -139,10 +153,8 @@ def _interval(cell: Cell, metric: str) -> Html | str:
 
 def _beside_guess(group: Group, column: Column, cell: Cell) -> Html | str:
     """Beside the best guess on the test clips of the same run."""
-    run = next(one for one in group.runs if one.number == cell.run)
     guesses = {
-        name: scores[group.main]
-        for name, scores in run.record["tests"][column.test]["baselines"].items()
+        name: scores[group.main] for name, scores in _test(column, cell, group)["baselines"].items()
     }
     if not guesses:
         return ""

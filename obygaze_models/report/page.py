@@ -25,6 +25,7 @@ from obygaze_models.report.concepts import concept_tables
 from obygaze_models.report.explorer import default_run, explorer_data, script_json
 from obygaze_models.report.films import film_tables
 from obygaze_models.report.findings import findings, score_key
+from obygaze_models.report.glossary import about, glossary
 from obygaze_models.report.numbers import Html, number
 from obygaze_models.report.shown import Shown, shown_runs
 from obygaze_models.report.thumbnails import read_thumbnails
@@ -91,6 +92,8 @@ def render_report(
         averages=AVERAGES,
         cautions=cautions(shown),
         findings=findings(groups, shown),
+        about=about(shown),
+        glossary=glossary(shown),
         differences=differences(shown),
         caveats=caveats(groups, shown),
         leaks=leak_rows(shown),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.forest import Line, Point, forest
+from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.marks import Series
 from obygaze_models.figures.shares import Share, shares
 from obygaze_models.report.arrange import AVERAGES, Group, Row
-from obygaze_models.report.explorer import default_run
 from obygaze_models.report.findings import NAMES, score_key
-from obygaze_models.report.numbers import Html, html, key_of
+from obygaze_models.report.numbers import Html, html, key_of, number
 from obygaze_models.report.shown import Shown
 
 __all__ = ["Picture", "annotated", "concept_scores", "group_scores"]
@@ -32,11 +32,12 @@ class Picture:
 
 def annotated(runs: Sequence[Shown]) -> list[Picture]:
     """Figure 2: the annotators' levels film by film, and which concepts they marked."""
-    run = default_run(runs)
+    run = max(runs, key=lambda run: len(run.clips))
+    sets = dict.fromkeys(one.record["manifest"]["labels"] for one in runs)
     names = run.record["manifest"]["levels"]
     clips = list(run.clips.values())
     codes = [code for code in names if any(one.level == code for one in clips)]
-    levels = [Series(names[code], place % 6 + 1) for place, code in enumerate(codes)]
+    levels = level_series({code: names[code] for code in codes})
     films = dict.fromkeys(one.film for one in clips)
     rows = []
     for film in [None, *films]:
@@ -65,7 +66,12 @@ def annotated(runs: Sequence[Shown]) -> list[Picture]:
                     ),
                 )
             ),
-            html("Levels of the annotated clips, label set {}.", run.record["manifest"]["labels"]),
+            html(
+                "Levels of the {} annotated clips of label set {}{}.",
+                number(len(clips), "annotated", run.number, form=","),
+                run.record["manifest"]["labels"],
+                f", the largest on this page of {', '.join(sets)}" if len(sets) > 1 else "",
+            ),
         )
     ]
     concepts = sorted({name for one in clips for name in one.concepts})
@@ -152,7 +158,7 @@ def group_scores(group: Group) -> list[Picture]:
                     if any(point.reference is not None for point in points)
                     else "",
                 ),
-                f"{title} of all {len(points)} models as a figure" if len(points) > MANY else "",
+                f"{title} of all models as a figure" if len(points) > MANY else "",
             )
         )
     return pictures

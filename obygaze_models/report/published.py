@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from obygaze_models.published import Published, published_films, published_row
+from obygaze_models.published import (
+    DATASET,
+    Published,
+    papers_backbone,
+    published_films,
+    published_row,
+)
 
-__all__ = ["published_film", "published_guess", "published_scores"]
+__all__ = ["NETWORKS", "estimator_of", "published_film", "published_guess", "published_scores"]
 
-ROWS = {"xclip-kinetics": "X-CLIP", "vivit": "ViViT-B/16", "xclip-lsmdc": "X-CLIP LSMDC"}
 BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 GUESSES = {"random": "Random", "all positive": "All positive"}
+NETWORKS = ("mlp", "mlp-author")
 PROTOCOLS = ("leak-free", "released", "paper")
 """Those that test one fold, as Table 2 does."""
 
@@ -22,9 +28,9 @@ def published_scores(
     """Metric -> the paper's figure for a model of a run; empty where the row is not the paper's."""
     if not _is_papers(record) or record["protocol"] not in PROTOCOLS:
         return {}
-    backbone = ROWS.get(record["store"]["backbone"]["name"])
-    estimator = _estimator(record, model)
-    if estimator in ("mlp", "mlp-author") and backbone:
+    backbone = papers_backbone(record["store"]["backbone"])
+    estimator = estimator_of(record, model)
+    if estimator in NETWORKS and backbone:
         return _row(backbone, train, test)
     if backbone == "X-CLIP" and estimator in BOTTLENECKS:
         return _row(BOTTLENECKS[estimator], train, test)
@@ -45,9 +51,9 @@ def published_film(
 ) -> Published | None:
     """What Table 4 prints for a film that was left out."""
     asked = record["protocol"] == "leave-film-out" and _is_papers(record)
-    backbone = record["store"]["backbone"]["name"]
-    network = _estimator(record, model) in ("mlp", "mlp-author")
-    mine = asked and ROWS.get(backbone) == "X-CLIP" and network
+    backbone = papers_backbone(record["store"]["backbone"]) if asked else None
+    network = estimator_of(record, model) in NETWORKS
+    mine = asked and backbone == "X-CLIP" and network
     if not mine or (_pair(train), _pair(test)) != ("HN-S", "ENHN-S"):
         return None
     return published_films().get(film)
@@ -58,9 +64,9 @@ def _row(row: str, train: str, test: str) -> dict[str, Published]:
 
 
 def _is_papers(record: Mapping[str, Any]) -> bool:
-    return record["manifest"]["name"] == "obygaze12" and list(
-        record["experiment"]["positives"]
-    ) == ["S"]
+    return record["manifest"]["name"] == DATASET and list(record["experiment"]["positives"]) == [
+        "S"
+    ]
 
 
 def _pair(task: str) -> str:
@@ -69,7 +75,7 @@ def _pair(task: str) -> str:
     return f"{''.join(sorted(negatives.split('+')))}-{positive}"
 
 
-def _estimator(record: Mapping[str, Any], model: str) -> str:
+def estimator_of(record: Mapping[str, Any], model: str) -> str:
     """What is listed as `model`: an estimator may be given another name."""
     for one in record["experiment"]["estimators"]:
         said = {"name": one} if isinstance(one, str) else one

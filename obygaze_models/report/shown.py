@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from obygaze_models.experiments.results import Clip, Explained, Results, Said
+from obygaze_models.experiments.results import Clip, Explained, Pooled, Results, Said, over_runs
+from obygaze_models.experiments.run import trained_on
 
 __all__ = ["Shown", "View", "shown_runs"]
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +23,8 @@ class View:
         The model; and the test set, where each test set has a model of its own (concepts).
     classes
         The name of each label; of two the second is the positive one.
-    ids, labels
-        The tested clips in the order of the run's clips, and the annotators' class.
-    probabilities
-        Means over the fits that tested a clip: [n] of the positive class, or [n, classes].
-    low, high, fits
-        The lowest and highest of these, and their number. Of the last class, if many.
+    said
+        Means over the fits that tested a clip.
     explained
         Why, one for each fit; may be empty.
     each
@@ -42,21 +34,9 @@ class View:
     model: str
     task: str
     classes: tuple[str, ...]
-    ids: list[str]
-    labels: Array
-    probabilities: Array
-    low: Array
-    high: Array
-    fits: Array
+    said: Pooled
     explained: tuple[Explained, ...]
     each: Mapping[int, Mapping[str, Any]]
-
-    @property
-    def called(self) -> Array:
-        """The class that a clip is given: by the mean probability, above one half if of two."""
-        if self.probabilities.ndim == 2:
-            return np.asarray(self.probabilities.argmax(axis=1))
-        return (self.probabilities > 0.5).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +75,7 @@ class Shown:
 
     def train_of(self, test: str) -> str:
         """What was told apart in training by the models that were tested on `test`."""
-        tasks = list(dict.fromkeys(draw["task"] for draw in self.record["draws"]))
-        return test if test in tasks and len(tasks) > 1 else str(tasks[0])
+        return trained_on(self.record, test)
 
 
 def shown_runs(runs: Sequence[Results]) -> list[Shown]:
@@ -148,48 +127,20 @@ def _views(results: Results) -> list[View]:
         # Where a test set has no model of its own, the same fit spoke of a clip in each of them.
         own = said.test if len(tasks) > 1 else ""
         grouped.setdefault((said.model, own), []).append(said)
-    place = {one: row for row, one in enumerate(results.clips)}
-    return [_view(results, model, task, of, place) for (model, task), of in grouped.items()]
+    return [_view(results, model, task, of) for (model, task), of in grouped.items()]
 
 
-def _view(
-    results: Results, model: str, task: str, of: list[Said], place: Mapping[str, int]
-) -> View:
+def _view(results: Results, model: str, task: str, of: list[Said]) -> View:
     tests = results.run.record["tests"]
     largest = max({said.test for said in of}, key=lambda test: tests[test]["clips"])
-    classes = tuple(tests[largest]["classes"])
-    shape = (len(place), len(classes)) if len(classes) > 2 else (len(place),)
-    labels = np.full(len(place), -1)
-    total, fits = np.zeros(shape), np.zeros(len(place), dtype=np.int64)
-    low, high = np.full(len(place), np.inf), np.full(len(place), -np.inf)
     each: dict[int, dict[str, Any]] = {}
     for said in of:
         each.setdefault(said.run, {}).update(zip(said.ids, said.probabilities, strict=True))
-    for run in each:
-        once = np.full(shape, np.nan)
-        for said in of:
-            if said.run == run:
-                rows = [place[one] for one in said.ids]
-                once[rows], labels[rows] = said.probabilities, said.labels
-        main = once if once.ndim == 1 else once[:, -1]
-        there = ~np.isnan(main)
-        total[there] += once[there]
-        fits += there
-        low[there] = np.minimum(low, main)[there]
-        high[there] = np.maximum(high, main)[there]
-    tested = np.flatnonzero(fits)
-    ids = list(place)
-    counts = fits[tested] if total.ndim == 1 else fits[tested, None]
     return View(
         model,
         task,
-        classes,
-        [ids[row] for row in tested.tolist()],
-        labels[tested],
-        total[tested] / counts,
-        low[tested],
-        high[tested],
-        fits[tested],
+        tuple(tests[largest]["classes"]),
+        over_runs(of),
         tuple(one for one in results.explained if one.model == model and task in ("", one.task)),
         each,
     )

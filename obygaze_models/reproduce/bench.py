@@ -15,6 +15,7 @@ from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.published import DATASET, papers_backbone
+from obygaze_models.synthetic import not_real
 
 __all__ = ["PROTOCOLS", "STORES", "Bench", "Feature", "Setting"]
 
@@ -96,7 +97,7 @@ class Bench:
             family = store.attributes["backbone"]["name"]
             if family != FAMILIES[name]:
                 raise ExperimentError(
-                    f"{store.path} is a store of {family}, where --store {name}= means "
+                    f"{store.where} is a store of {family}, where --store {name}= means "
                     f"{FAMILIES[name]} ({STORES[name]})"
                 )
 
@@ -149,10 +150,8 @@ class Bench:
     @property
     def mark(self) -> str:
         """What is added to titles where what was made up must not pass for a result."""
-        made_up = any(
-            of.attributes["backbone"]["config"].get("synthetic") for of in self.open.values()
-        )
-        made_up |= any(self.read.items.extra.get("synthetic", []))
+        backbones = [of.attributes["backbone"] for of in self.open.values()] or [{}]
+        made_up = any(not_real(self.read.items, backbone) for backbone in backbones)
         return " (NOT A REAL RESULT: synthetic)" if made_up else ""
 
     def published(self, store: str) -> bool:

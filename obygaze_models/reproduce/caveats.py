@@ -11,6 +11,7 @@ from obygaze_models.experiments.plan import RELEASED
 from obygaze_models.experiments.results import Results
 from obygaze_models.reproduce.bench import Setting
 from obygaze_models.reproduce.tables import SCORES, Block, Line, Table, Value
+from obygaze_models.synthetic import NOT_REAL
 
 __all__ = ["about_runs", "leakage", "once", "pools"]
 
@@ -28,7 +29,7 @@ def about_runs(setting: Setting, what: str, results: Results) -> list[str]:
         The row and the training that the run is of.
     """
     record = results.run.record
-    notes = [one for one in record["cautions"] if one.startswith("Not a real result")]
+    notes = [one for one in record["cautions"] if one.startswith(NOT_REAL)]
     where = f"{what}, {setting.key}"
     if lost := record["join"]["without_features"]:
         notes.append(
@@ -39,11 +40,9 @@ def about_runs(setting: Setting, what: str, results: Results) -> list[str]:
         first = skipped[0]
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
         notes.append(f"SKIPPED: {where}: {first['task']}, {first['what']}: {first['why']}{more}.")
-    if doubtful := sum(one.startswith("CONCEPTS") for one in record["cautions"]):
-        notes.append(
-            f"CONCEPTS: {where}: {counted(doubtful, 'kind')} of trouble in learning concepts; "
-            f"run.json and models.jsonl of its run say which."
-        )
+    for one in record["cautions"]:
+        if one.startswith("CONCEPTS: "):
+            notes.append(f"CONCEPTS: {where}: {one.removeprefix('CONCEPTS: ')}")
     if setting.protocol != "released":  # of which `pools` says more
         for test in record["tests"]:
             used = [

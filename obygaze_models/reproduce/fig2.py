@@ -6,14 +6,13 @@ from obygaze_features.common.reference import reference_json
 from obygaze_features.manifests.films import film_titles
 from obygaze_features.manifests.statistics import Counts, Statistics, statistics
 from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.marks import Series
+from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.shares import Share, shares
 from obygaze_models.reproduce.bench import Bench
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.synthetic import not_real
 
 __all__ = ["fig2"]
-
-COLOURS = {"EN": 4, "HN": 1, "NS": 3, "S": 2}
 
 
 def fig2(bench: Bench) -> Made:
@@ -23,8 +22,8 @@ def fig2(bench: Bench) -> Made:
     codes = [code for code in scheme.codes if found.all.levels[code]]
     said = reference_json("published.json")["figure2"]
     titles = film_titles(bench.read)
-    levels = [Series(scheme.levels[scheme.codes.index(code)].name, _colour(place, code))
-              for place, code in enumerate(codes)]  # fmt: skip
+    names = {level.code: level.name for level in scheme.levels}
+    levels = level_series({code: names[code] for code in codes})
     rows = [
         Share("all films", _parts(found.all, codes), found.all.total, "levels/all", overall=True),
         *(
@@ -107,19 +106,10 @@ def _table(
                 if bench.is_papers
                 else f"The clips are those of {bench.read.name}, not the paper's."
             ),
-            *_alarm(bench),
+            *not_real(bench.read.items, {}),
         ],
     )
 
 
-def _alarm(bench: Bench) -> list[str]:
-    said = " / ".join(dict.fromkeys(filter(None, bench.read.items.extra.get("synthetic", []))))
-    return [f"Not a real result: the clips are synthetic ({said})."] if said else []
-
-
 def _parts(counts: Counts, codes: list[str]) -> list[float]:
     return [counts.share(code) for code in codes]
-
-
-def _colour(place: int, code: str) -> int:
-    return COLOURS.get(code, place % 6 + 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from obygaze_features.common.reference import reference_json
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.experiments.results import Results
-from obygaze_models.figures.marks import Series
+from obygaze_models.experiments.run import saved_models
+from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.tree import tree, visits
 from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.bench import Bench
@@ -66,7 +66,7 @@ def fig5(bench: Bench) -> Made:
             figures[f"fig5-{reading}-{negatives[0]}.svg"] = tree(
                 model.head_,
                 concepts,
-                [Series(negatives[0], 1), Series("S", 2)],
+                level_series({code: code for code in (*negatives, "S")}),
                 title=f"{words}; {setting.key} protocol{bench.mark}",
                 description="The first questions of the tree, and the classes of the training "
                 "clips that came to each.",
@@ -80,8 +80,7 @@ def fig5(bench: Bench) -> Made:
 
 def _first(results: Results, model: str) -> tuple[Any, int] | None:
     """The model of the first run in which it could be trained, and that run; None if in none."""
-    lines = (results.run.folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
-    for row in map(json.loads, lines):
+    for row in saved_models(results.run):
         if row["model"] == model:
             return load_model(results.run.folder / row["folder"])[0], row["run"]
     return None

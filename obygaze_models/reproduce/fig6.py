@@ -23,9 +23,8 @@ def fig6(bench: Bench) -> Made:
     if isinstance(results, str):
         return Made([Table(name, title, [], [], missing=[f"all films: {results}"])])
     said = over_runs([one for one in results.said if (one.model, one.test) == (MODEL, TEST)])
-    wrong = (said.probabilities > 0.5) != said.labels
     clips = [results.clips[one] for one in said.ids]
-    found = factors_of_clips(clips, wrong, bench.read.scheme.codes)
+    found = factors_of_clips(clips, said.wrong, bench.read.scheme.codes)
     titles = film_titles(bench.read)
     columns = ["clips", "wrong", *(one.name for one in found[0].factors)]
     lines = [line for of in found for line in _lines(of, titles.get(of.film or "", of.film))]

@@ -20,6 +20,7 @@ from obygaze_models.figures.file import write_svg
 from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, STORES, Bench
 from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
 from obygaze_models.reproduce.tables import Made
+from obygaze_models.synthetic import NOT_REAL
 
 __all__ = ["WHAT", "Reproduction", "reproduce"]
 
@@ -75,7 +76,7 @@ class Reproduction:
             for made in self.made.values()
             for table in made.tables
             for note in table.notes
-            if note.startswith("Not a real result")
+            if note.startswith(NOT_REAL)
         ]
         return list(dict.fromkeys(notes))
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from obygaze_features.backbones import CARDS
 from obygaze_features.backbones.random_weights import write_weights
 
-TINY = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
+TINY = tuple(name for name in CARDS if name.startswith("tiny-"))
 
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The three tiny checkpoints, by name. Nobody writes into them."""
+    """The tiny checkpoints, by name. Nobody writes into them."""
     folder = tmp_path_factory.mktemp("checkpoints")
     for name in TINY:
         write_weights(name, folder / name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,15 +128,9 @@ def test_the_probe_goes_through_every_family(checkpoints, name):
     assert all(math.isfinite(float(values.sum())) for values in row.values())
 
 
-WEIGHTS = {
-    "tiny-xclip": "model.safetensors",
-    "tiny-vivit": "model.safetensors",
-    "tiny-xclip-lsmdc": "pytorch_model.bin.0",
-}
-
-
-@pytest.mark.parametrize(("name", "file"), WEIGHTS.items(), ids=WEIGHTS)
-def test_weights_and_config_are_recorded(checkpoints, name, file):
+@each_family
+def test_weights_and_config_are_recorded(checkpoints, name):
+    file = "pytorch_model.bin.0" if name == "tiny-xclip-lsmdc" else "model.safetensors"
     about = load_backbone(str(checkpoints[name]), "cpu").about
     content = (checkpoints[name] / file).read_bytes()
     assert about["weights_sha256"] == hashlib.sha256(content).hexdigest()
@@ -162,7 +157,9 @@ def test_random_weights_replace_nothing_else(checkpoints, tmp_path):
     for overwrite in (False, True):
         with pytest.raises(OutputExists):
             write_weights("tiny-xclip", tmp_path / "films", overwrite=overwrite)
-    with pytest.raises(UsageError, match=r"the names are: tiny-xclip, random-xclip, .*-lsmdc$"):
+    with pytest.raises(
+        UsageError, match=r"the names are: tiny-xclip, random-xclip, .*, random-videomae$"
+    ):
         write_weights("vivit", tmp_path / "new")
 
 
@@ -175,17 +172,40 @@ def test_tiny_backbones_are_there_by_name(cache, checkpoints, name):
     assert len(list(cache.rglob("SYNTHETIC.txt"))) == 1
 
 
+PUBLISHED = {
+    "xclip": "xclip-kinetics",
+    "vivit": "vivit",
+    "xclip-lsmdc": "xclip-lsmdc",
+    "clip": "clip-vit-base-patch32",
+    "siglip": "siglip-base-patch16-224",
+    "videomae": "videomae-base-finetuned-kinetics",
+}
+"""Of random weights in full size, whose size it is."""
+
+
 def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path):
     """Their configurations, without the numbers themselves."""
-    from transformers import VivitForVideoClassification, XCLIPModel
+    from transformers import (
+        CLIPModel,
+        SiglipModel,
+        VideoMAEForVideoClassification,
+        VivitForVideoClassification,
+        XCLIPModel,
+    )
 
-    for kind in (XCLIPModel, VivitForVideoClassification):
+    for kind in (
+        XCLIPModel,
+        VivitForVideoClassification,
+        CLIPModel,
+        SiglipModel,
+        VideoMAEForVideoClassification,
+    ):
         monkeypatch.setattr(
             kind, "save_pretrained", lambda self, to: self.config.save_pretrained(to)
         )
     configs = {}
     with torch.device("meta"):
-        for name in ("random-xclip", "random-vivit"):
+        for name in (f"random-{one}" for one in PUBLISHED if one != "xclip-lsmdc"):
             write_weights(name, tmp_path / name)
             configs[name] = json.loads((tmp_path / name / "config.json").read_text())
     vision = configs["random-xclip"]["vision_config"]
@@ -195,11 +215,15 @@ def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path
     vivit = configs["random-vivit"]
     keys = ("hidden_size", "num_hidden_layers", "tubelet_size", "image_size", "num_frames")
     assert [vivit[key] for key in keys] == [768, 12, [2, 16, 16], 224, 32]
-    for name, published in (
-        ("xclip", "xclip-kinetics"),
-        ("vivit", "vivit"),
-        *[("xclip-lsmdc",) * 2],
-    ):
+    keys = ("hidden_size", "num_hidden_layers", "patch_size", "image_size")
+    for name, sizes in {
+        "random-clip": [768, 12, 32, 224],
+        "random-siglip": [768, 12, 16, 224],
+        "random-videomae": [768, 12, 16, 224],
+    }.items():
+        its = configs[name].get("vision_config", configs[name])
+        assert [its[key] for key in keys] == sizes
+    for name, published in PUBLISHED.items():
         assert CARDS[f"random-{name}"].arrays == CARDS[published].arrays
         assert CARDS[f"random-{name}"].sampling == CARDS[published].sampling
 
@@ -247,6 +271,28 @@ def test_a_damaged_checkpoint_is_one_line(copy, content):
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(BackboneError, match="cannot be loaded") as caught:
         load_backbone(str(folder), "cpu")
+    assert "\n" not in str(caught.value)
+
+
+class Malice:
+    """What makes a folder when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+@pytest.mark.parametrize("name", ["tiny-xclip", "tiny-vivit"])
+def test_nobody_is_advised_to_run_a_checkpoint(copy, name, tmp_path):
+    folder, trace = copy(name), tmp_path / "trace"
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": torch.ones(1), "b": Malice(trace)}, folder / "pytorch_model.bin")
+    with pytest.raises(BackboneError, match="more than tensors, perhaps a program") as caught:
+        load_backbone(str(folder), "cpu")
+    assert not trace.exists()
+    assert "weights_only" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -332,7 +378,9 @@ def test_an_unknown_type_is_answered_with_the_known_ones(copy):
     folder = copy("tiny-xclip")
     for content in ('{"model_type": "bert"}', "{}", "[]"):
         (folder / "config.json").write_text(content)
-        with pytest.raises(BackboneError, match=r"known types are: xclip, vivit$"):
+        with pytest.raises(
+            BackboneError, match=r"known types are: xclip, vivit, clip, siglip, videomae$"
+        ):
             load_backbone(str(folder), "cpu")
 
 
@@ -368,4 +416,4 @@ def test_every_card_says_where_it_comes_from():
     assert len(CARDS) == sum(len(family.cards) for family in FAMILIES)  # no name twice
     for card in CARDS.values():
         assert sum(map(bool, (card.repository, card.write, card.obtain))) == 1
-    assert len(RANDOM) == 6
+    assert len(RANDOM) == 2 * len(FAMILIES)

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from PIL import Image
 from transformers import AutoImageProcessor, VivitImageProcessor
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from obygaze_features import preprocess
 from obygaze_features.errors import BackboneError, UsageError
@@ -41,6 +43,12 @@ VIVIT = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
+SIGLIP = {
+    "image_processor_type": "SiglipImageProcessor",
+    "size": {"height": 32, "width": 40},
+    "do_center_crop": None,
+    "crop_size": None,
+}
 SIZES = [(120, 160), (161, 91), (48, 48), (30, 41), (360, 641), (20, 300)]
 """Landscape, portrait, as wanted, smaller than wanted, odd, and very wide."""
 each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
@@ -62,6 +70,12 @@ def theirs(checkpoint: Path, frames: np.ndarray, **kwargs) -> torch.Tensor:
     return processor(list(frames), return_tensors="pt", **kwargs)["pixel_values"][0]
 
 
+def theirs_of_each(checkpoint: Path, frames: np.ndarray, **kwargs) -> torch.Tensor:
+    """Of processors of pictures, which give one each."""
+    processor = AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
+    return processor(list(frames), return_tensors="pt", **kwargs)["pixel_values"]
+
+
 def levels_apart(one: torch.Tensor, other: torch.Tensor) -> int:
     assert one.shape == other.shape
     return int((one.int() - other.int()).abs().max())
@@ -80,6 +94,51 @@ def test_pixels_are_those_of_the_processor(tmp_path, size, resample):
     assert levels_apart(pixels, expected) <= 1
     numbers = theirs(checkpoint, frames)
     torch.testing.assert_close(normalise(pixels, how), numbers.float(), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("resample", [2, 3], ids=["bilinear", "bicubic"])
+@each_size
+def test_where_both_sides_are_given_nothing_is_cropped(tmp_path, size, resample):
+    checkpoint = a_checkpoint(tmp_path, **SIGLIP, resample=resample)
+    frames = noise(3, *size)
+    how = read_preprocessing(checkpoint)
+    assert (how.shortest_edge, how.crop) == (None, (32, 40))
+    pixels = resize_and_crop(torch.from_numpy(frames), how)
+    expected = theirs_of_each(checkpoint, frames, do_rescale=False, do_normalize=False)
+    assert levels_apart(pixels, expected) <= 1
+    numbers = theirs_of_each(checkpoint, frames).float()
+    torch.testing.assert_close(normalise(pixels, how), numbers, atol=0.02, rtol=0)
+
+
+@each_size
+def test_clips_published_configuration_is_followed(tmp_path, size):
+    """Older than ``image_processor_type``, with sizes that are bare numbers."""
+    published = {
+        "crop_size": 24,
+        "do_center_crop": True,
+        "do_normalize": True,
+        "do_resize": True,
+        "feature_extractor_type": "CLIPFeatureExtractor",
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+        "resample": 3,
+        "size": 24,
+    }
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(published))
+    frames = noise(2, *size)
+    how = read_preprocessing(tmp_path)
+    ours = normalise(resize_and_crop(torch.from_numpy(frames), how), how)
+    expected = CLIPImageProcessorPil.from_pretrained(tmp_path)(list(frames), return_tensors="pt")
+    # A level in 255 is up to 0.0150 after dividing by the smallest deviation.
+    torch.testing.assert_close(ours, expected["pixel_values"].float(), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip", "VideoMAE", "Vivit"])
+def test_a_filter_that_is_not_stated_is_the_processors_own(tmp_path, kind):
+    name = f"{kind}ImageProcessor"
+    how = read_preprocessing(a_checkpoint(tmp_path, image_processor_type=name, resample=None))
+    number = {"bilinear": 2, "bicubic": 3}[how.filter]
+    assert getattr(transformers, f"{name}Pil", getattr(transformers, name))().resample == number
 
 
 @pytest.mark.parametrize("changes", [{}, {"do_normalize": False}, {"offset": False}], ids=str)
@@ -220,6 +279,8 @@ def test_what_is_recorded_is_what_was_read(tmp_path):
         ({"do_center_crop": False}, "do_center_crop off"),
         ({"crop_size": 64}, "crops to 64x64"),
         ({"resample": 5}, "no usable value for 5"),
+        ({"size": {"height": 48, "width": 48}}, "scales to 48x48 and then crops"),
+        ({"size": {"longest_edge": 48}}, "shortest_edge"),
     ],
 )
 def test_a_configuration_that_is_not_understood_is_refused(tmp_path, changes, named):

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.common.files import (
+    disk_errors,
     new_folder,
     publish_exclusively,
     sha256_of,
     write_bytes,
     write_text,
 )
-from obygaze_features.errors import OutputExists
+from obygaze_features.errors import ObygazeError, OutputExists
 
 
 def test_write_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -75,6 +76,15 @@ def test_one_of_many_publishers_wins(tmp_path: Path) -> None:
         thread.join()
     assert [path.read_text()] == [str(number) for number in won]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_disk_says_is_one_line(tmp_path: Path) -> None:
+    """HDF5 says it in several, and without a number."""
+    with (
+        pytest.raises(ObygazeError, match=r"x cannot be written: no room \(left\); what"),
+        disk_errors(tmp_path / "x", ObygazeError),
+    ):
+        raise OSError("no room\n  (left)\n")
 
 
 def test_new_folder_appears_at_the_end(tmp_path: Path) -> None:

@@ -290,7 +290,8 @@ def test_runs_that_share_no_clip_are_refused_and_those_that_share_some_are_not(m
 
 
 def test_the_command(obygaze, made, other, tmp_path):
-    a, b = made("good").run.folder, made("noisy", store=other).run.folder
+    a = made("good-split", protocol="split").run.folder
+    b = made("noisy-split", protocol="split", store=other).run.folder
     told = obygaze("models", "compare", a, b, "--metric", "auroc", "-o", tmp_path / "d.svg")
     assert told.exit_code == 0, told.output
     [one, *_] = compare_runs([read_results(a), read_results(b)]).comparisons
@@ -303,7 +304,7 @@ def test_the_command(obygaze, made, other, tmp_path):
         for mark in figure.iter()
         if mark.get("data-value")
     }
-    key = "compare/HN vs S/good: logistic/noisy: logistic/auroc"
+    key = "compare/HN vs S/good-split: logistic/noisy-split: logistic/auroc"
     assert drawn[key] == one.scores["auroc"].difference
     ends = {
         (mark.get("data-low"), mark.get("data-high"))
@@ -323,3 +324,49 @@ def test_the_command(obygaze, made, other, tmp_path):
     half = obygaze("models", "compare", a, tmp_path / "half")
     assert (half.exit_code, half.stderr.count("\n")) == (1, 1)
     assert "is not complete" in half.stderr
+
+
+def test_each_comparison_has_a_metric_of_its_own(obygaze, made, tmp_path):
+    """Two classes have no macro F1, and three no positive class: neither is an error."""
+    levels = {
+        "positives": (), "train_negatives": (), "test_negatives": (), "levels": ("EN", "HN", "S"),
+        "protocol": "split",
+    }  # fmt: skip
+    pair = [made("good").run.folder, made("classes", **levels).run.folder]
+    alone = obygaze("models", "compare", *pair)
+    assert (alone.exit_code, "is a test set of good: logistic, not" in alone.stderr) == (1, True)
+    again = made("again", seed=5).run.folder, made("classes-again", seed=5, **levels).run.folder
+    told = obygaze("models", "compare", *pair, *again, "-o", tmp_path / "d.svg")
+    assert told.exit_code == 0, told.output
+    assert "f1: first" in told.stdout
+    assert "f1_macro: first" in told.stdout
+    assert "EN / HN / S: 150 clips, F1 macro" in (tmp_path / "d.svg").read_text(encoding="utf-8")
+    assert obygaze("models", "compare", *pair, *again, "--metric", "auroc").exit_code == 0
+    lacking = obygaze("models", "compare", *pair, *again, "--metric", "f1_macro")
+    assert "NOTE: HN vs S has no f1_macro" in lacking.stderr
+    assert "HN vs S" not in lacking.stdout
+    wrong = obygaze("models", "compare", *pair, *again, "--metric", "F2")
+    assert (wrong.exit_code, "did you mean f1?" in wrong.stderr) == (2, False)
+    wrong = obygaze("models", "compare", *pair, *again, "--metric", "F1")
+    assert (wrong.exit_code, "did you mean f1?" in wrong.stderr) == (2, True)
+
+
+def test_of_few_clips_no_interval_is_shown(obygaze, made, other):
+    pair = [made("good").run.folder, made("noisy", store=other).run.folder]
+    told = obygaze("models", "compare", *pair)
+    assert "too few clips to say" in told.stdout
+    assert " to +" not in told.stdout
+    [one, *_] = json.loads(obygaze("models", "compare", *pair, "--json").stdout)["comparisons"]
+    assert one["smallest"] == 5
+
+
+def test_one_model_alone_asks_for_a_second_run(made):
+    alone = made("alone", estimators=("logistic",))
+    with pytest.raises(ExperimentError, match="has one model, logistic; give a second run"):
+        compare_runs([alone])
+
+
+def test_other_training_tasks_are_said(made):
+    a, b = made("good"), made("easy", train_negatives=("EN",))
+    notes = compare_runs([a, b]).comparisons[0].notes
+    assert notes == ("different training tasks: HN vs S in good, EN vs S in easy",)

@@ -9,8 +9,8 @@ from sklearn.metrics import f1_score
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, Manifest
-from obygaze_models.experiments.results import read_results
-from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.results import over_runs, read_results
+from obygaze_models.experiments.run import FILES, run_experiment, saved_models
 from obygaze_models.explain.contributions import TreePath, explain_clip
 from obygaze_models.persistence import load_model
 from tests.world import make_world, write_store
@@ -103,6 +103,12 @@ def test_clips_without_features_or_fold_are_named(marked, experiment, tmp_path):
     }
 
 
+def probability(text, said):
+    """The first one, written over."""
+    header, first, rest = text.split("\n", 2)
+    return f"{header}\n{first.rpartition(',')[0]},{said}\n{rest}"
+
+
 def damage(folder, name, change):
     path = folder / name
     text = path.read_text(encoding="utf-8")
@@ -110,7 +116,7 @@ def damage(folder, name, change):
     path.write_text(change(text), encoding="utf-8")
 
 
-@pytest.mark.parametrize("lost", ["run.json", "predictions.csv", "clips.csv", "explanations.jsonl"])
+@pytest.mark.parametrize("lost", ["run.json", *FILES])
 def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
     shutil.copytree(results.run.folder, tmp_path / "run")
     (tmp_path / "run" / lost).unlink()
@@ -134,6 +140,19 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("explanations.jsonl", lambda t: t.replace('"amounts":[', '"amounts":[0,', 1), "damaged"),
         ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 2'), "earlier"),
         ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 4'), "update"),
+        ("run.json", lambda t: t[:900], "cut short, make it again with: obygaze models run"),
+        ("predictions.csv", lambda t: t.replace("S,1,", "S,7,", 1), r"line \d+: label '7', not"),
+        ("predictions.csv", lambda t: probability(t, "nan"), "line 2: probability nan, not from 0"),
+        ("predictions.csv", lambda t: probability(t, "1.5"), "line 2: probability 1.5, not from 0"),
+        ("predictions.csv", lambda t: probability(t, "0.25"), "predictions.csv was changed since"),
+        ("predictions.csv", lambda t: t + t.splitlines()[-1] + "\n", "a clip stands twice"),
+        ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), "clips.csv was changed since"),
+        ("explanations.jsonl", lambda t: t.replace('"ids":["tt', '"ids":["xx', 1), "speaks of xx"),
+        ("explanations.jsonl", lambda t: t.replace('"run":0', '"run":77', 1), "by mlp, run 77, of"),
+        ("explanations.jsonl", lambda t: t.replace(':"mlp"', ':"mlq"', 1), "by mlq, run 0, of"),
+        ("explanations.jsonl", lambda t: t.replace("HN vs S", "EN vs S", 1), "speaks of EN vs S"),
+        ("explanations.jsonl", lambda t: t.replace('[0.', '[1.', 1), "jsonl was changed since"),
+        ("models.jsonl", lambda t: t[:-200], "models.jsonl was changed since"),
     ],
 )  # fmt: skip
 def test_a_damaged_folder_is_one_line(results, tmp_path, name, change, said):
@@ -166,3 +185,46 @@ def test_of_three_classes_each_has_its_probability(marked, experiment, tmp_path)
     best = said.probabilities.argmax(axis=1)
     order = [explained.ids.index(one) for one in said.ids]
     assert [explained.labels[at] for at in order] == [("EN", "HN", "S")[at] for at in best]
+
+
+def test_saved_models_are_read_or_refused_in_one_line(results, tmp_path):
+    models = saved_models(results.run)
+    assert [one["run"] for one in models if one["model"] == "mlp"] == list(range(9))
+    run = replace(results.run, folder=tmp_path)
+    text = (results.run.folder / "models.jsonl").read_text(encoding="utf-8")
+    for wrong, said in (
+        (text[:-200], "line 54: not a model of this run"),
+        (text.replace('"folder": "models', '"folder": "..', 1), "line 1: not a model"),
+        ("[]\n", "cut short, run it again with: obygaze models run"),
+        (None, "cannot be read"),
+    ):
+        (tmp_path / "models.jsonl").unlink(missing_ok=True)
+        if wrong is not None:
+            (tmp_path / "models.jsonl").write_text(wrong, encoding="utf-8")
+        with pytest.raises(ExperimentError, match=said) as caught:
+            saved_models(run)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_runs_names_one(results):
+    with pytest.raises(ExperimentError, match=r"holds runs and is none; did you mean .*/run\?"):
+        read_results(results.run.folder.parent)
+
+
+def test_means_over_runs_are_those_of_a_plain_loop(results):
+    """A clip that a run tested in two test sets counts once."""
+    said = [one for one in results.said if one.model == "mlp"]
+    assert len({one.test for one in said}) > 1
+    by_clip = {}
+    for one in said:
+        for clip, label, p in zip(one.ids, one.labels, one.probabilities, strict=True):
+            by_clip.setdefault(clip, (int(label), {}))[1][one.run] = float(p)
+    found = over_runs(said)
+    assert found.ids == sorted(by_clip)
+    for row, clip in enumerate(found.ids):
+        label, each = by_clip[clip]
+        mean = sum(each.values()) / len(each)
+        assert found.probabilities[row] == pytest.approx(mean)
+        assert (found.low[row], found.high[row]) == (min(each.values()), max(each.values()))
+        assert (found.fits[row], found.labels[row]) == (len(each), label)
+        assert found.wrong[row] == ((mean > 0.5) != label)

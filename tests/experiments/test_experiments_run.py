@@ -156,7 +156,11 @@ NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"positives": ("SURE",)}, ExperimentError, "no clip of toy has level SURE; there are EN"),
+        (
+            {"positives": ("surely",)},
+            ExperimentError,
+            "Hard Negatives': unknown label 'surely'; did you mean 'Sure'",
+        ),
         ({"split": "nine"}, UsageError, "has no splits called 'nine'"),
         ({"array": "cls"}, ExperimentError, "unknown array 'cls'; known are native, frames"),
         ({"array": "frames"}, ExperimentError, "'frames' has 2 axes a clip; .* or a pooling"),
@@ -164,7 +168,7 @@ NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
         (
             {"protocol": "released", "split": None},
             ExperimentError,
-            "no split '02_HN_S', .* obygaze12-splits",
+            "no split '02_HN_S', .* for ObyGaze12 alone, so take leak-free .* obygaze12-splits",
         ),
         ({"concepts": ("all",), **NO_LEVELS}, ExperimentError, "'levels' has no concepts"),
     ],
@@ -186,6 +190,29 @@ def test_overwrite_leaves_what_is_no_run_alone(experiment, tmp_path):
         run_experiment(experiment, tmp_path / "films", overwrite=True)
 
 
+def test_a_level_that_no_clip_has(experiment, tmp_path):
+    world = make_world(tmp_path)
+    file = world.manifest / "manifest.json"
+    header = json.loads(file.read_text())
+    header["label_scheme"]["levels"].append({"code": "X", "name": "Extreme", "aliases": []})
+    file.write_text(json.dumps(header))
+    more = replace(experiment, manifest=world.manifest, store=world.store, positives=("extreme",))
+    with pytest.raises(ExperimentError, match="no clip of toy has level X; there are EN, HN"):
+        run_experiment(more, tmp_path / "x")
+
+
+def test_levels_may_be_given_by_their_names(experiment, finished_run, tmp_path):
+    named = replace(
+        experiment,
+        positives=("Sure",),
+        train_negatives=("hard negative",),
+        test_negatives=(("Easy Negative",), ("EN", "Hard Negative")),
+    )
+    run = run_experiment(named, tmp_path / "named")
+    for key in ("experiment", "goal", "tests", "scores"):
+        assert run.record[key] == finished_run.record[key]
+
+
 def test_what_is_not_real_is_said(experiment, tmp_path):
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random weights"}})
     world = make_world(tmp_path, recipe=recipe, synthetic="drawn by a test")
@@ -195,6 +222,28 @@ def test_what_is_not_real_is_said(experiment, tmp_path):
     assert run.record["cautions"] == [
         "Not a real result: the clips are synthetic (drawn by a test).",
         "Not a real result: the backbone is synthetic (random weights).",
+    ]
+
+
+def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):
+    """At a tiny C every direction is degenerate; a fourth concept is never ticked."""
+    world = make_world(tmp_path, marked=True)
+    scheme = world.manifest / "manifest.json"
+    header = json.loads(scheme.read_text())
+    header["label_scheme"]["concepts"].append({"name": "Never", "visual": True, "aliases": []})
+    scheme.write_text(json.dumps(header))
+    names = {"tree": "pcbm-tree", "sum": "pcbm-logistic"}
+    bad = tuple(
+        {"name": name, "as": listed, "negatives": "b", "concept_C": 1e-9}
+        for listed, name in names.items()
+    )
+    more = replace(
+        experiment, manifest=world.manifest, store=world.store, estimators=("majority", *bad)
+    )
+    assert run_experiment(more, tmp_path / "run").record["cautions"] == [
+        f"CONCEPTS: {name}: in one or more of 9 models 3 concepts are unreliable and 1 is left "
+        "out; models.jsonl says which, and why."
+        for name in names
     ]
 
 

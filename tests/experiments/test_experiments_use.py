@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,11 +16,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, roc_auc_score
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_features.store import open_store
+from obygaze_models.elan import elan_files
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
-from obygaze_models.persistence import load_model
+from obygaze_models.persistence import load_model, read_about
 from obygaze_models.scoring import UNSURE, predict, score_model
 from tests.world import RECIPE, make_world
 
@@ -56,7 +60,9 @@ def test_it_learns_from_all_folds_but_the_last(world, experiment, model):
     np.testing.assert_allclose(found.probabilities[:, 1], expected, atol=1e-3)
     trained = {world.ids[row] for row in rows}
     assert set(found.about["seen"]) == trained
-    assert {one for one, seen in zip(found.ids, found.seen, strict=True) if seen} == trained
+    assert {
+        one for one, seen in zip(found.ids, found.seen, strict=True) if seen == "yes"
+    } == trained
 
 
 def test_what_is_too_close_to_tell_is_said_to_be(world, model):
@@ -77,14 +83,71 @@ def test_scores_are_those_of_scikit_learn_and_say_what_was_seen(world, model):
     rows = [row for row, level in enumerate(world.levels) if level in ("HN", "S")]
     truth = np.array([world.levels[row] == "S" for row in rows])
     said = predict(model, store, ids=[world.ids[row] for row in rows]).probabilities[:, 1]
-    assert found.clips == len(rows)
-    assert found.positives == truth.sum()
-    assert found.scores["f1"] == pytest.approx(f1_score(truth, said > 0.5))
-    assert found.scores["auroc"] == pytest.approx(roc_auc_score(truth, said))
+    assert found.every.clips == len(rows)
+    assert found.every.positives == truth.sum()
+    assert found.every.scores["f1"] == pytest.approx(f1_score(truth, said > 0.5))
+    assert found.every.scores["auroc"] == pytest.approx(roc_auc_score(truth, said))
     unseen = [place for place, row in enumerate(rows) if world.folds[row] == 9]
     assert len(found.seen) == len(rows) - len(unseen)
-    assert found.unseen is not None
-    assert found.unseen["auroc"] == pytest.approx(roc_auc_score(truth[unseen], said[unseen]))
+    assert found.unseen.clips == len(unseen)
+    assert found.unseen.scores["auroc"] == pytest.approx(roc_auc_score(truth[unseen], said[unseen]))
+    # Guesses are at the share of the clips beside which they stand.
+    for part, of in ((found.every, truth), (found.unseen, truth[unseen])):
+        everything = f1_score(of, np.ones(len(of)))
+        assert part.baselines["all positive"]["f1"] == pytest.approx(everything)
+
+
+def test_what_was_not_seen_is_scored_or_said_not_to_be(obygaze, world, model, tmp_path):
+    """Manifests of which nothing, one class, or both classes are new to the model."""
+    manifest = Manifest.load(world.manifest)
+    rows = [row for row, level in enumerate(world.levels) if level in ("HN", "S")]
+    seen = [world.ids[row] for row in rows if world.folds[row] != 9]
+    new = [world.ids[row] for row in rows if world.folds[row] == 9]
+    negative = [one for one in new if manifest.labels().level_of[one] == "HN"]
+
+    def evaluate(name, ids):
+        levels = [manifest.labels().level_of[one] for one in ids]
+        items = Items.of([Item(one) for one in ids])
+        Manifest(name, items, manifest.scheme).with_parts(
+            labels=[LabelSet("all", ids, levels, [()] * len(ids))]
+        ).save(tmp_path / name)
+        said = obygaze("models", "evaluate", model, world.store, tmp_path / name)
+        assert said.exit_code == 0, said.output
+        return said
+
+    nothing = evaluate("nothing", seen)
+    assert "not seen" not in nothing.stdout
+    assert f"CAUTION: {len(seen)} of these {len(seen)} clips" in nothing.stderr
+    assert nothing.stderr.endswith("train the model: this is no test\n")
+
+    one = evaluate("one-class", seen + negative)
+    assert f"not seen in training: 0 of {len(negative)} positive" in one.stdout
+    assert "they are all of one class: there is nothing to tell apart" in one.stdout
+    assert one.stdout.count("all positive") == 1
+    assert one.stderr.endswith("on all of them this is no test\n")
+
+    both = evaluate("both", seen + new)
+    positive = len(new) - len(negative)
+    _, _, apart = both.stdout.partition("not seen in training: ")
+    assert apart.startswith(f"{positive} of {len(new)} positive")
+    share = positive / len(new)
+    guess = next(line.split() for line in apart.splitlines() if line.startswith("all positive"))
+    assert guess[2] == f"{2 * share / (1 + share):.2f}"
+
+    only_new = evaluate("only-new", new)
+    assert "not seen" not in only_new.stdout
+    assert only_new.stderr == ""
+
+
+def test_without_a_file_the_first_clips_are_printed(obygaze, world, model):
+    said = obygaze("models", "predict", model, world.store).stdout
+    printed = [one for one in world.ids if f"\n{one} " in said]
+    assert printed == world.ids[:20]
+    assert "\nand 180 more clips; -o writes all to a file\n" in said
+    few = obygaze("models", "predict", model, world.store, "--ids", ",".join(world.ids[:20])).stdout
+    assert "more" not in few
+    told = obygaze("models", "predict", model, world.store, "--json").stdout
+    assert [one["id"] for one in json.loads(told)] == world.ids
 
 
 def test_another_backbone_is_refused(model, tmp_path):
@@ -94,6 +157,30 @@ def test_another_backbone_is_refused(model, tmp_path):
     world = make_world(tmp_path, recipe=other)
     with pytest.raises(ExperimentError, match="the model does not fit"):
         predict(model, open_store(world.store))
+
+
+def test_a_folder_of_models_is_none_and_says_what_is_in_it(model, tmp_path):
+    """Also a run's folder, where they lie further down."""
+    inside = tmp_path / "run/models/mlp/HN-vs-S-0"
+    shutil.copytree(model, inside)
+    for folder, meant in ((model.parent, model), (tmp_path / "run", inside)):
+        for read in (load_model, read_about):
+            with pytest.raises(ExperimentError) as problem:
+                read(folder)
+            assert str(problem.value) == (
+                f"{folder} holds models and is none; did you mean {meant}? "
+                f"(all of them: obygaze models list {folder})"
+            )
+
+
+def test_an_id_that_the_store_lacks_is_refused_with_the_nearest(world, model):
+    store = open_store(world.store)
+    with pytest.raises(ExperimentError, match=r"has no clip tt2-0017; did you mean tt2-017\?"):
+        predict(model, store, ids=["tt0-000", "tt2-0017"])
+    with pytest.raises(
+        ExperimentError, match=r"no clip x \(and 1 more .*\); it has clips such as tt0"
+    ):
+        predict(model, store, ids=["x", "y"])
 
 
 def test_a_model_of_annotations_cannot_be_asked_about_a_store(world, experiment, tmp_path):
@@ -158,3 +245,85 @@ def test_the_commands(obygaze, world, tmp_path):
         in obygaze("models", "list", tmp_path / "models").stdout
     )
     assert load_model(model)[1]["learns"] == {"positives": ["S"], "negatives": ["EN", "HN"]}
+
+
+def test_what_is_not_real_is_said_wherever_the_model_is_used(obygaze, tmp_path):
+    from dataclasses import replace
+
+    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random weights"}})
+    world = make_world(tmp_path / "w", recipe=recipe, synthetic="drawn by a test")
+    file, model = tmp_path / "sure.toml", tmp_path / "sure"
+    file.write_text(
+        f'name = "Sure"\nmanifest = "{world.manifest}"\nstore = "{world.store}"\nsplit = "ten"\n'
+        'positives = ["S"]\ntrain_negatives = ["EN", "HN"]\nestimators = ["logistic"]\n'
+    )
+    cautions = [
+        "Not a real result: the clips are synthetic (drawn by a test).",
+        "Not a real result: the backbone is synthetic (random weights).",
+    ]
+    for command in (
+        ["train", file, "-o", model],
+        ["predict", model, world.store],
+        ["predict", model, world.store, "--json"],
+        ["evaluate", model, world.store, world.manifest],
+        ["explain", model, world.store, world.ids[0]],
+    ):
+        said = obygaze("models", *command)
+        assert said.exit_code == 0, said.stderr
+        told = [line for line in said.stderr.splitlines() if "Not a real" in line]
+        assert told == [f"CAUTION: {one}" for one in cautions], command
+        assert "Not a real" not in said.stdout or "--json" in command
+    assert all(f"**{one}**" in (model / "README.md").read_text() for one in cautions)
+
+    found = predict(model, open_store(world.store))
+    spans = [
+        Item(one, media="all.mp4", start=float(row), end=row + 1.0)
+        for row, one in enumerate(world.ids)
+    ]
+    [text] = elan_files(found, Items.of(spans)).values()
+    properties = ElementTree.fromstring(text).iter("PROPERTY")
+    assert [one.text for one in properties if one.attrib["NAME"].startswith("caution")] == cautions
+    assert "Not a real" not in found.to_csv()
+
+
+def test_a_real_model_says_that_the_clips_it_is_asked_about_are_not(world, model, tmp_path):
+    drawn = make_world(tmp_path, synthetic="drawn by a test")
+    assert predict(model, open_store(world.store)).cautions == []
+    assert predict(model, open_store(drawn.store)).cautions == [
+        "Not a real result: the clips are synthetic (drawn by a test)."
+    ]
+
+
+def test_the_counts_of_clips_and_the_card_agree(obygaze, tmp_path):
+    """Concepts are learnt from more clips than those that are told apart."""
+    world = make_world(tmp_path / "w", marked=True)
+    file, model = tmp_path / "tree.toml", tmp_path / "tree"
+    file.write_text(
+        f'name = "Tree"\nmanifest = "{world.manifest}"\nstore = "{world.store}"\nsplit = "ten"\n'
+        'positives = ["S"]\ntrain_negatives = ["HN"]\n'
+        'estimators = [{name = "pcbm-tree", negatives = "b"}]\n'
+    )
+    trained = obygaze("models", "train", file, "-o", model)
+    assert trained.exit_code == 0, trained.stderr
+    numbers = [
+        int(one) for one in re.findall(r"(?:on|clips,|seen) (\d+)", trained.stdout.splitlines()[-3])
+    ]
+    assert len(numbers) == 3
+    seen = load_model(model)[1]["seen"]
+    assert numbers[2] == len(seen) > numbers[0] + numbers[1]
+    said = obygaze("models", "predict", model, world.store)
+    assert f"{len(seen)} of them are among the clips that it was trained on" in said.stdout
+
+    card = (model / "README.md").read_text()
+    more = numbers[2] - numbers[0] - numbers[1]
+    assert (
+        f"- {numbers[0]} clips of the manifest toy to learn from, and {numbers[1]} to\n"
+        f"  choose and to stop; {more} more, which its concepts were learnt from\n"
+    ) in card
+    assert card.index("What to beware of") < card.index("What it was trained on")
+    aucs = load_model(model)[1]["facts"]["concepts"]
+    for name, of in aucs.items():
+        assert f"{name} {of['auc']:.2f}" in card
+    assert "{" not in card
+    assert "the rest is in `model.json`" in card
+    assert len(card.splitlines()) < 45

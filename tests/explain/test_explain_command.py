@@ -127,6 +127,12 @@ OTHERS = {
         "the model is for tiny with weights 000000000000, "
         "the store is of tiny with weights 111111111111",
     ),
+    # Weights are told apart by their digests, which made-up stores share.
+    "name": (
+        {"backbone": dict(BACKBONE) | {"name": "other"}, "preprocessing": {"mode": "squash"}}, {},
+        "the model is for tiny with weights 000000000000, "
+        "the store is of other with weights 000000000000",
+    ),
     "preprocessing": (
         {"preprocessing": {"mode": "squash"}}, {},
         "preprocessing mode is 'squash' in the store, 'standard' for the model",

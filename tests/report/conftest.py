@@ -37,7 +37,7 @@ EXPERIMENTS = {
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A world whose store says it is of a backbone that the paper has."""
-    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip-kinetics"})
+    recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
     return make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
 
 

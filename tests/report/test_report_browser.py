@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -310,6 +311,38 @@ def test_clips_with_times_stand_in_time(tab, large, page_of):
     assert "0:00" in axis
     assert "1:23:58" in axis
     assert "0:31–1:01" in tab.run("document.querySelector('#mark-1').getAttribute('aria-label')")
+
+
+def test_of_few_clips_each_has_one_word_under_its_bar(tab, results, page_of):
+    tab.prefer()
+    tab.open(page_of(render_report([grown(results["first"], clips=36)]), "few.html"))
+    words = tab.run(
+        "[...document.querySelectorAll('.film:first-child .axis span')]"
+        ".map(one => [one.textContent, one.style.left])"
+    )
+    assert [word for word, _ in words] == ["scene 1", "scene 2", "scene 3"]
+    lefts = [float(left.removesuffix("%")) for _, left in words]
+    assert lefts == pytest.approx([100 / 6, 50, 500 / 6], abs=0.01)
+
+
+def test_says_in_words_what_is_probable(page):
+    assert page.run("document.querySelector('.legend .spoken').textContent") == "S (Sure)"
+    page.choose("choose-which", "tested")
+    page.click("#clips-body button")
+    assert "the model’s probability of S (Sure) is" in page.run(
+        "document.querySelector('#clip').innerText"
+    )
+
+
+def test_says_how_many_of_the_pages_clips_a_run_has(tab, results, page_of):
+    few = grown(results["first"], clips=24)
+    manifest = few.run.record["manifest"] | {"labels": "small"}
+    few = replace(few, run=replace(few.run, record=few.run.record | {"manifest": manifest}))
+    tab.prefer()
+    tab.open(page_of(render_report([results["films"], few]), "two.html"))
+    tab.choose_nth("choose-run", 1)
+    said = tab.run("document.getElementById('about-run').textContent")
+    assert "This run’s label set, small, has 24 of the page’s 224 clips." in said
 
 
 HOSTILE = {

@@ -1,7 +1,9 @@
 import base64
 import hashlib
+import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -13,9 +15,14 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.report.films import film_tables
 from obygaze_models.report.page import render_report, write_report
+from obygaze_models.report.shown import shown_runs
 from tests.report.conftest import BOTH, SURE, as_obygaze12, with_record
+from tests.report.made import renamed
 from tests.world import make_world, write_store
+
+FILM = {"tt0": "tt0108160"}
 
 
 class Page(HTMLParser):
@@ -132,13 +139,61 @@ def test_cautions_stand_at_the_top(run):
     assert any(attrs.get("class") == "alarm" for _, attrs in page.tags)
 
 
-def test_many_cautions_on_concepts_are_summed_up_and_listed_below(run):
+def test_many_cautions_on_concepts_are_summed_up_and_grouped_below(run, tmp_path):
+    """By model and reason, from what the run keeps of each fit."""
     cautions = [f"CONCEPTS: pcbm-tree, in 1 run: Look is odd {place}." for place in range(7)]
-    page = Page(render_report([with_record(run, cautions=cautions)]))
+    folder = tmp_path / "run"
+    shutil.copytree(run.run.folder, folder)
+    models = [json.loads(line) for line in (folder / "models.jsonl").read_text().splitlines()]
+    for one in models:
+        if one["model"] == "pcbm-tree":
+            one["facts"]["warnings"] = ["Look: is odd", *["Body: is odd"] * (one["run"] < 2)]
+            one["facts"]["skipped"] = {"Posture": "too rare"} if one["run"] == 0 else {}
+    (folder / "models.jsonl").write_text("".join(json.dumps(one) + "\n" for one in models))
+    changed = replace(run, run=replace(run.run, folder=folder))
+    page = Page(render_report([with_record(changed, cautions=cautions)]))
     top, _, rest = page.text.partition("Film explorer: clip by clip")
-    assert "in this run some concepts were learnt badly" in top
+    assert "some concepts were learnt badly or not at all" in top
     assert "odd" not in top
-    assert all(f"Look is odd {place}." in rest for place in range(7))
+    assert "pcbm-tree: is odd; in so many of 9 fits: Look (9), Body (2)." in rest
+    assert "pcbm-tree: left out, too rare; in so many of 9 fits: Posture (1)." in rest
+    assert rest.count("is odd") == 1
+
+
+def test_says_what_it_is_about_and_what_the_words_mean(page, results):
+    top = page.text.partition("Film explorer: clip by clip")[0]
+    assert "from Easy Negative to Sure" in " ".join(top.split())
+    assert "how probable it finds S (Sure)" in top
+    for word in ("PCBM", "AUROC", "AP", "native", "F1 weighted", "pcbm-tree", "fit"):
+        assert f"\n{word}" in re.sub(r"\s*\n\s*", "\n", top), word
+    own = {"c": "calm", "u": "uneasy"}
+    manifest = results["classes"].run.record["manifest"] | {"levels": own}
+    other = Page(render_report([with_record(results["classes"], manifest=manifest)]))
+    assert "Annotators gave each clip a level: calm, uneasy" in other.text
+    assert "objectif" not in other.text.partition("Film explorer: clip by clip")[0]
+
+
+def test_the_annotations_are_of_the_largest_label_set(results):
+    whole = results["first"]
+    manifest = whole.run.record["manifest"] | {"labels": "smaller"}
+    few = replace(
+        with_record(results["films"], manifest=manifest),
+        clips={name: one for name, one in results["films"].clips.items() if one.level != "NS"},
+    )
+    page = Page(render_report([few, whole]))
+    caption = "Levels of the 200 annotated clips of label set all, the largest on this page"
+    assert caption in page.text
+
+
+def test_the_papers_film_figures_stand_beside_its_model(results):
+    heads = film_tables(shown_runs([as_obygaze12(renamed(results["films"], FILM))]))[0].heads
+    assert [head for head, _ in heads] == ["mlp", "Paper", "pcbm-logistic"]
+
+
+def test_the_figure_of_errors_is_of_a_network_that_never_saw_the_film(results):
+    page = render_report([results["first"], results["films"]])
+    assert "What goes with the errors of mlp" in page
+    assert re.search(r"mlp of films, <data[^>]*>150</data> test clips", page)
 
 
 def test_leaks_are_said_loudly_and_counted(run):
@@ -161,8 +216,13 @@ def test_an_undefined_score_is_not_a_zero(run):
     assert page.row("mlp")[1] == "–"
 
 
+def test_of_few_clips_no_interval_is_told(page):
+    assert re.search(r"F1 of \d\.\d\d \(too few clips to say\)", page.text)
+    assert "95% interval over draws of 4 films" not in page.text
+
+
 def test_says_when_guessing_does_as_well(results):
-    run = results["concepts"]
+    run = results["films"]
     scores = [of | {"mean": of["mean"] | {"f1": 0.2}} for of in run.run.record["scores"]]
     page = Page(render_report([with_record(run, scores=scores)]))
     assert re.search(
@@ -269,6 +329,10 @@ def test_the_command_takes_several_runs(results, tmp_path):
     folders = [str(one.run.folder) for one in results.values()]
     nameless = CliRunner().invoke(cli.main, ["report", *folders])
     assert (nameless.exit_code, "add -o" in nameless.stderr) == (2, True)
+    twice = CliRunner().invoke(cli.main, ["report", *folders[:1], folders[0] + "/run.json"])
+    assert (twice.exit_code, "a run is named twice" in twice.stderr) == (2, True)
+    pictures = CliRunner().invoke(cli.main, ["report", *folders[:1], "--thumbnails", str(tmp_path)])
+    assert (pictures.exit_code, "with -o" in pictures.stderr) == (2, True)
     arguments = ["report", *folders, "-o", str(tmp_path / "page.html"), "--title", "All of them"]
     assert CliRunner().invoke(cli.main, arguments).exit_code == 0
     assert "<h1>All of them</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -316,20 +380,12 @@ def test_a_folder_that_is_no_whole_run_is_one_line(run, tmp_path, name, text, sa
 
 
 def test_a_run_without_its_models_has_no_tree_and_says_nothing_false(run, tmp_path):
-    folder = spoil(run, tmp_path, "models.jsonl")
+    folder = tmp_path / "run"
+    shutil.copytree(run.run.folder, folder)
+    shutil.rmtree(folder / "models")
     html = render_report([read_results(folder)])
     assert "a tree’s questions" not in html
     assert "tree’s questions" in render_report([run])
-
-
-def test_a_models_folder_that_leads_elsewhere_is_not_read(run, tmp_path):
-    folder = spoil(
-        run,
-        tmp_path,
-        "models.jsonl",
-        lambda text: text.replace('"models/', f'"{run.run.folder}/models/'),
-    )
-    assert "a tree’s questions" not in render_report([read_results(folder)])
 
 
 def test_does_not_change_from_one_time_to_the_next(results):

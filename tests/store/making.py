@@ -32,6 +32,10 @@ def a_recipe(*arrays: ArraySpec) -> Recipe:
     )
 
 
+def numbers(n: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
+
+
 def fill(
     writer: StoreWriter,
     values: Mapping[str, np.ndarray],

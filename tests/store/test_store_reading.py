@@ -21,17 +21,13 @@ from obygaze_features.store import Done, Status, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.format import encode_ids
 from obygaze_features.store.lookup import MANY, Lookup
-from obygaze_features.store.reader import OPEN_SHARDS
-from obygaze_features.store.through_zarr import read_by_zarr
+from obygaze_features.store.rows import OPEN_SHARDS
+from obygaze_features.store.through_zarr import ZarrShard
 from tests.store.independent_reader import read_store
-from tests.store.making import a_manifest, final_state, open_state
+from tests.store.making import a_manifest, final_state, numbers, open_state
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 dtypes = st.sampled_from(["float16", "float32", "float64", "int32"])
-
-
-def numbers(n: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    return np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
 
 
 def without(values: np.ndarray, rows: list[int]) -> np.ndarray:
@@ -99,8 +95,7 @@ def test_every_reader_says_the_same_of_any_store(
             for shard in {row // one.layout.shard_rows for row in done}:
                 size = one.layout.shard_rows
                 rows = np.array([row % size for row in done if row // size == shard], np.intp)
-                out = np.empty((len(rows), *shape), dtype)
-                read_by_zarr(path, one, shard, rows, out)
+                out = ZarrShard(path, one, shard).read(rows)
                 np.testing.assert_array_equal(out, values[rows + shard * size])
 
 

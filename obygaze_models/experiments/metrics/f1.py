@@ -1,8 +1,8 @@
 """F1, in the two readings that the paper's tables mix.
 
 The released code scores its neural networks by the support-weighted F1 and its concept models
-by the positive-class F1; they differ by up to .4 on the same predictions. Here both are
-always given, side by side.
+by the positive-class F1; on the same predictions these may lie far apart. Here both are always
+given, side by side.
 """
 
 from __future__ import annotations

@@ -53,14 +53,14 @@ function clip_parts(view, clip) {
 function verdict(view, clip) {
   const row = view.row[clip];
   if (row < 0) return [`No prediction: ${gap(view, clip)}.`];
-  const label = view.classes[called(view, clip)];
+  const label = named(view, called(view, clip));
   const value = make("data", { value: said(view, clip) }, probability(said(view, clip)));
-  const parts = [`Says ${label}: probability of ${view.classes[view.spoken]} `, value];
+  const parts = [`Says ${label}: the model’s probability of ${named(view, view.spoken)} is `, value];
   if (view.low) {
     const [low, high] = [view.low, view.high].map((column) => column.of[row] * column.unit);
     parts.push(`, the mean of ${count(view.fits[row], "fit")} (${probability(low)} to ${probability(high)})`);
   }
-  const truth = view.classes[labelled(view, clip)];
+  const truth = named(view, labelled(view, clip));
   parts.push(differs(view, clip) ? `. Annotators: ${truth}. ` : ". ");
   parts.push(make("strong", { class: differs(view, clip) ? "differ" : "agree" }, differs(view, clip) ? "They differ." : "They agree."));
   return parts;

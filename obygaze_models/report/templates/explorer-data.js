@@ -107,6 +107,13 @@ function time(view, clip) {
   return end === null ? clock(start) : `${clock(start)}–${clock(end)}`;
 }
 
+// A class in full words: "EN+HN (Easy Negative or Hard Negative)".
+function named(view, code) {
+  const label = view.classes[code];
+  const names = label.split("+").map((one) => view.clips.levels.find((level) => level.code === one)?.name);
+  return names.every((name) => name && name !== label) ? `${label} (${names.join(" or ")})` : label;
+}
+
 // A clip in one line, as it is read aloud.
 function sentence(view, clip) {
   const parts = [scene(view, clip), time(view, clip), `annotators: ${level_of(view, clip).name}`];

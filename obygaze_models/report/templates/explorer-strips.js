@@ -91,8 +91,11 @@ function scale(levels, height) {
 
 function axis(view, film, clips) {
   const words = make("div", { class: "axis", "aria-hidden": "true" });
+  let before = "";
   const put = (text, share) => {
-    const word = make("span", {}, text);
+    if (text === before) return;
+    before = text;
+    const word = make("span", { class: share < 0.05 ? "start" : share > 0.95 ? "end" : null }, text);
     word.style.left = `${share * 100}%`;
     words.append(word);
   };
@@ -101,9 +104,10 @@ function axis(view, film, clips) {
     const long = Math.max(...clips.map((clip) => view.clips.end[clip])) - first;
     for (const share of [0, 0.25, 0.5, 0.75, 1]) put(clock(first + share * long), share);
   } else {
-    for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-      const at = Math.min(clips.length - 1, Math.round(share * (clips.length - 1)));
-      put(scene(view, clips[at]), share);
+    // A word stands under the middle of its bar.
+    const last = clips.length - 1;
+    for (const at of new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * last)))) {
+      put(scene(view, clips[at]), (at + 0.5) / clips.length);
     }
   }
   return words;

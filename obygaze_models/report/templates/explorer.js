@@ -49,6 +49,7 @@ function draw() {
   drawn = strips(view, (clip, clips) => open_clip(view, clip, clips));
   find("strips").replaceChildren(...drawn.map((one) => one.section));
   find("about-run").textContent = about_run();
+  for (const one of document.querySelectorAll(".spoken")) one.textContent = named(view, view.spoken);
   filter();
 }
 
@@ -61,7 +62,8 @@ function about_run() {
     if (view.row[clip] < 0) gaps.set(gap(view, clip), (gaps.get(gap(view, clip)) || 0) + 1);
   }
   const rest = [...gaps].map(([why, number]) => `${number.toLocaleString("en")} ${why}`).join("; ");
-  return `${run.about}. ${tested.toLocaleString("en")} of ${count(total, "annotated clip")} tested${rest ? `; without a prediction: ${rest}` : ""}.`;
+  const more = data.total > total ? ` This run’s label set, ${run.labels}, has ${total.toLocaleString("en")} of the page’s ${count(data.total, "clip")}.` : "";
+  return `${run.about}. ${tested.toLocaleString("en")} of ${count(total, "annotated clip")} tested${rest ? `; without a prediction: ${rest}` : ""}.${more}`;
 }
 
 const WHICH = {

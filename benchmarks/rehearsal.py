@@ -1,0 +1,144 @@
+"""Rehearsals at full size: MovieGraphs' 7,637 clips end to end, and a store of a million rows.
+
+Clips and network are tiny and made up: what is measured is everything else, and how it grows. Each
+stage is a command, in a process of its own, its memory that of the process and its children.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.memory import peak_mib
+from benchmarks.result import Result
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, open_store
+from tests.store.serving import serve
+
+CLIPS, FILMS = 7637, 51
+TENTH = 10
+MILLION, PARTS, BLOCK = 1_000_000, 4, 5_000
+EXPERIMENT = """
+name = "Rehearsal"
+manifest = "manifest"
+store = "stores/tiny-xclip.zarr"
+split = "leak-free"
+positives = ["S"]
+train_negatives = ["EN", "HN"]
+estimators = ["mlp", {name = "pcbm-logistic", negatives = "b"}]
+"""
+
+
+def measure() -> Iterator[Result]:
+    """Both rehearsals."""
+    with tempfile.TemporaryDirectory() as name:
+        yield from _end_to_end(Path(name))
+        yield from _million(Path(name, "million"))
+
+
+def _end_to_end(folder: Path) -> Iterator[Result]:
+    """Every stage at a tenth of the clips and at all of them."""
+    small = _stages(folder / "small", CLIPS // TENTH, FILMS // TENTH)
+    whole = _stages(folder / "whole", CLIPS, FILMS)
+    for stage, (seconds, mib) in whole.items():
+        before, held = small[stage]
+        what = f"{stage}, {CLIPS:,} clips ({CLIPS // TENTH:,})"
+        yield Result(what, seconds, "s", before, seconds / before, 1.5 * TENTH)
+        yield Result(f"{stage}: memory", mib, "MiB", held, mib / held, 2)
+
+
+def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, float]]:
+    data, manifest, stores = folder / "data", folder / "manifest", folder / "stores"
+    store = stores / "tiny-xclip.zarr"
+    each = -(-clips // films)
+    _run("features", "make-clips", data, "--films", films, "--scenes", each, "--seconds", 0.5)
+    table = data / "annotations.csv"
+    rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    table.write_text("".join(rows[: clips + 1]), encoding="utf-8")
+    experiment = folder / "rehearsal.toml"
+    experiment.write_text(EXPERIMENT, encoding="utf-8")
+    found = {
+        "import the manifest": _run("manifests", "import", "csv", table, "-o", manifest),
+        "split": _run("manifests", "split", manifest),
+        "extract": _run(
+            "features", "extract", manifest, "--videos", data / "videos", "--backbone",
+            "tiny-xclip", "-o", stores,
+        ),
+        "verify": _run("stores", "verify", store),
+        "finalise": _run("stores", "finalise", store),
+        "train and test": _run("models", "run", experiment, "-o", folder / "run"),
+        "report": _run("report", folder / "run", "-o", folder / "report.html"),
+    }  # fmt: skip
+    assert len(open_store(store)) == clips
+    return found
+
+
+def _million(folder: Path) -> Iterator[Result]:
+    """A store of a million rows: by parts, merged, a film of it taken out, and read over HTTP."""
+    folder.mkdir()
+    begin = time.perf_counter()
+    parts = [_part(folder / f"part{part}.zarr", part) for part in range(PARTS)]
+    wrote = time.perf_counter() - begin
+    yield Result(
+        f"write {MILLION:,} rows in {PARTS} parts (limit)", wrote, "s", 120, wrote / 120, 1
+    )
+    whole = folder / "whole.zarr"
+    for stage, command, limit in (
+        ("merge them", ("stores", "merge", *parts, "-o", whole), 240.0),
+        ("finalise", ("stores", "finalise", whole), 120.0),
+        (
+            "a film of it",
+            ("stores", "subset", whole, "--films", "tt0000500", "-o", folder / "film.zarr"),
+            60,
+        ),
+    ):
+        seconds, mib = _run(*command)
+        yield Result(f"{stage} (limit)", seconds, "s", limit, seconds / limit, 1)
+        yield Result(f"{stage}: memory (limit)", mib, "MiB", 2048, mib / 2048, 1)
+    with serve(folder) as server:
+        begin = time.perf_counter()
+        store = open_store(f"{server.url}/whole.zarr")
+        opened = time.perf_counter() - begin
+        asked = len(server.requests)
+        yield Result("open it over HTTP (limit)", opened, "s", 30, opened / 30, 1)
+        yield Result("requests for that (limit)", asked, "", 4, asked / 4, 1)
+        begin = time.perf_counter()
+        store.read([f"tt{film:07d}-0500" for film in range(0, 1000, 100)], "native")
+        read = time.perf_counter() - begin
+        yield Result("ten rows of it over HTTP (limit)", read, "s", 5, read / 5, 1)
+
+
+def _part(path: Path, part: int) -> Path:
+    """A quarter of a thousand films of a thousand clips."""
+    films = range(part * 1000 // PARTS, (part + 1) * 1000 // PARTS)
+    items = [
+        Item(f"tt{film:07d}-{scene:04d}", film=f"tt{film:07d}", media=f"tt{film:07d}_{scene}.mp4")
+        for film in films
+        for scene in range(MILLION // 1000)
+    ]
+    manifest = Manifest(f"part {part}", Items.of(items))
+    recipe = Recipe(
+        name="million",
+        backbone={"name": "none", "revision": None, "weights_sha256": "0" * 64, "config": {}},
+        preprocessing={"mode": "standard"},
+        precision="float32",
+        arrays=(ArraySpec("native", (8,), "float32", "made up"),),
+    )
+    values = np.random.default_rng(part).normal(size=(len(items), 8)).astype(np.float32)
+    writer = StoreWriter.create(path, manifest, recipe, block_rows=BLOCK)
+    for block, start in enumerate(range(0, len(items), BLOCK)):
+        rows = [Done({"native": row}, None) for row in values[start : start + BLOCK]]
+        writer.write_block(block, rows)
+    return path
+
+
+def _run(*command: object) -> tuple[float, float]:
+    """How long a command of ours took, in seconds, and the most that it held, in MiB."""
+    begin = time.perf_counter()
+    mib = peak_mib([sys.executable, "-m", "cli", *map(str, command)])
+    return time.perf_counter() - begin, mib

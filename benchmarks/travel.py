@@ -1,0 +1,151 @@
+"""Stores on the move, against the local store: a packed one, and its exports to HDF5 and Parquet.
+
+Everything is read from the page cache, after a first reading of each. The packed store is read
+where it lies by us, and as others would, by Zarr.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from benchmarks.result import Result, side_by_side
+from benchmarks.store import make_store
+from obygaze_features.common.extras import need
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import open_store
+from obygaze_features.store.exchange import (
+    Hdf5Source,
+    bring_in,
+    export_hdf5,
+    export_parquet,
+    pack,
+    unpack,
+)
+
+CLIPS, FRAMES, DIM = 2000, 32, 512
+RANDOM = 200
+
+
+def measure() -> Iterator[Result]:
+    """How far each form of a store is from the local one; a ratio below 1 is in its favour."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _reading(Path(folder))
+        yield from _writing(Path(folder))
+
+
+def _reading(folder: Path) -> Iterator[Result]:
+    frames = np.random.default_rng(0).standard_normal((CLIPS, FRAMES, DIM), np.float32)
+    ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
+    path = make_store(folder / "s.zarr", ids, {"frames": frames.astype(np.float16)})
+    store = open_store(path)
+    pack(path, folder / "s.zip")
+    export_hdf5(store, folder / "s.h5")
+    export_parquet(store, folder / "s.parquet", arrays=["frames"])
+    rows = np.random.default_rng(1).integers(0, CLIPS, RANDOM).tolist()
+    parquet = need("pyarrow.parquet", extra="views")
+
+    def ours() -> object:
+        return open_store(path).array("frames")
+
+    def ours_at_random() -> object:
+        opened = open_store(path)
+        return [opened.read([ids[row]], "frames") for row in rows]
+
+    def in_place() -> object:
+        return open_store(folder / "s.zip").array("frames")
+
+    def in_place_at_random() -> object:
+        opened = open_store(folder / "s.zip")
+        return [opened.read([ids[row]], "frames") for row in rows]
+
+    def packed(wanted: list[Any]) -> object:
+        with zarr.storage.ZipStore(folder / "s.zip", mode="r") as opened:
+            array: Any = zarr.open_group(opened, mode="r")["frames"]
+            return [array[one] for one in wanted]
+
+    def hdf5(wanted: list[Any]) -> object:
+        with h5py.File(folder / "s.h5") as file:
+            return [file["frames"][one] for one in wanted]
+
+    def table(column: Any) -> NDArray[Any]:
+        values: NDArray[Any] = column.combine_chunks().flatten().to_numpy()
+        return values.reshape(-1, FRAMES, DIM)
+
+    def all_of_parquet() -> object:
+        return table(parquet.read_table(folder / "s.parquet", columns=["frames"])["frames"])
+
+    def parquet_at_random() -> object:
+        file = parquet.ParquetFile(folder / "s.parquet")
+        sizes = [file.metadata.row_group(one).num_rows for one in range(file.num_row_groups)]
+        starts = list(itertools.accumulate(sizes, initial=0))
+        groups = (np.searchsorted(starts, sorted(rows), "right") - 1).tolist()
+        found = []
+        for group, wanted in itertools.groupby(
+            zip(groups, sorted(rows), strict=True), itemgetter(0)
+        ):
+            values = table(file.read_row_group(group, ["frames"])["frames"])
+            found += [values[row - starts[group]] for _, row in wanted]
+        return found
+
+    for name, zipped, local in (
+        ("open packed, all frames", in_place, ours),
+        ("open packed, 200 random clips one at a time", in_place_at_random, ours_at_random),
+    ):
+        yield side_by_side(f"{name} (local store)", zipped, local, target=2)
+    everything = [slice(None)]
+    for peer, read in (
+        ("packed, by Zarr", partial(packed, everything)),
+        ("HDF5", partial(hdf5, everything)),
+        ("Parquet", all_of_parquet),
+    ):
+        yield side_by_side(f"open, all frames ({peer})", ours, read, target=1.5, runs=3)
+    for peer, read in (
+        ("packed, by Zarr", partial(packed, rows)),
+        ("HDF5", partial(hdf5, rows)),
+        ("Parquet, in order", parquet_at_random),
+    ):
+        yield side_by_side(
+            f"open, 200 random clips one at a time ({peer})", ours_at_random, read, target=1, runs=3
+        )
+
+
+def _writing(folder: Path) -> Iterator[Result]:
+    """Against copying the store's folder, which holds nothing to its checksum."""
+    path, store = folder / "s.zarr", open_store(folder / "s.zarr")
+    manifest = Manifest("bench", Items.of([Item(one, media=f"{one}.mp4") for one in store.ids]))
+    numbers = itertools.count()
+
+    def imported() -> object:
+        return bring_in(
+            Hdf5Source(folder / "s.h5"), manifest, folder / f"{next(numbers)}" / "bench.zarr"
+        )
+
+    for name, write in (
+        ("pack", lambda: pack(path, folder / "t.zip", overwrite=True)),
+        ("unpack", lambda: unpack(folder / "s.zip", folder / f"{next(numbers)}.zarr")),
+        ("export to HDF5", lambda: export_hdf5(store, folder / "t.h5", overwrite=True)),
+        (
+            "export to Parquet",
+            lambda: export_parquet(store, folder / "t.parquet", arrays=["frames"], overwrite=True),
+        ),
+        ("import from HDF5", imported),
+    ):
+        yield side_by_side(
+            f"{name} (copy the folder)",
+            write,
+            lambda: shutil.copytree(path, folder / f"{next(numbers)}"),
+            target=None,
+            runs=3,
+        )

@@ -1,0 +1,70 @@
+"""A toy backbone, to copy from: each frame is its mean colour, and a matrix makes 8 numbers of it.
+
+As ``obygaze_features/backbones/toy.py``, and with a line in ``registry.py``, it is one of the
+backbones: it can be listed, written with random weights, and extracted with. CONTRIBUTING.md
+says how; tests/backbones/test_backbones_toy.py does it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from obygaze_features.backbones.backbone import Card, Family, Network
+from obygaze_features.backbones.checkpoint import weight_files
+from obygaze_features.common.files import read_json, to_json, write_text
+from obygaze_features.errors import BackboneError
+from obygaze_features.sampling import Sampling
+from obygaze_features.store import ArraySpec
+
+if TYPE_CHECKING:  # torch is imported where it is needed: commands that need none start at once
+    from torch import Tensor
+
+__all__ = ["FAMILY", "load", "write_toy"]
+
+SAMPLING = Sampling(4)
+ARRAYS = (
+    ArraySpec("native", (8,), "float32", "clip embedding: mean over `frames`"),
+    ArraySpec("max", (8,), "float32", "maximum over `frames`"),
+    ArraySpec("frames", (4, 8), "float16", "mixed mean colour of each frame"),
+)
+
+
+def load(path: Path, mode: str) -> Network:
+    """Make the network of a checkpoint: what its folder says, not what is usual."""
+    from safetensors.torch import load_file
+    from torch.nn import Linear
+
+    from obygaze_features.preprocess import read_preprocessing
+
+    files = weight_files(path)
+    config = read_json(path / "config.json", BackboneError)
+    preprocessing = read_preprocessing(path, mode)
+    preprocessing.check_size(config["image_size"], path)
+    mix = Linear(3, 8)
+    mix.load_state_dict(load_file(files[0]))
+
+    def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """From [B,4,3,h,w]. No clip has too few frames, for `SAMPLING` has no rate."""
+        frames = mix(pixels.mean((-1, -2)))
+        return {"native": frames.mean(1), "max": frames.amax(1), "frames": frames}
+
+    return Network(mix, compute, SAMPLING, preprocessing, ARRAYS, files, config)
+
+
+def write_toy(folder: Path, seed: int) -> None:
+    """Write a checkpoint of random weights, so that tests need no download."""
+    import torch
+    from safetensors.torch import save_file
+
+    random = torch.Generator().manual_seed(seed)
+    weights = {"weight": torch.randn(8, 3, generator=random), "bias": torch.zeros(8)}
+    save_file(weights, folder / "model.safetensors")
+    write_text(folder / "config.json", to_json({"model_type": "toy", "image_size": 16}))
+    processor = {"size": 16, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    write_text(folder / "preprocessor_config.json", to_json(processor))
+
+
+CARDS = (Card("tiny-toy", "mean colours, mixed at random", SAMPLING, ARRAYS, write=write_toy),)
+
+FAMILY = Family("toy", "toy", CARDS, load)

@@ -1,0 +1,137 @@
+"""CLIP (Radford et al., 2021) in Hugging Face's form: its image tower, a frame at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
+from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
+from obygaze_features.backbones.image_towers import SAMPLING, arrays_of, summarise
+from obygaze_features.common.extras import need
+from obygaze_features.common.files import read_json
+from obygaze_features.errors import BackboneError
+from obygaze_features.store import ArraySpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["FAMILY", "load", "write_clip_weights"]
+
+
+def _arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
+    """What can be kept, of `patches` patches a frame, `width` wide and projected to `dim`."""
+    order = "class token first, neither normalised nor projected"
+    return arrays_of(dim, "projected class token of each frame", 1 + patches, width, order)
+
+
+def load(path: Path, mode: str) -> Network:
+    """Load a CLIP from a folder with ``config.json`` and its kin."""
+    need("transformers", extra="extract")
+    from torch.nn import ModuleList
+    from transformers import CLIPModel
+
+    from obygaze_features.preprocess import read_preprocessing
+
+    files = weight_files(path)
+    preprocessing = read_preprocessing(path, mode)
+    model = load_model(CLIPModel, path, files)
+    settings = model.config.vision_config
+    preprocessing.check_size(settings.image_size, path)
+    # Without the text tower, which nobody asks here.
+    vision, project = model.vision_model, model.visual_projection
+
+    def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        seen = vision(pixels.flatten(0, 1))
+        return summarise(project(seen.pooler_output), seen.last_hidden_state)
+
+    return Network(
+        module=ModuleList([vision, project]),
+        compute=compute,
+        sampling=SAMPLING,
+        preprocessing=preprocessing,
+        arrays=_arrays(
+            model.config.projection_dim,
+            (settings.image_size // settings.patch_size) ** 2,
+            settings.hidden_size,
+        ),
+        weights=files,
+        config=read_json(path / "config.json", BackboneError),
+    )
+
+
+_TINY = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+
+def write_clip_weights(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> None:
+    """Write a CLIP of random weights; the text tower is there, and small."""
+    need("transformers", extra="extract")
+    from transformers import CLIPConfig, CLIPModel
+
+    config = CLIPConfig(
+        text_config={
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "vocab_size": 64,
+            "num_attention_heads": 2,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+        },
+        vision_config=vision,
+        projection_dim=dim,
+        synthetic=SYNTHETIC_WORDS,
+    )
+    # In the words of the published ones, which are older than those of today.
+    processor = {
+        "feature_extractor_type": "CLIPFeatureExtractor",
+        "do_resize": True,
+        "size": config.vision_config.image_size,
+        "resample": 3,
+        "do_center_crop": True,
+        "crop_size": config.vision_config.image_size,
+        "do_normalize": True,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+    }
+    write_random(folder, lambda: CLIPModel(config), processor, seed)
+
+
+def _published(tail: str, title: str, grid: int, *, large: bool = False) -> Card:
+    """A published checkpoint, whose pictures are cut into `grid` x `grid` patches."""
+    dim, width = (768, 1024) if large else (512, 768)
+    arrays = _arrays(dim, grid * grid, width)
+    return Card(tail, title, SAMPLING, arrays, repository=f"openai/{tail}")
+
+
+CARDS = (
+    _published("clip-vit-base-patch32", "CLIP B/32, each frame alone", 7),
+    _published("clip-vit-base-patch16", "CLIP B/16, each frame alone", 14),
+    _published("clip-vit-large-patch14", "CLIP L/14, each frame alone", 16, large=True),
+    _published(
+        "clip-vit-large-patch14-336", "CLIP L/14 at 336 pixels, each frame alone", 24, large=True
+    ),
+    Card(
+        "tiny-clip",
+        "a small CLIP of random weights",
+        SAMPLING,
+        _arrays(32, 16, 32),
+        write=lambda folder, seed: write_clip_weights(folder, seed, _TINY, 32),
+    ),
+    Card(
+        "random-clip",
+        "CLIP B/32 of random weights, of the size of clip-vit-base-patch32",
+        SAMPLING,
+        _arrays(512, 49, 768),
+        write=lambda folder, seed: write_clip_weights(folder, seed, {}, 512),
+    ),
+)
+
+FAMILY = Family("clip", "clip", CARDS, load)

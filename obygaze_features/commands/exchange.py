@@ -1,0 +1,277 @@
+"""`obygaze stores pack`, `unpack`, `export` and `import`: stores on the move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from obygaze_features.common.commands import (
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+from obygaze_features.common.words import counted, size
+from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from obygaze_features.store.exchange import Exported, Packed, Provenance, Source
+
+__all__ = ["export", "import_", "pack", "unpack"]
+
+MOST_NAMED = 20
+"""Failed rows that are named in the terminal; the store names all."""
+PARTLY_DONE = 3
+"""The exit code where some rows failed."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _output(what: str) -> Callable[[Command], Command]:
+    return click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=what)
+
+
+@click.command()
+@folder_argument("store")
+@_output("The archive, NAME.zip.")
+@overwrite_option
+@json_option
+def pack(store: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Put a final store into one zip file that can be read in place.
+
+    Nothing is compressed, so that Zarr and others read the archive without taking it apart. Each
+    file is held to its checksum on the way.
+
+    \b
+    Examples:
+      obygaze stores pack stores/xclip.zarr -o xclip.zip
+    """
+    from obygaze_features.store.exchange import pack as put
+
+    _report_packed(put(store, output, overwrite=overwrite), as_json)
+
+
+@click.command()
+@folder_argument("archive")
+@_output("The store, NAME.zarr.")
+@overwrite_option
+@json_option
+def unpack(archive: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Take a store out of its zip file, checked to the last byte, or refuse it.
+
+    An archive with anything that `obygaze stores pack` would not put there is refused: other
+    names, links, compressed entries, files that the store does not list.
+
+    \b
+    Examples:
+      obygaze stores unpack xclip.zip -o stores/xclip.zarr
+    """
+    from obygaze_features.store.exchange import unpack as take
+
+    _report_packed(take(archive, output, overwrite=overwrite), as_json)
+
+
+@click.command()
+@folder_argument("store")
+@_output("The file: NAME.h5, NAME.hdf5 or NAME.parquet; its end says the format.")
+@click.option(
+    "--arrays",
+    metavar="NAME,NAME",
+    help="Which.  [default: all; in Parquet those with one vector a clip]",
+)
+@overwrite_option
+@json_option
+def export(store: Path, output: Path, arrays: str | None, overwrite: bool, as_json: bool) -> None:
+    """Write a store as HDF5 or Parquet, for programs that do not read Zarr.
+
+    HDF5 gets a dataset an array; Parquet a row a clip, with an array a column. Rows that are not
+    done are NaN in the one and null in the other.
+
+    \b
+    Examples:
+      obygaze stores export stores/xclip.zarr -o xclip.h5
+      obygaze stores export stores/xclip.zarr -o xclip.parquet --arrays native,frames
+    """
+    from obygaze_features.store import open_store
+    from obygaze_features.store.exchange import export_hdf5, export_parquet
+
+    formats = {".h5": export_hdf5, ".hdf5": export_hdf5, ".parquet": export_parquet}
+    write = formats.get(output.suffix.lower())
+    if write is None:
+        raise UsageError(f"{output}: the end of the name says the format: {', '.join(formats)}")
+    names = [one.strip() for one in arrays.split(",")] if arrays else None
+    made = write(open_store(store), output, arrays=names, overwrite=overwrite)
+    _report_exported(made, as_json)
+
+
+@click.group("import")
+def import_() -> None:
+    """Make a store of features that others computed, for the items of a manifest.
+
+    \b
+    Examples:
+      obygaze stores import pth features --manifest manifests/obygaze12 -o stores/theirs.zarr
+      obygaze stores import hdf5 xclip.h5 --manifest manifests/obygaze12 -o stores/xclip.zarr
+    """
+
+
+def _importing(command: Command) -> Command:
+    """The options of every import."""
+    for option in (
+        json_option,
+        click.option(
+            "--retry-failed", is_flag=True, help="Look again for rows that failed before."
+        ),
+        click.option("--precision", metavar="NAME", help="In which they were computed."),
+        click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
+        click.option("--backbone", metavar="NAME", help="What the features were computed with."),
+        click.option(
+            "--recipe",
+            type=click.Path(path_type=Path),
+            help="A TOML or JSON file that says so at length: precision, and the tables backbone "
+            "(name, revision, weights_sha256, config) and preprocessing.",
+        ),
+        _output("The store, NAME.zarr; one that was begun goes on."),
+        click.option(
+            "--manifest",
+            type=click.Path(path_type=Path),
+            required=True,
+            help="The folder of the manifest whose items get a row each.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@import_.command()
+@click.argument("folders", nargs=-1, required=True, metavar="[ARRAY=]FOLDER...")
+@_importing
+def pth(folders: tuple[str, ...], **options: Any) -> None:
+    """From folders of PyTorch files, FILM/STEM.pth, as the paper's authors keep features.
+
+    A file holds a tensor, or a dictionary with one under the array's name; the first that can be
+    read says shape and type. No program in a file is run. A folder is the array native unless it
+    is named.
+
+    \b
+    Examples:
+      obygaze stores import pth features --manifest manifests/obygaze12 -o stores/theirs.zarr
+      obygaze stores import pth native=pooled frames=frames --manifest manifests/obygaze12 \\
+          --backbone xclip-kinetics -o stores/theirs.zarr
+    """
+    from obygaze_features.store.exchange import pth_folders, stated
+
+    said = _provenance(options) or stated()
+    _import(pth_folders(_by_array(folders), said), options)
+
+
+@import_.command()
+@click.argument("folders", nargs=-1, required=True, metavar="[ARRAY=]FOLDER...")
+@_importing
+def npy(folders: tuple[str, ...], **options: Any) -> None:
+    """From folders of NumPy files, FILM/STEM.npy.
+
+    A folder is the array native unless it is named. The first file that can be read says shape
+    and type. Files that hold objects are not read.
+
+    \b
+    Examples:
+      obygaze stores import npy features --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import npy features --manifest manifests/mine -o stores/theirs.zarr \\
+          --recipe made-with.toml
+    """
+    from obygaze_features.store.exchange import npy_folders, stated
+
+    said = _provenance(options) or stated()
+    _import(npy_folders(_by_array(folders), said), options)
+
+
+@import_.command()
+@folder_argument("file")
+@_importing
+def hdf5(file: Path, **options: Any) -> None:
+    """From an HDF5 file: an exported store, or any with ids and datasets of as many rows.
+
+    \b
+    Examples:
+      obygaze stores import hdf5 xclip.h5 --manifest manifests/mine -o stores/xclip.zarr
+      obygaze stores import hdf5 theirs.h5 --manifest manifests/mine -o stores/theirs.zarr \\
+          --backbone vivit --precision float16
+    """
+    from obygaze_features.store.exchange import Hdf5Source
+
+    _import(Hdf5Source(file, _provenance(options)), options)
+
+
+def _import(source: Source, options: dict[str, Any]) -> None:
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.store import open_store
+    from obygaze_features.store.exchange import bring_in
+
+    output, manifest = options["output"], Manifest.load(options["manifest"])
+    made = bring_in(source, manifest, output, retry_failed=options["retry_failed"])
+    failures = open_store(output).failures
+    if options["as_json"]:
+        unknown = source.provenance.lacking
+        echo_json({**asdict(made), "path": str(output), "failures": failures, "unknown": unknown})
+    else:
+        for one, reason in list(failures.items())[:MOST_NAMED]:
+            click.echo(f"  {one}: {reason}", err=True)
+        if len(failures) > MOST_NAMED:
+            more = len(failures) - MOST_NAMED
+            click.echo(f"  and {more:,} more: obygaze stores info {output}", err=True)
+        if lacking := source.provenance.lacking:
+            click.echo(f"recorded as unknown: {', '.join(lacking)}")
+        rows = counted(made.done + made.failed + made.to_do, "row")
+        click.echo(f"{rows}: {made.done:,} done, {made.failed:,} failed, {made.to_do:,} to do")
+        click.echo(f"next: obygaze stores finalise {output}")
+    if made.failed:
+        click.get_current_context().exit(PARTLY_DONE)
+
+
+def _provenance(options: dict[str, Any]) -> Provenance | None:
+    """What was said of how the features were made, if anything was."""
+    from obygaze_features.store.exchange import read_provenance, stated
+
+    words = {name: options[name] for name in ("backbone", "preprocessing", "precision")}
+    if options["recipe"] and any(words.values()):
+        raise UsageError("give a recipe, or --backbone, --preprocessing and --precision, not both")
+    if options["recipe"]:
+        return read_provenance(options["recipe"])
+    return stated(**words) if any(words.values()) else None
+
+
+def _by_array(folders: Sequence[str]) -> dict[str, Path]:
+    """Array -> folder, by ``[ARRAY=]FOLDER``."""
+    found: dict[str, Path] = {}
+    for text in folders:
+        name, named, folder = text.partition("=")
+        if not named or Path(text).is_dir():
+            name, folder = "native", text
+        if name in found:
+            raise UsageError(f"two folders are for the array {name}; name them: ARRAY=FOLDER")
+        found[name] = Path(folder)
+    return found
+
+
+def _report_packed(made: Packed, as_json: bool) -> None:
+    if as_json:
+        echo_json({**asdict(made), "path": str(made.path)})
+    else:
+        click.echo(f"{counted(made.files, 'file')}, {size(made.size)} -> {made.path}")
+
+
+def _report_exported(made: Exported, as_json: bool) -> None:
+    if as_json:
+        echo_json({**asdict(made), "path": str(made.path)})
+    else:
+        click.echo(
+            f"{counted(made.rows, 'row')}, {made.done:,} done, of {', '.join(made.arrays)}; "
+            f"{size(made.size)} -> {made.path}"
+        )

@@ -1,0 +1,81 @@
+"""`obygaze stores push` and `pull`: whole stores to and from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from obygaze_features.common.commands import (
+    ADDRESS,
+    echo_json,
+    folder_argument,
+    json_option,
+    store_argument,
+)
+from obygaze_features.common.words import counted, size
+
+__all__ = ["pull", "push"]
+
+
+@click.command()
+@folder_argument("store")
+@click.argument("target", type=ADDRESS)
+@json_option
+def push(store: Path, target: Path | str, as_json: bool) -> None:
+    """Put a final STORE elsewhere: into a folder, to S3, or on the Hugging Face Hub.
+
+    TARGET is the store's own place there; where something else lies, nothing is sent. Interrupted,
+    the same command goes on. In the end every file is held to its checksum there.
+
+    \b
+    Examples:
+      obygaze stores push stores/xclip.zarr /mnt/shared/xclip.zarr
+      obygaze stores push stores/xclip.zarr s3://bucket/xclip.zarr
+      obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
+    """
+    from obygaze_features.store.exchange import push as put
+
+    done = put(store, target)
+    if as_json:
+        echo_json(asdict(done))
+        return
+    click.echo(
+        f"{counted(done.files, 'file')}, {size(done.size)}, of which {done.sent} sent now, all "
+        f"verified -> {done.where}"
+    )
+
+
+@click.command()
+@store_argument("store")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The new store, NAME.zarr.",
+)
+@json_option
+def pull(store: Path | str, output: Path, as_json: bool) -> None:
+    """Fetch a final STORE from elsewhere: a URL, or an archive.
+
+    Interrupted, the same command goes on where it was. Every file is held to its checksum, and the
+    store appears whole or not at all.
+
+    \b
+    Examples:
+      obygaze stores pull https://lab.example/xclip.zarr -o stores/xclip.zarr
+      obygaze stores pull s3://bucket/xclip.zarr -o stores/xclip.zarr
+      obygaze stores pull hf://datasets/OWNER/xclip-features -o stores/xclip.zarr
+    """
+    from obygaze_features.store.exchange import pull as fetch
+
+    done = fetch(store, output)
+    if as_json:
+        echo_json({**asdict(done), "path": str(done.path)})
+        return
+    click.echo(
+        f"{counted(done.files, 'file')}, {size(done.size)}, of which {size(done.fetched)} fetched "
+        f"now, all verified -> {done.path}"
+    )

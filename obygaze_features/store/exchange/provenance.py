@@ -1,0 +1,117 @@
+"""What features that came in were made with, as far as somebody says."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.words import unknown
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store.format import ArraySpec, Recipe
+
+__all__ = ["UNKNOWN", "Provenance", "read_provenance", "stated"]
+
+UNKNOWN = "unknown"
+_KEYS = ("backbone", "preprocessing", "precision")
+_BACKBONE_KEYS = ("name", "revision", "weights_sha256", "config")
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a store's recipe is but for its name and arrays."""
+
+    backbone: Mapping[str, Any]
+    preprocessing: Mapping[str, Any]
+    precision: str
+
+    @property
+    def lacking(self) -> list[str]:
+        """What is not known, in words for people."""
+        known = {
+            "backbone": self.backbone["name"],
+            "weights": None if _is_sha256(self.backbone["weights_sha256"]) else UNKNOWN,
+            "preprocessing": self.preprocessing.get("mode"),
+            "precision": self.precision,
+        }
+        return [what for what, value in known.items() if value == UNKNOWN]
+
+    def recipe(self, name: str, arrays: tuple[ArraySpec, ...]) -> Recipe:
+        """The recipe of a store of these arrays."""
+        return Recipe(name, self.backbone, self.preprocessing, self.precision, arrays)
+
+
+def stated(
+    backbone: str | None = None, preprocessing: str | None = None, precision: str | None = None
+) -> Provenance:
+    """Provenance from a few words; what is not said is recorded as unknown."""
+    return _provenance(
+        {"name": backbone} if backbone else {},
+        {"mode": preprocessing} if preprocessing else {},
+        precision,
+    )
+
+
+def read_provenance(path: Path) -> Provenance:
+    """Provenance from a TOML or JSON file; what it does not say is recorded as unknown.
+
+    Its keys are those of a store's attributes: ``precision``, and the tables ``backbone`` (name,
+    revision, weights_sha256, config) and ``preprocessing``.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        plain: Any = json.loads(json.dumps(table, allow_nan=False))
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
+    except (ValueError, TypeError, RecursionError) as problem:  # TypeError: TOML has dates
+        raise StoreError(f"{path} is not valid TOML, or JSON if so named: {problem}") from None
+    if not isinstance(plain, dict):
+        raise StoreError(f"{path}: a table with {', '.join(_KEYS)} is meant")
+    backbone, preprocessing = plain.get("backbone", {}), plain.get("preprocessing", {})
+    precision = plain.get("precision")
+    if not (
+        isinstance(backbone, dict)
+        and isinstance(preprocessing, dict)
+        and isinstance(precision, str | None)
+    ):
+        raise StoreError(f"{path}: backbone and preprocessing are tables, and precision is text")
+    for what, table, known in (("key", plain, _KEYS), ("key", backbone, _BACKBONE_KEYS)):
+        for key in table:
+            if key not in known:
+                raise StoreError(f"{path}: {unknown(what, key, known)}")
+    if not isinstance(backbone.get("name"), str | None):
+        raise StoreError(f"{path}: the backbone's name is text")
+    if not isinstance(backbone.get("config"), dict | None):
+        raise StoreError(f"{path}: the backbone's config is a table")
+    if "weights_sha256" in backbone and not _is_sha256(backbone["weights_sha256"]):
+        raise StoreError(f"{path}: weights_sha256 is 64 hexadecimal digits, in lower case")
+    return _provenance(backbone, preprocessing, precision)
+
+
+def _provenance(
+    backbone: Mapping[str, Any], preprocessing: Mapping[str, Any], precision: str | None
+) -> Provenance:
+    name = backbone.get("name", UNKNOWN)
+    return Provenance(
+        backbone={
+            "name": name,
+            "revision": None,
+            # With the name, so that rows of two backbones are told apart though nobody knows
+            # the weights of either.
+            "weights_sha256": f"{UNKNOWN}:{name}",
+            "config": {},
+            **backbone,
+        },
+        preprocessing={"mode": UNKNOWN, **preprocessing},
+        precision=precision or UNKNOWN,
+    )
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None

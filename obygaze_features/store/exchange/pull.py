@@ -1,0 +1,153 @@
+"""Fetching a whole store from elsewhere: what is cut off goes on where it was, each file verified.
+
+Until all is there it lies beside its destination under a hidden name, where the next run finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from obygaze_features.common.files import (
+    disk_errors,
+    refuse_to_overwrite,
+    sha256_of,
+    sync_folder,
+    write_bytes,
+)
+from obygaze_features.common.progress import meter
+from obygaze_features.common.words import size
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import format as spec
+from obygaze_features.store.finalise import READ_ONLY
+from obygaze_features.store.integrity import read_checksums
+from obygaze_features.store.metadata import read_attributes
+from obygaze_features.store.packed import is_store_name
+from obygaze_features.store.places.choose import place_of
+from obygaze_features.store.places.place import BLOCK, Place
+from obygaze_features.store.reader import open_store
+
+__all__ = ["Pulled", "pull"]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A store that was fetched.
+
+    Parameters
+    ----------
+    path
+        Where it lies.
+    files, size
+        How many files it has, and their bytes.
+    fetched
+        Bytes that this run fetched; the others were there from an earlier one.
+    """
+
+    path: Path
+    files: int
+    size: int
+    fetched: int
+
+
+def pull(address: str | Path, output: Path) -> Pulled:
+    """Fetch a final store; run again, it goes on where it was cut off.
+
+    Parameters
+    ----------
+    address
+        As for `open_store`: a URL, an archive or a folder.
+    output
+        The new store, ``NAME.zarr``.
+    """
+    if output.suffix != ".zarr":
+        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    refuse_to_overwrite(output)
+    place = place_of(address)
+    if read_attributes(place)["state"] != "final":
+        raise StoreError(
+            f"{place.where} is still open, and its files come and go; take what is done of it "
+            f"with: obygaze stores subset {place.where} --films FILM,... -o {output}"
+        )
+    sums = read_checksums(place)
+    if odd := [name for name in sums if not is_store_name(name)]:
+        raise StoreError(f"{place.of(spec.CHECKSUMS)} lists {odd[0]!r:.80}, no name of a store's")
+    with disk_errors(output, StoreError):
+        folder = _begun(place, output)
+        fetched = _fetch_all(place, sums, folder)
+        for inside, _, _ in os.walk(folder):
+            sync_folder(Path(inside))
+        if not open_store(folder).is_final:  # whatever the source said before
+            raise StoreError(f"{place.where} was changed meanwhile; run the same command again")
+        refuse_to_overwrite(output)
+        os.rename(folder, output)
+        sync_folder(output.parent)
+    files = [file for file in output.rglob("*") if file.is_file()]
+    return Pulled(output, len(files), sum(file.stat().st_size for file in files), fetched)
+
+
+def _begun(place: Place, output: Path) -> Path:
+    """The folder that an earlier run began with, or a new one if that was of another store."""
+    folder = output.with_name(f".{output.name}.pulling")
+    listed, known = place.read(spec.CHECKSUMS), folder / spec.CHECKSUMS
+    if folder.exists() and not (known.is_file() and known.read_bytes() == listed):
+        shutil.rmtree(folder)
+    if not folder.exists():
+        write_bytes(known, listed)
+        known.chmod(READ_ONLY)
+    return folder
+
+
+def _fetch_all(place: Place, sums: Mapping[str, str], folder: Path) -> int:
+    fetched = 0
+    with meter(len(sums), "Fetching", unit="file") as advance:
+        for name, sha256 in sums.items():
+            try:
+                fetched += _fetch(place, name, sha256, folder)
+            except FileNotFoundError:
+                raise StoreError(
+                    f"{place.of(name)} is not there, although {spec.CHECKSUMS} lists it; tell "
+                    "whoever offers the store"
+                ) from None
+            advance(1, size(fetched))
+    with contextlib.suppress(FileNotFoundError):  # it may be lost: of features it tells nothing
+        (folder / spec.LOG).write_bytes(place.read(spec.LOG))
+    return fetched
+
+
+def _fetch(place: Place, name: str, sha256: str, folder: Path) -> int:
+    """Fetch what a file lacks, and hold all of it to its checksum; gives the bytes fetched."""
+    target = folder / name
+    part = target.with_name(f".{target.name}.part")
+    if target.exists():
+        if sha256_of(target) == sha256:
+            return 0
+        target.unlink()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fetched = 0
+    for _ in range(2):  # what was begun may be of no use: then once from its beginning
+        digest = hashlib.sha256()
+        with part.open("ab+") as file:
+            file.seek(0)
+            while data := file.read(BLOCK):
+                digest.update(data)
+            for data in place.stream(name, file.tell()):
+                file.write(data)
+                digest.update(data)
+                fetched += len(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() == sha256:
+            part.chmod(READ_ONLY)
+            os.replace(part, target)
+            return fetched
+        part.unlink()
+    raise StoreError(
+        f"{place.of(name)} is not as it was written; tell whoever offers the store (if it was "
+        "changed this moment, run the same command again)"
+    )

@@ -1,0 +1,180 @@
+"""Putting a final store elsewhere: resumable, verified, and never over something else.
+
+``checksums.json`` comes last: until then there is no store to be read. Whose the files are that
+lie there by then, a mark says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import format as spec
+from obygaze_features.store.integrity import read_checksums
+from obygaze_features.store.places.choose import is_url
+from obygaze_features.store.places.fsspec_place import FsspecPlace, file_system, in_one_line
+from obygaze_features.store.places.place import sha256_at
+from obygaze_features.store.reader import open_store
+
+__all__ = ["Pushed", "holds_else", "push"]
+
+MARK = ".pushing"
+"""The name of the mark; it holds the SHA-256 of the store's ``checksums.json``."""
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """A store that lies elsewhere now, every file of it verified there.
+
+    Parameters
+    ----------
+    where
+        Its address.
+    files, size
+        How many files it has, and their bytes.
+    sent
+        Files that this run sent; the others were there.
+    """
+
+    where: str
+    files: int
+    size: int
+    sent: int
+
+
+def push(path: Path, target: str | Path) -> Pushed:
+    """Put a final store elsewhere; run again, it sends what is lacking or not as it should be.
+
+    Parameters
+    ----------
+    path
+        The store.
+    target
+        Where it shall lie: a folder, or a URL such as ``s3://bucket/NAME.zarr`` or
+        ``hf://datasets/OWNER/NAME``. `StoreError` if something else lies there.
+    """
+    store = open_store(path)
+    if not store.is_final:
+        raise StoreError(
+            f"{path} is still open, and cannot be pushed; run: obygaze stores finalise {path}"
+        )
+    sums, where = read_checksums(store.place), str(target)
+    if where.startswith("hf://"):
+        from obygaze_features.store.exchange.hub import push_to_hub
+
+        sent = push_to_hub(path, where, sums)
+    elif where.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{where}: over HTTP stores are only read; push to a folder, s3:// or hf://"
+        )
+    elif not is_url(where) and path.resolve() in Path(where).resolve().parents:
+        raise UsageError(f"{where} lies inside the store; choose another place")
+    else:
+        there = _Target(path, where)
+        where, sent = there.place.where, there.fill(sums)
+    names = [*sums, spec.CHECKSUMS, *([spec.LOG] if (path / spec.LOG).exists() else [])]
+    return Pushed(where, len(names), sum((path / name).stat().st_size for name in names), sent)
+
+
+def holds_else(where: str, names: Iterable[str]) -> StoreError:
+    """The refusal to put a store where something else lies."""
+    return StoreError(
+        f"{where} holds something else, such as {min(names)}; give the store a place of its own"
+    )
+
+
+class _Target:
+    """Where a store is put, on a file system of fsspec's."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self.path, self.place = path, FsspecPlace(target)
+        self.system: Any
+        self.system, self.root = file_system(target)
+        self.listed = (path / spec.CHECKSUMS).read_bytes()
+
+    def fill(self, sums: dict[str, str]) -> int:
+        """Send what is not there; gives the number of files sent."""
+        there = self._there()
+        published = spec.CHECKSUMS in there
+        if not published:
+            self._claim(there)
+        elif self.place.read(spec.CHECKSUMS) != self.listed:
+            raise StoreError(f"{self.place.where} holds another store; choose another place")
+        lacking = [name for name in sums if there.get(name) != self._size(name)]
+        if (self.path / spec.LOG).exists() and spec.LOG not in there:
+            lacking.append(spec.LOG)
+        last = []
+        if not published:
+            # Without the group's own file a half of a store is none to any reader.
+            last = ["zarr.json", spec.CHECKSUMS]
+            lacking = [name for name in lacking if name != "zarr.json"]
+        self._send(lacking)
+        again = self._wrong(sums, [name for name in sums if name not in last])
+        self._send(again)
+        still = self._wrong(sums, again)
+        if not still and not published:
+            self._send(last)
+            still = self._wrong(sums, last[:1])
+            with in_one_line(self.place.of(MARK)):
+                self.system.rm_file(f"{self.root}/{MARK}")
+        if still:
+            raise StoreError(
+                f"{self.place.of(still[0])} is not what was sent; run: "
+                f"obygaze stores verify {self.path}"
+            )
+        return len(lacking) + len(again) + len(last)
+
+    def _there(self) -> dict[str, int]:
+        """The files that lie there, with their sizes."""
+        self.system.invalidate_cache()
+        try:
+            with in_one_line(self.place.where):
+                found = self.system.find(self.root, detail=True)
+        except FileNotFoundError:
+            return {}
+        return {
+            name.removeprefix(f"{self.root}/"): int(one["size"] or 0) for name, one in found.items()
+        }
+
+    def _claim(self, there: dict[str, int]) -> None:
+        """Mark the place as this store's, or find it so marked."""
+        ours = hashlib.sha256(self.listed).hexdigest().encode()
+        if MARK in there:
+            if self.place.read(MARK) != ours:
+                raise StoreError(
+                    f"{self.place.where} holds a part of another store that is being pushed; "
+                    "choose another place, or remove it"
+                )
+        elif there:
+            raise holds_else(self.place.where, there)
+        else:
+            with in_one_line(self.place.of(MARK)):
+                self.system.makedirs(self.root, exist_ok=True)
+                self.system.pipe_file(f"{self.root}/{MARK}", ours)
+
+    def _send(self, names: Sequence[str]) -> None:
+        for name in progress(names, "Sending", unit="file", total=len(names)):
+            target = f"{self.root}/{name}"
+            with in_one_line(self.place.of(name)):
+                self.system.makedirs(target.rpartition("/")[0], exist_ok=True)
+                self.system.put_file(str(self.path / name), target)
+
+    def _wrong(self, sums: dict[str, str], names: list[str]) -> list[str]:
+        """The files that are not there as they should be, by reading them again."""
+        wrong = []
+        for name in progress(names, "Verifying", unit="file", total=len(names)):
+            try:
+                have = sha256_at(self.place, name)
+            except FileNotFoundError:
+                have = None
+            if have != sums[name]:
+                wrong.append(name)
+        return wrong
+
+    def _size(self, name: str) -> int:
+        return (self.path / name).stat().st_size

@@ -1,0 +1,1 @@
+"""Where stores may lie, and how their bytes are had from there."""

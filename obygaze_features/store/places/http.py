@@ -1,0 +1,290 @@
+"""Stores behind HTTP: a part of a file is a request of a range of it.
+
+Nothing but the standard library is needed for it. What is cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import ssl
+import time
+import weakref
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from importlib.metadata import version
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
+
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store.places.place import Span
+from obygaze_features.store.places.spans import read_together
+
+__all__ = ["Http"]
+
+PAUSES = (0.0, 0.2, 0.6, 1.5)
+"""Seconds before each new try; none before the first, as a kept connection may just be old."""
+BLOCK = 2**16
+"""Bytes that are waited for at a time; fewer are lost where a process is killed."""
+TIMEOUT = 30
+"""Seconds without a byte after which a connection counts as cut."""
+REDIRECTS = 5
+LONGEST_WAIT = 60
+"""Seconds that a server may ask us to wait."""
+SHORT = 2**16
+"""Bytes that are rather read than a new connection made."""
+
+Key = tuple[int, str, str]
+_BUSY = {408, 425, 429, 500, 502, 503, 504}
+_MOVED = {301, 302, 303, 307, 308}
+_LOST = {400, 401, 403, 404, 410}
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+class Http:
+    """A folder behind ``http://`` or ``https://``.
+
+    A user and a password before the host are sent along, and a query (``?token=...``) with every
+    file; neither is ever shown.
+
+    Parameters
+    ----------
+    url
+        The folder's.
+    address
+        What it is called, if not by its URL.
+    token
+        Sent to its host, as proof of who asks.
+    """
+
+    is_local = False
+
+    def __init__(self, url: str, *, address: str | None = None, token: str | None = None) -> None:
+        parts = urlsplit(url)
+        try:
+            named = parts.hostname and parts.port != 0
+        except ValueError:
+            named = False
+        if not named:
+            raise UsageError(f"{url} names no host, or no port of one")
+        self.address = address or url
+        host = parts.netloc.rpartition("@")[2]
+        self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self.where = address or self._url
+        self._query = f"?{parts.query}" if parts.query else ""
+        self._headers = {
+            "User-Agent": f"obygaze/{version('obygaze')}",
+            "Accept-Encoding": "identity",
+        }
+        if parts.username:
+            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {b64encode(secret.encode()).decode()}"
+        elif token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._sizes: dict[str, int] = {}
+        self._moved: dict[str, str] = {}
+        # Connections are taken and put back by one call each, which threads may do without a lock.
+        self._idle: dict[Key, list[HTTPConnection]] = {}
+        weakref.finalize(self, _close, self._idle)
+
+    def of(self, name: str) -> str:
+        """The file's URL."""
+        return f"{self.where}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+        return b"".join(self.stream(name))
+
+    def read_part(self, name: str, start: int, length: int) -> bytes:
+        """Some bytes of a file; `StoreError` if the server gives none but all."""
+        return b"".join(self._fetch(name, start, length)) if length else b""
+
+    def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
+        """Several parts of a file."""
+        return read_together(lambda start, length: self.read_part(name, start, length), spans)
+
+    def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
+        """A file from `start` on; where the server gives none but all, the rest is left out."""
+        return self._fetch(name, start, None)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        if name not in self._sizes:
+            self.read_part(name, 0, 1)
+        return self._sizes[name]
+
+    def map(self, name: str) -> None:
+        """Nothing."""
+
+    def _fetch(self, name: str, start: int, length: int | None) -> Iterator[bytes]:
+        """Bytes of a file, gone on with after each cut; to the end if no length is given."""
+        stop = None if length is None or start < 0 else start + length
+        failures = 0
+        while True:
+            pause: float | None = None
+            try:
+                with self._answer(name, _range(start, stop)) as answer:
+                    if answer.status == 416:  # nothing lies there, and most often nowhere
+                        self._sizes.setdefault(name, start if start > 0 else 0)
+                        return
+                    if answer.status in _BUSY:
+                        pause = _asked_to_wait(answer)
+                        raise ConnectionError(f"the server answers {answer.status}")
+                    start, stop, skip = self._part(name, answer, start, stop, length)
+                    for block in _blocks(answer, skip):
+                        failures = 0
+                        start += len(block)
+                        yield block
+                    if stop is not None and start < stop:
+                        raise ConnectionError("the connection was cut")
+                    return
+            except FileNotFoundError:
+                raise
+            except (OSError, HTTPException) as problem:
+                if failures == len(PAUSES) or isinstance(problem, ssl.SSLCertVerificationError):
+                    raise StoreError(self._in_words(name, problem, failures + 1)) from None
+                time.sleep(PAUSES[failures] if pause is None else pause)
+                failures += 1
+
+    def _part(
+        self, name: str, answer: HTTPResponse, start: int, stop: int | None, length: int | None
+    ) -> tuple[int, int | None, int]:
+        """Where an answer begins and ends, and what of it comes before what was asked for."""
+        if answer.status == 206:
+            found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if found is None or (start >= 0 and int(found[1]) != start):
+                raise StoreError(f"{self.of(name)}: the server gives another part than asked for")
+            if found[3] != "*":
+                self._sizes[name] = int(found[3])
+            return int(found[1]), int(found[2]) + 1, 0
+        if length is not None:
+            raise StoreError(
+                f"{self.of(name)}: the server gives no part of a file (it does not support "
+                f"range requests); fetch the store with: obygaze stores pull {self.where} "
+                "-o NAME.zarr"
+            )
+        if answer.length is not None:
+            stop = self._sizes[name] = answer.length
+        return start, stop, start
+
+    @contextlib.contextmanager
+    def _answer(self, name: str, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
+        """The server's answer to a request of a file, wherever the server sends us for it."""
+        own = f"{self._url}/{quote(name, safe='/%~')}{self._query}"
+        url = self._moved.get(name, own)
+        for _ in range(REDIRECTS + 1):
+            key, connection, target = self._connection(url)
+            sent = {**self._headers, **headers}
+            if urlsplit(url).netloc != urlsplit(own).netloc:
+                sent.pop("Authorization", None)
+            answer = None
+            try:
+                connection.request("GET", target, headers=sent)
+                answer = connection.getresponse()
+                if answer.status in _MOVED:
+                    url = self._moved[name] = urljoin(url, answer.headers.get("Location", ""))
+                    continue
+                if answer.status in _LOST and url != own:
+                    del self._moved[name]
+                    url = own  # where it sent us to last time may hold for a while only
+                    continue
+                self._refuse(name, answer)
+                yield answer
+                return
+            except (OSError, HTTPException):
+                _close({key: self._idle.pop(key, [])})  # what is old there, is so of all
+                raise
+            finally:
+                self._put_back(key, connection, answer)
+        raise StoreError(f"{self.of(name)}: the server sends us from one place to the next")
+
+    def _refuse(self, name: str, answer: HTTPResponse) -> None:
+        """Raise if an answer has nothing for us and never will."""
+        if answer.status in (404, 410):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.of(name))
+        if answer.status in (401, 403):
+            raise StoreError(
+                f"{self.of(name)}: the server answers {answer.status} {answer.reason}; it takes a "
+                "user and a password (https://USER:PASSWORD@HOST/...), or the address is wrong"
+            )
+        if (coding := answer.headers.get("Content-Encoding", "identity")) != "identity":
+            raise StoreError(
+                f"{self.of(name)}: the server changes files on their way (it sends {coding}); "
+                "have it send them as they are"
+            )
+        if answer.status not in (200, 206, 416, *_BUSY):
+            raise StoreError(f"{self.of(name)}: the server answers {answer.status} {answer.reason}")
+
+    def _connection(self, url: str) -> tuple[Key, HTTPConnection, str]:
+        """A connection, a kept one if there is, and what to ask it for."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise StoreError(f"{self.where}: the server sends us to {url!r:.80}, which is no page")
+        # Not another process's: a fork has the same connections.
+        key = os.getpid(), parts.scheme, parts.netloc
+        proxy = None if proxy_bypass(parts.hostname) else getproxies().get(parts.scheme)
+        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        if proxy and parts.scheme == "http":
+            target = url
+        with contextlib.suppress(IndexError):
+            return key, self._idle.setdefault(key, []).pop(), target
+        make = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        if not proxy:
+            return key, make(parts.hostname, parts.port, timeout=TIMEOUT), target
+        by = urlsplit(proxy if "://" in proxy else f"//{proxy}")
+        connection = make(by.hostname or "", by.port, timeout=TIMEOUT)
+        if parts.scheme == "https":
+            connection.set_tunnel(parts.hostname, parts.port)
+        return key, connection, target
+
+    def _put_back(self, key: Key, connection: HTTPConnection, answer: HTTPResponse | None) -> None:
+        """Keep a connection whose answer was read to its end; close any other."""
+        if answer is not None and not answer.will_close:
+            if (answer.length or 0) < SHORT:
+                with contextlib.suppress(OSError, HTTPException):
+                    answer.read()
+            if answer.isclosed():
+                self._idle.setdefault(key, []).append(connection)
+                return
+        connection.close()
+
+    def _in_words(self, name: str, problem: Exception, tries: int) -> str:
+        why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            why = f"its certificate is not trusted ({problem.verify_message})"
+            return f"{self.of(name)} cannot be read: {why}"
+        return (
+            f"{self.of(name)} cannot be read: {why}; tried {tries} times, so see to the network "
+            "or to the server, and run the same command again"
+        )
+
+
+def _close(idle: Mapping[Key, Sequence[HTTPConnection]]) -> None:
+    for connections in idle.values():
+        for connection in connections:
+            connection.close()
+
+
+def _range(start: int, stop: int | None) -> dict[str, str]:
+    """The header that asks for a part."""
+    if start < 0:
+        return {"Range": f"bytes={start}"}
+    if stop is not None:
+        return {"Range": f"bytes={start}-{stop - 1}"}
+    return {"Range": f"bytes={start}-"} if start else {}
+
+
+def _blocks(answer: HTTPResponse, skip: int) -> Iterator[bytes]:
+    """What an answer holds but for its first bytes."""
+    while block := answer.read(BLOCK):
+        if skip < len(block):
+            yield block[skip:]
+        skip = max(0, skip - len(block))
+
+
+def _asked_to_wait(answer: HTTPResponse) -> float | None:
+    asked = answer.headers.get("Retry-After", "")
+    return min(float(asked), LONGEST_WAIT) if asked.isdecimal() else None

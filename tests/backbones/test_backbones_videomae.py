@@ -1,0 +1,137 @@
+"""VideoMAE, pretrained and fine-tuned, against transformers' own processor and forward."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoImageProcessor, VideoMAEForVideoClassification, VideoMAEModel
+
+from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.videomae import write_videomae
+from obygaze_features.errors import BackboneError
+from obygaze_features.preprocess import normalise, resize_and_crop
+from tests.backbones.conftest import all_present, pictures
+
+ALL = ["native", "max", "mean", "frames", "tokens"]
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "image_size": 48,
+    "patch_size": 16,
+    "num_frames": 16,
+    "decoder_hidden_size": 24,
+    "decoder_num_attention_heads": 2,
+    "decoder_num_hidden_layers": 1,
+    "decoder_intermediate_size": 32,
+}
+
+
+def pixels_of(folder, backbone) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ours and theirs, of a clip of the wanted size."""
+    clip = np.random.default_rng(1).integers(0, 256, (16, 48, 48, 3), dtype=np.uint8)
+    how = backbone.preprocessing
+    ours = normalise(resize_and_crop(torch.from_numpy(clip), how), how)[None]
+    processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
+    return ours, processor(list(clip), return_tensors="pt")["pixel_values"].float()
+
+
+def shuffle_norms(folder) -> None:
+    """Layer norms of other numbers than the ones and zeros with which they begin."""
+    path = folder / "model.safetensors"
+    tensors, random = load_file(path), torch.Generator().manual_seed(3)
+    for name in [one for one in tensors if "norm" in one]:
+        tensors[name] = torch.randn(tensors[name].shape, generator=random)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("tuned", [True, False], ids=["finetuned", "pretrained"])
+def test_from_frames_to_features_as_transformers_does_it(tmp_path, tuned):
+    write_videomae(tmp_path, 5, SIZES, tuned=tuned)
+    shuffle_norms(tmp_path)
+    backbone = load_backbone(f"v={tmp_path}", "cpu", arrays=ALL)
+    pixels, theirs = pixels_of(tmp_path, backbone)
+    ours = backbone.forward(pixels, all_present(pixels))
+    if tuned:
+        model = VideoMAEForVideoClassification.from_pretrained(tmp_path).eval()
+        with torch.no_grad():
+            tokens, logits = model.videomae(theirs).last_hidden_state, model(theirs).logits
+            # The classifier is the judge of what its features are.
+            said = model.classifier(ours["native"].clone())
+        torch.testing.assert_close(said, logits, atol=1e-4, rtol=0)
+        assert not torch.allclose(ours["native"], ours["mean"], atol=0.01)
+    else:
+        model = VideoMAEModel.from_pretrained(tmp_path).eval()
+        with torch.no_grad():
+            tokens = model(theirs).last_hidden_state
+        torch.testing.assert_close(ours["native"], tokens.mean(1), atol=1e-4, rtol=0)
+    assert tokens.shape == (1, 8 * 9, 48)
+    expected = {
+        "max": tokens.max(1).values,
+        "mean": tokens.mean(1),
+        "frames": torch.stack([tokens[:, 9 * i : 9 * i + 9].mean(1) for i in range(8)], 1),
+        "tokens": tokens,
+    }
+    for name, values in expected.items():
+        torch.testing.assert_close(ours[name], values, atol=1e-4, rtol=0, msg=name)
+
+
+def test_a_classifier_without_a_layer_norm_gives_the_mean(tmp_path):
+    """As when somebody fine-tunes the pretrained one: its configuration keeps the old switch."""
+    config_path = tmp_path / "config.json"
+    write_videomae(tmp_path, 5, SIZES, tuned=True)
+    config = json.loads(config_path.read_text()) | {"use_mean_pooling": False}
+    config_path.write_text(json.dumps(config))
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    for kind in ("weight", "bias"):
+        tensors[f"videomae.layernorm.{kind}"] = tensors.pop(f"fc_norm.{kind}")
+    save_file(tensors, path, metadata={"format": "pt"})
+    backbone = load_backbone(f"v={tmp_path}", "cpu", arrays=ALL)
+    pixels, _ = pixels_of(tmp_path, backbone)
+    ours = backbone.forward(pixels, all_present(pixels))
+    torch.testing.assert_close(ours["native"], ours["tokens"].mean(1), atol=1e-5, rtol=0)
+
+
+def test_the_published_names_of_weights_are_understood(tmp_path):
+    """They are older than transformers' own of today: biases of query and value lie apart."""
+    write_videomae(tmp_path, 5, SIZES)
+    before = load_backbone(f"v={tmp_path}", "cpu")
+    path, config_path = tmp_path / "model.safetensors", tmp_path / "config.json"
+    tensors = {
+        name.replace("query.bias", "q_bias").replace("value.bias", "v_bias"): values
+        for name, values in load_file(path).items()
+    }
+    assert "videomae.encoder.layer.0.attention.attention.q_bias" in tensors
+    save_file(tensors, path, metadata={"format": "pt"})
+    config = json.loads(config_path.read_text())
+    config["qkv_bias"] = config.pop("qv_bias", config.pop("qkv_bias", True))
+    config_path.write_text(json.dumps(config))
+    pixels = pictures(1, 16, 3, 48, 48)
+    after = load_backbone(f"v={tmp_path}", "cpu")
+    ours, theirs = (one.forward(pixels, all_present(pixels)) for one in (after, before))
+    torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+
+
+def test_each_frame_token_is_of_its_own_moment(checkpoints):
+    """Changing the last two frames changes the last token most."""
+    backbone = load_backbone(str(checkpoints["tiny-videomae"]), "cpu", arrays=["frames"])
+    pixels = torch.zeros(1, 8, 3, 32, 32)
+    changed = pixels.clone()
+    changed[:, 6:] = 2
+    there = all_present(pixels)
+    moved = backbone.forward(changed, there)["frames"] - backbone.forward(pixels, there)["frames"]
+    assert moved.norm(dim=-1).argmax() == 3
+
+
+def test_a_config_whose_architectures_are_no_list(tmp_path):
+    write_videomae(tmp_path, 5, SIZES, tuned=False)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": 5}))
+    with pytest.raises(BackboneError, match=r"config\.json: architectures is not a list"):
+        load_backbone(f"v={tmp_path}", "cpu")

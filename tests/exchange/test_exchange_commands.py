@@ -1,0 +1,162 @@
+"""`obygaze stores pack`, `unpack`, `export` and `import`: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from obygaze_features.store import open_store
+from tests.store import toys
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    toys.a_manifest(4).save(tmp_path / "manifest")
+    return tmp_path / "manifest"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for row in range(4):
+        path = tmp_path / f"features/tt1/tt1_{row}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.full(3, row, np.float32))
+    return tmp_path / "features"
+
+
+def test_pack_and_unpack(obygaze, final_store, tmp_path):
+    result = obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith(f"kB -> {tmp_path / 'toy.zip'}\n")
+    result = obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
+    assert result.exit_code == 1
+    assert "exists already" in result.stderr
+    result = obygaze(
+        "stores", "unpack", tmp_path / "toy.zip", "-o", tmp_path / "toy.zarr", "--json"
+    )
+    assert json.loads(result.stdout)["path"] == str(tmp_path / "toy.zarr")
+    assert obygaze("stores", "diff", final_store, tmp_path / "toy.zarr").exit_code == 0
+    result = obygaze("stores", "unpack", tmp_path / "no.zip", "-o", tmp_path / "x.zarr")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("end", ["h5", "hdf5", "parquet"])
+def test_export(end, obygaze, final_store, tmp_path):
+    output = tmp_path / f"toy.{end}"
+    result = obygaze("stores", "export", final_store, "-o", output, "--arrays", "native,frames")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("18 rows, 17 done, of native, frames; ")
+    again = obygaze("stores", "export", final_store, "-o", output, "--overwrite", "--json")
+    assert json.loads(again.stdout)["done"] == 17
+    assert obygaze("stores", "export", final_store, "-o", tmp_path / "x.mat").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["x.h5", "x.parquet", "native/x.h5"])
+def test_nothing_is_exported_into_the_store(name, obygaze, final_store):
+    result = obygaze("stores", "export", final_store, "-o", final_store / name)
+    (final_store / name).unlink(missing_ok=True)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"Error: {final_store / name} lies inside the store; choose another output\n",
+    )
+
+
+def test_nothing_is_imported_into_a_final_store(obygaze, manifest, folder, tmp_path):
+    out = tmp_path / "s.zarr"
+    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
+    obygaze(*ask)
+    obygaze("stores", "finalise", out)
+    before = (out / "log.jsonl").read_bytes()
+    result = obygaze(*ask)
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: {out} is final; choose another output\n",
+    )
+    assert (out / "log.jsonl").read_bytes() == before
+
+
+def test_import_says_what_is_not_known(obygaze, manifest, folder, tmp_path):
+    out = tmp_path / "s.zarr"
+    result = obygaze("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (
+        "recorded as unknown: backbone, weights, preprocessing, precision\n"
+        f"4 rows: 4 done, 0 failed, 0 to do\nnext: obygaze stores finalise {out}\n"
+    )
+    result = obygaze(
+        "stores", "import", "npy", folder, "--manifest", manifest, "-o", out, "--backbone", "x"
+    )
+    assert result.exit_code == 1
+    assert "made with other backbone weights" in result.stderr
+
+
+def test_rows_that_fail_are_named(obygaze, manifest, folder, tmp_path):
+    (folder / "tt1/tt1_2.npy").rename(tmp_path / "aside")
+    ask = ("stores", "import", "npy", f"max={folder}", "--manifest", manifest, "-o")
+    result = obygaze(*ask, tmp_path / "s.zarr", "--precision", "float32")
+    assert result.exit_code == 3
+    assert result.stderr == "  tt1-002: no tt1/tt1_2.npy in features\n"
+    (tmp_path / "aside").rename(folder / "tt1/tt1_2.npy")
+    again = (*ask, tmp_path / "s.zarr", "--precision", "float32")
+    assert obygaze(*again).exit_code == 3
+    result = obygaze(*again, "--retry-failed", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["failures"]) == (0, {})
+    assert open_store(tmp_path / "s.zarr").arrays == ["max"]
+
+
+def test_a_recipe_or_words_not_both(obygaze, manifest, folder, tmp_path):
+    (tmp_path / "made.toml").write_text('precision = "float32"\n[backbone]\nname = "x"\n')
+    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", tmp_path / "s.zarr")
+    recipe = ("--recipe", tmp_path / "made.toml")
+    assert obygaze(*ask, *recipe, "--backbone", "x").exit_code == 2
+    result = obygaze(*ask, *recipe, "--json")
+    assert json.loads(result.stdout)["unknown"] == ["weights", "preprocessing"]
+
+
+def test_there_and_back(obygaze, final_store, tmp_path):
+    toys.a_manifest().save(tmp_path / "m")
+    obygaze("stores", "export", final_store, "-o", tmp_path / "toy.h5")
+    out = tmp_path / "toy.zarr"
+    result = obygaze(
+        "stores", "import", "hdf5", tmp_path / "toy.h5", "--manifest", tmp_path / "m", "-o", out
+    )
+    assert result.exit_code == 3  # the row that had failed is still one
+    assert open_store(out).failures == open_store(final_store).failures
+    result = obygaze(
+        "stores", "import", "pth", "a", "b", "--manifest", tmp_path / "m", "-o", tmp_path / "x.zarr"
+    )
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "Error: two folders are for the array native; name them: ARRAY=FOLDER\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(["native"], ["other"]), (["native"], ["native", "other"]), (["native", "other"], ["native"])],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["npy", "hdf5"])
+def test_an_import_goes_on_with_the_arrays_that_it_was_begun_with(
+    kind, first, then, obygaze, manifest, folder, tmp_path
+):
+    def asked(names):
+        if kind == "npy":
+            return [f"{name}={folder}" for name in names]
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["ids"] = toys.a_manifest(4).ids[1:]
+            file.update({name: np.ones((3, 3), np.float32) for name in names})
+        return [tmp_path / "x.h5"]
+
+    (folder / "tt1/tt1_2.npy").unlink()
+    out = tmp_path / "s.zarr"
+    goal = ("--manifest", manifest, "-o", out, "--retry-failed")
+    assert obygaze("stores", "import", kind, *asked(first), *goal).exit_code == 3
+    before = (out / "blocks/000000.json").read_bytes()
+    result = obygaze("stores", "import", kind, *asked(then), *goal)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"was begun with {', '.join(first)}, and the source has '" in result.stderr
+    assert (out / "blocks/000000.json").read_bytes() == before

@@ -1,0 +1,127 @@
+"""A server of files on loopback that knows ranges, counts, and misbehaves where it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+@dataclass
+class Served:
+    """A folder behind HTTP, and what was asked of it."""
+
+    folder: Path
+    url: str = ""
+    ranges: bool = True
+    #: (path, bytes sent) of each request.
+    requests: list[tuple[str, int]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    connections: int = 0
+    #: Path -> how many bytes of the answer are sent before the connection is cut, if any.
+    cut: Callable[[str], int | None] = lambda path: None
+    #: Path -> a status (and headers) that is answered instead of the file.
+    refuse: Callable[[str], tuple[int, dict[str, str]] | None] = lambda path: None
+    #: Called after a request was answered.
+    then: Callable[[str], None] = lambda path: None
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.requests)
+
+    def forget(self) -> None:
+        self.requests.clear()
+        self.headers.clear()
+
+
+@contextlib.contextmanager
+def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
+    """Serve a folder for as long as the block lasts, by HTTPS with a certificate."""
+    served = Served(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 10
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            served.connections += 1
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            # A proxy is asked for a whole URL.
+            path = unquote(urlsplit(self.path).path)
+            served.headers.append(dict(self.headers))
+            if refused := served.refuse(path):
+                served.requests.append((path, 0))
+                self.answer(refused[0], b"no", refused[1])
+                return
+            file = served.folder / path.lstrip("/")
+            if not file.is_file():
+                served.requests.append((path, 0))
+                self.answer(404, b"not found", {})
+                return
+            with file.open("rb") as content:
+                size = content.seek(0, 2)
+                first, last, status = 0, size - 1, 200
+                asked = RANGE.fullmatch(self.headers.get("Range", ""))
+                if asked and served.ranges:
+                    status = 206
+                    if asked[1]:
+                        first = int(asked[1])
+                        last = min(int(asked[2] or last), last)
+                    else:
+                        first = max(0, size - int(asked[2]))
+                    if first > last:
+                        served.requests.append((path, 0))
+                        self.answer(416, b"", {"Content-Range": f"bytes */{size}"})
+                        return
+                content.seek(first)
+                data = content.read(last - first + 1)
+            span = {"Content-Range": f"bytes {first}-{last}/{size}"} if status == 206 else {}
+            stop = served.cut(path)
+            sent = data if stop is None else data[:stop]
+            served.requests.append((path, len(sent)))
+            self.answer(status, sent, {**span, "Content-Length": str(len(data))})
+            if stop is not None:
+                self.close_connection = True
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_RDWR)
+            served.then(path)
+
+        def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(data)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Nothing: clients that hang up are what is tested."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    served.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,107 @@
+"""Stores on S3, by a server of its protocol on loopback."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import MissingExtra, StoreError, UsageError
+from obygaze_features.store import describe, diff, finalise, open_store, subset, verify
+from tests.store.making import flip_bit, numbers, open_state
+from tests.store.s3 import bucket
+
+N = 60
+VALUES = {"native": numbers(N, (3,), "float32"), "frames": numbers(N, (32, 64), "float16")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from obygaze_features.store.exchange import pack
+
+    folder = tmp_path_factory.mktemp("s3")
+    open_state(folder / "open.zarr", VALUES, failed=[7], todo=[5], block_rows=8)
+    for name in ("final", "compressed"):
+        shutil.copytree(folder / "open.zarr", folder / f"{name}.zarr")
+        finalise(folder / f"{name}.zarr", compress=name == "compressed", allow_incomplete=True)
+    pack(folder / "final.zarr", folder / "packed.zip")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(made: Path) -> Iterator[str]:
+    with bucket("lab") as put:
+        for file in made.rglob("*"):
+            if file.is_file():
+                put(file.relative_to(made).as_posix(), file)
+        yield "s3://lab"
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", ["open.zarr", "final.zarr", "compressed.zarr", "packed.zip"])
+def test_a_store_reads_as_from_the_folder(url, made, name, tmp_path):
+    here = open_store(made / name.replace("packed.zip", "final.zarr"))
+    there = open_store(f"{url}/{name}")
+    assert describe(there) == describe(here)
+    for array in here.arrays:
+        np.testing.assert_array_equal(there.array(array), here.array(array))
+    assert there.sources == here.sources
+    assert diff(there, here).identical
+    assert verify(f"{url}/{name}") == []
+    assert subset(there, tmp_path / "some.zarr", ids=["tt050", "tt051"]).done == 2
+    assert pickle.loads(pickle.dumps(there)).ids == here.ids
+    assert there.where == f"{url}/{name}"
+
+
+def test_damage_is_named(url, made, tmp_path):
+    own = Path(shutil.copytree(made / "final.zarr", tmp_path / "own.zarr"))
+    flip_bit(own / "frames/c/0/0/0", 5)
+    (own / "rows.csv").unlink()
+    with bucket("spoilt") as put:
+        for file in own.rglob("*"):
+            if file.is_file():
+                put(f"own.zarr/{file.relative_to(own).as_posix()}", file)
+        assert verify("s3://spoilt/own.zarr") == verify(own)
+        store = open_store("s3://spoilt/own.zarr")
+        with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
+            store.read(["tt001"], "frames")
+
+
+@pytest.mark.parametrize("address", ["s3://lab/none.zarr", "s3://nobody/none.zarr"])
+def test_what_is_not_there_is_one_line(url, address):
+    with pytest.raises(StoreError, match=f"{address} is not a feature store: it has no zarr.json"):
+        open_store(address)
+
+
+def test_missing_credentials_are_one_line(url, monkeypatch, tmp_path):
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(StoreError, match=r"no access .* AWS_ACCESS_KEY_ID") as problem:
+        open_store(f"{url}/final.zarr")
+    assert "\n" not in str(problem.value)
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_a_url_that_nobody_knows_is_one_line():
+    with pytest.raises(UsageError, match="nonsense://x cannot be opened"):
+        open_store("nonsense://x")
+    with pytest.raises(MissingExtra, match="takes a package that is not installed"):
+        open_store("gcs://bucket/x.zarr")
+
+
+def test_any_of_fsspecs_file_systems_will_do(made):
+    store = open_store(f"file://{made}/final.zarr")
+    np.testing.assert_array_equal(store["tt001"]["frames"], VALUES["frames"][1])
