@@ -7,6 +7,7 @@ everywhere. On their way are at most two blocks for each process that computes: 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter, deque
@@ -29,6 +30,7 @@ from obygaze_features.extraction.engines.ray_actors import (
     comparable,
 )
 from obygaze_features.extraction.engines.ray_cluster import Cluster
+from obygaze_features.extraction.engines.ray_pool import TRIES, Actor, Pool, Reference
 from obygaze_features.extraction.plan import Claimed, Errand
 from obygaze_features.extraction.writing import Writing
 from obygaze_features.manifests.locate import MediaFolder
@@ -36,8 +38,6 @@ from obygaze_features.store import Done, Failed, Status
 
 __all__ = ["BLOCKS", "Plan", "Run"]
 
-TRIES = 3
-"""Processes that may be lost over the same piece of work, or as they start."""
 BLOCKS = 2
 """Blocks on their way for each process that computes: one at work, one being read."""
 LOOK = 2.0
@@ -46,11 +46,6 @@ FETCH = 120.0
 """Seconds that an answer may take to come, once it is there."""
 WAIT = 30.0
 """Seconds without an answer, after which it is looked whether the cluster has too little room."""
-
-Reference = Any
-"""Ray's, to something that may still be computed."""
-Actor = Any
-"""Ray's handle on a process."""
 
 
 @dataclass(frozen=True)
@@ -81,39 +76,14 @@ class _Block:
         return {name: rows for name, rows in found.items() if rows}
 
 
-@dataclass(eq=False)
-class _Pool:
-    """The processes of one kind.
-
-    Parameters
-    ----------
-    start
-        Starts one, and gives the reference that tells when it is ready.
-    idle
-        Those that wait for work.
-    alive, ready
-        How many there are, and how many of them have begun.
-    stillborn
-        How many in a row were lost before they got ready.
-    """
-
-    start: Callable[[], tuple[Actor, Reference]]
-    begun: Callable[[Any], None] = lambda answer: None
-    idle: list[Actor] = field(default_factory=list)
-    alive: int = 0
-    ready: int = 0
-    stillborn: int = 0
-
-
 @dataclass(frozen=True)
 class _Work:
     """What a process is at: what to do with its answer, and what if it is lost over it."""
 
-    pool: _Pool
+    pool: Pool
     actor: Actor
     then: Callable[[Any], None]
     again: Callable[[str], None]
-    is_start: bool = False
 
 
 class Run:
@@ -122,8 +92,8 @@ class Run:
     def __init__(self, job: Job, plan: Plan, loads: Sequence[Load], cluster: Cluster) -> None:
         self.job, self.plan, self.cluster, self.ray = job, plan, cluster, cluster.ray
         self._media = MediaFolder(job.videos.resolve())
-        self._readers = _Pool(self._reader())
-        self._computers = _Pool(self._computer(loads), job.devices.update)
+        self._readers = Pool(self.ray, self._reader(), plan.workers)
+        self._computers = Pool(self.ray, self._computer(loads), plan.forwards)
         self._running: dict[Reference, _Work] = {}
         self._blocks: list[_Block] = []
         self._to_read: deque[tuple[_Block, int]] = deque()
@@ -141,10 +111,8 @@ class Run:
             Writing(self.job.lanes, claimed.release) as self._writing,
             meter(total, "Extracting", unit="clip") as self._advance,
         ):
-            for _ in range(self.plan.forwards):
-                self._start(self._computers)
-            for _ in range(self.plan.workers):
-                self._start(self._readers)
+            self._computers.fill()
+            self._readers.fill()
             self._drive(self.job.errands(claimed))
         if self._given_up:
             self._fail("; ".join(self._given_up))
@@ -184,7 +152,8 @@ class Run:
             if not self._blocks:
                 return
             self._hand_out()
-            finished, _ = self.ray.wait(list(self._running), num_returns=1, timeout=LOOK / 2)
+            awaited = [*self._computers.waiting, *self._readers.waiting, *self._running]
+            finished, _ = self.ray.wait(awaited, num_returns=1, timeout=LOOK / 2)
             if time.monotonic() - looked > LOOK:
                 self.cluster.check()
                 looked = time.monotonic()
@@ -199,35 +168,15 @@ class Run:
             tally.device, tally.write = self._seconds / self.plan.forwards, self._writing.waited
             tally.decode = max(0.0, taken - tally.device - tally.write)
 
-    def _start(self, pool: _Pool) -> None:
-        actor, reference = pool.start()
-        pool.alive += 1
-
-        def begun(answer: Any) -> None:
-            pool.ready, pool.stillborn = pool.ready + 1, 0
-            pool.begun(answer)
-
-        def again(why: str) -> None:
-            pool.stillborn += 1
-
-        self._running[reference] = _Work(pool, actor, begun, again, is_start=True)
-
     def _make_room(self) -> None:
-        """Where nobody computes, one that has nothing to read gives up its place.
-
-        After a machine is lost, those that read may have taken all that is left.
-        """
+        """Where nobody computes, those that read may have taken all that a lost machine left."""
         if self._computers.ready and self._readers.ready:
             return  # somebody is at a long piece of work
         if not self._told:
             self._told = True
             sys.stderr.write(self._waiting())
-        if self._readers.idle and self._readers.ready > 1:
-            self.ray.kill(self._readers.idle.pop())
-            self._readers.alive, self._readers.ready = (
-                self._readers.alive - 1,
-                self._readers.ready - 1,
-            )
+        if not self._computers.ready:
+            self._readers.make_room(math.ceil(self.plan.cpus))
 
     def _hand_out(self) -> None:
         while self._to_read and self._readers.idle:
@@ -248,27 +197,41 @@ class Run:
 
     def _settle(self, reference: Reference) -> None:
         """Take an answer; where a process was lost over it, another takes its place."""
-        work = self._running.pop(reference)
+        starting = next(
+            (one for one in (self._computers, self._readers) if reference in one.waiting), None
+        )
+        work = None if starting else self._running.pop(reference)
         try:
             answer = self.ray.get(reference, timeout=FETCH)
         except self.ray.exceptions.RayError as problem:
-            cause = getattr(problem, "cause", None)
-            if isinstance(cause, ObygazeError):
-                raise cause from None
-            self.cluster.check()
-            self.ray.kill(work.actor)  # in case it lives: its device may be in any state
-            why = _in_words(problem, cause)
+            why = self._why(problem)
             self.job.tally.lost[why] += 1
-            work.pool.alive -= 1
-            work.pool.ready -= not work.is_start
-            work.again(why)
-            if work.pool.stillborn < TRIES:
-                self._start(work.pool)
-            elif not work.pool.alive:
+            if starting:
+                starting.lost_on_start(reference)
+            if work:
+                work.pool.lost(work.actor)
+                work.again(why)
+            if not self._computers.ready:
+                self._readers.step_back()
+            if not (self._computers.fill() and self._readers.fill()):
                 self._fail(f"processes of the cluster are lost as they start ({why})")
-        else:
+            return
+        if work:
             work.pool.idle.append(work.actor)
             work.then(answer)
+        if starting:
+            starting.begun(reference)
+        if starting is self._computers:
+            self.job.devices.update(answer)
+            self._readers.fill()
+
+    def _why(self, problem: Exception) -> str:
+        """Why a process was lost; raises what is no loss, but a reason to end."""
+        cause = getattr(problem, "cause", None)
+        if isinstance(cause, ObygazeError):
+            raise cause from None
+        self.cluster.check()
+        return _in_words(problem, cause)
 
     def _take(self, block: _Block, row: int, pixels: Reference, about: Clip | Failed) -> None:
         if isinstance(about, Failed) and about.status == Status.MISSING:
