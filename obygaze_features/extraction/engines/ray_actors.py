@@ -28,7 +28,7 @@ from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
 from obygaze_features.store.writer import differences
 
-__all__ = ["Computed", "Computing", "Load", "Pixels", "Reading"]
+__all__ = ["Computed", "Computing", "Load", "Pixels", "Reading", "comparable"]
 
 Load = Callable[[str], Backbone]
 """Loads a backbone on a device of the machine where it is called."""

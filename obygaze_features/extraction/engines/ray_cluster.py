@@ -111,7 +111,7 @@ def _connect(
                 logging_level=logging.CRITICAL,
                 **({} if address else new),
             )
-        except (ConnectionError, RuntimeError, ValueError, OSError) as problem:
+        except Exception as problem:  # of every kind, also plain ones
             what = f"joined at {address}" if address else "started on this machine"
             said = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
             raise ClusterError(f"a Ray cluster cannot be {what}: {said}") from None
