@@ -139,6 +139,8 @@ def start(
     process = subprocess.Popen(
         [*map(str, command), "--engine", "ray", "--device", "cpu", *more],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
+        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     end = time.monotonic() + 60
     while not (output / until).exists() and process.poll() is None:
