@@ -48,16 +48,14 @@ def wait_for(sign: Path, process: subprocess.Popen[str]) -> None:
     [(signal.SIGTERM, 143, "Terminated."), (signal.SIGINT, 130, "Interrupted.")],
 )
 def test_a_signal_stops_cleanly_and_soon(large_manifest, films, tmp_path, number, code, word):
-    launched = time.monotonic()
     with start(large_manifest, films, tmp_path) as process:
         wait_for(tmp_path / "tiny-vivit.zarr/blocks/000000.json", process)
         decoders = decoders_of(process.pid)
         assert decoders
         begin = time.monotonic()
         process.send_signal(number)
-        _, told = process.communicate(timeout=60)
-    # Five seconds; on a machine with much else to do, no longer than it took to get going.
-    assert time.monotonic() - begin < max(5, begin - launched)
+        _, told = process.communicate(timeout=20)
+    assert time.monotonic() - begin < 5
     assert process.returncode == code
     assert told.splitlines()[-1] == word
     assert "Traceback" not in told
