@@ -101,11 +101,29 @@ class Bench:
                     f"{FAMILIES[name]} ({STORES[name]})"
                 )
 
-    def run(self, key: str, **given: Any) -> Results:
-        """The results of an experiment, which is run where it has not been yet."""
+    def run(self, setting: Setting, feature: Feature, of: str, **given: Any) -> Results:
+        """The results of an experiment, which is run where it has not been yet.
+
+        Parameters
+        ----------
+        of
+            What its folder's name ends with.
+        given
+            What an `Experiment` takes past the setting's and the feature's part.
+        """
+        key = f"{setting.key}/{feature.key}-{of}"
         if key not in self.runs:
             self.say(f"run {len(self.runs) + 1}: {given['name']}")
-            experiment = Experiment(manifest=self.manifest, seed=self.seed, **given)
+            experiment = Experiment(
+                manifest=self.manifest,
+                store=self.stores[feature.store],
+                array=feature.array,
+                pooling=feature.pooling,
+                labels=setting.labels,
+                protocol=setting.protocol,
+                seed=self.seed,
+                **given,
+            )
             run_experiment(experiment, self.folder / key)
             self.runs[key] = read_results(self.folder / key)
         return self.runs[key]

@@ -25,7 +25,6 @@ HOW = {
     "leak-free": "negatives drawn to balance, C chosen on validation",
     "paper": "negatives of some folds, C chosen on validation",
 }
-Scores = Mapping[str, Mapping[str, Any]]
 
 
 def fig3(bench: Bench) -> Made:
@@ -71,16 +70,13 @@ def _runs(
             by_c.setdefault(known.get(concept), []).append(concept)
     return [
         bench.run(
-            f"{setting.key}/xclip-native-concepts-{negatives}" + ("" if C is None else f"-C{C:g}"),
+            setting,
+            feature,
+            f"concepts-{negatives}" + ("" if C is None else f"-C{C:g}"),
             name=f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
             + ("" if C is None else f", C = {C:g}"),
-            store=bench.stores["xclip"],
-            array=feature.array,
-            pooling=feature.pooling,
             concepts=tuple(of),
             negatives=negatives,
-            labels=setting.labels,
-            protocol=setting.protocol,
             split=RELEASED_CONCEPTS if setting.protocol == "released" else None,
             estimators=("svm" if C is None else {"name": "svm", "C": C},),
         )

@@ -63,16 +63,13 @@ def network_row(
     trained = {
         negatives: Trained(
             bench.run(
-                f"{setting.key}/{feature.key}-{negatives[0]}",
+                setting,
+                feature,
+                negatives[0],
                 name=f"{title}: {negatives[0]} against S, {setting.key}",
-                store=bench.stores[feature.store],
-                array=feature.array,
-                pooling=feature.pooling,
                 positives=("S",),
                 train_negatives=negatives,
                 test_negatives=TESTED,
-                labels=setting.labels,
-                protocol=setting.protocol,
                 estimators=models,
             ),
             models[0],
@@ -114,16 +111,13 @@ def bottlenecks(bench: Bench, setting: Setting, feature: Feature) -> dict[Levels
         return f"the bottlenecks are of the paper's eight concepts, and there is an {problem}"
     return {
         negatives: bench.run(
-            f"{setting.key}/{feature.key}-pcbm-{negatives[0]}",
+            setting,
+            feature,
+            f"pcbm-{negatives[0]}",
             name=f"Bottlenecks on X-CLIP: {negatives[0]} against S, {setting.key}",
-            store=bench.stores[feature.store],
-            array=feature.array,
-            pooling=feature.pooling,
             positives=("S",),
             train_negatives=negatives,
             test_negatives=TESTED,
-            labels=setting.labels,
-            protocol=setting.protocol,
             split=RELEASED_CONCEPTS if setting.protocol == "released" else None,
             estimators=of,
         )

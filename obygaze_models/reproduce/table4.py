@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from obygaze_models.estimators.baselines import baselines
@@ -32,17 +34,14 @@ def films_left_out(bench: Bench) -> Results | str:
     if isinstance(feature, str):
         return feature
     return bench.run(
-        "leave-film-out/xclip-native-HN",
+        replace(FILMS_LEFT_OUT, labels=bench.released_labels),
+        feature,
+        "HN",
         name="X-CLIP, native: HN against S, each film left out",
-        store=bench.stores["xclip"],
-        array=feature.array,
-        pooling=feature.pooling,
         positives=("S",),
         train_negatives=("HN",),
         test_negatives=(("EN", "HN"),),
-        labels=bench.released_labels,
         split=CLIPS if CLIPS in bench.read.split_names else None,
-        protocol="leave-film-out",
         # The bottleneck tells the report's readers why; one C, for 90 runs choose no better.
         estimators=("mlp", {"name": "pcbm-logistic", "concept_C": 0.1}),
     )
