@@ -6,6 +6,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── MissingExtra             an optional package is not installed
 ├── ManifestError            a manifest, or a source it is made from, is not right
 │   └── UnknownItem          an id that the manifest does not have
+├── AnnotationError          timelines, or a source they are made from, are not right
 ├── StoreError               a feature store is damaged, incomplete or does not fit
 │   └── BlockTaken           a block that another writer has written meanwhile
 ├── VideoError               a film clip cannot be found, opened or decoded
@@ -20,6 +21,7 @@ Each class is also the builtin that a Python caller would expect.
 from __future__ import annotations
 
 __all__ = [
+    "AnnotationError",
     "BackboneError",
     "BlockTaken",
     "ClusterError",
@@ -61,6 +63,10 @@ class ManifestError(ObygazeError, ValueError):
 
 class UnknownItem(ManifestError, LookupError):
     """An id that the manifest does not have."""
+
+
+class AnnotationError(ObygazeError, ValueError):
+    """Timelines, or a source they are made from, are not right."""
 
 
 class StoreError(ObygazeError, ValueError):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from obygaze_features.annotations.timelines import Segment
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.words import quote
@@ -26,7 +27,7 @@ from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import Concept, LabelScheme, obygaze_scheme
 
-__all__ = ["Segment", "import_mobygaze", "read_segments"]
+__all__ = ["import_mobygaze", "read_segments"]
 
 REQUIRED = (
     "annotator",
@@ -43,18 +44,6 @@ LABEL_EXTRAS = ("annotator", "comment", "subtitle", "text")
 
 
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A span of a film that one annotator marked, in seconds."""
-
-    film: str
-    annotator: str
-    start: float
-    end: float
-    level: str
-    concepts: tuple[str, ...]
 
 
 def read_segments(table: Table, scheme: LabelScheme) -> Iterator[Segment]:
