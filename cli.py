@@ -36,6 +36,10 @@ __all__ = ["main"]
             "obygaze_models.commands.reproduce:reproduce",
             "Reproduce a table or figure of the paper, or all, beside the published numbers.",
         ),
+        "bias": (
+            "obygaze_models.commands.bias:bias",
+            "Measures of bias in embeddings, captions and labels, from the field's other works.",
+        ),
         "doctor": (
             "obygaze_features.commands.doctor:doctor",
             "What is installed, and what is missing for which job.",

@@ -12,6 +12,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
 ├── ClusterError             a cluster cannot be reached, or its processes are lost
+├── BiasError                a table, a set or a score that a measure of bias cannot take
 └── ExperimentError          an experiment, a run or a model is not right
 
 Messages are written for the person at the keyboard: what is wrong, where, what to do.
@@ -23,6 +24,7 @@ from __future__ import annotations
 __all__ = [
     "AnnotationError",
     "BackboneError",
+    "BiasError",
     "BlockTaken",
     "ClusterError",
     "ExperimentError",
@@ -87,6 +89,10 @@ class BackboneError(ObygazeError, ValueError):
 
 class ClusterError(ObygazeError, ConnectionError):
     """A cluster cannot be reached, or its processes are lost."""
+
+
+class BiasError(ObygazeError, ValueError):
+    """A table, a set or a score that a measure of bias cannot take."""
 
 
 class ExperimentError(ObygazeError, ValueError):

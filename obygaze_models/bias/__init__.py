@@ -1,0 +1,1 @@
+"""Formulas of other works on bias, over embeddings and tables: numpy in, numbers out."""

@@ -1,0 +1,24 @@
+"""`obygaze bias`: measures of bias from the field's other works, a file and a line each."""
+
+from __future__ import annotations
+
+import click
+
+from obygaze_features.common.commands import LazyGroup
+
+__all__ = ["bias"]
+
+_HERE = "obygaze_models.commands"
+
+#: Command -> (where it is, its one line of help).
+COMMANDS: dict[str, tuple[str, str]] = {}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def bias() -> None:
+    """Measures of bias in embeddings, captions and labels, from the field's other works.
+
+    \b
+    Example:
+      obygaze bias --help
+    """
