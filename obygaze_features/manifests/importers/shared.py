@@ -1,10 +1,12 @@
-"""What importers share: list literals, the options of their commands, the closing words."""
+"""What importers share: list literals, ids, the options of their commands, the closing words."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ __all__ = [
     "finish",
     "output_options",
     "parse_list",
+    "safe_id",
     "source_argument",
     "url_options",
     "without_blank_rows",
@@ -128,3 +131,17 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
         click.echo(note)
     step = "stats" if manifest.label_names else "show"
     click.echo(f"next: obygaze manifests {step} {output}")
+
+
+def safe_id(name: str) -> str:
+    """A name in the alphabet of ids: accents are dropped, other marks become an underscore.
+
+    Where letters of another script are lost, a piece of the name's hash keeps names apart.
+    """
+    plain = unicodedata.normalize("NFKD", name)
+    latin = plain.encode("ascii", "ignore").decode()
+    safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
+    lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
+    if lost or not safe:
+        return "-".join(filter(None, [safe, hashlib.sha256(name.encode()).hexdigest()[:8]]))
+    return safe

@@ -1,0 +1,15 @@
+"""Importers of timelines: one file and one line here each.
+
+To add one, write a module with a click command called `command` that makes rows and hands them
+to `gathering.gather` (see `csv_table`), and name it below; ``obygaze annotations import`` finds
+it.
+"""
+
+__all__ = ["IMPORTERS"]
+
+_HERE = __name__
+
+#: Kind -> (where its command is, its one line of help).
+IMPORTERS = {
+    "mobygaze": (f"{_HERE}.mobygaze:command", "MObyGaze's segments of 20 films."),
+}
