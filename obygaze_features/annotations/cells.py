@@ -10,11 +10,13 @@ from obygaze_features.common.words import quote
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.labels import SEPARATOR
 
-__all__ = ["clock", "concept_cell", "concept_names", "moment"]
+__all__ = ["clock", "concept_cell", "concept_names", "guarded", "moment", "unguarded"]
 
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,10}(?:\.\d*)?|\.\d+", re.ASCII)
 _COMMAS = re.compile(r"[,;]")
+#: What a spreadsheet would compute, and what `guarded` made of such.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def moment(text: str, what: str) -> float:
@@ -71,3 +73,19 @@ def concept_cell(names: Sequence[str]) -> str:
     if any(map(_COMMAS.search, names)):
         return SEPARATOR.join(names) + (SEPARATOR if len(names) == 1 else "")
     return ", ".join(names)
+
+
+def guarded(text: str) -> str:
+    """A text that no spreadsheet takes for a formula; `unguarded` gives it back.
+
+    Examples
+    --------
+    >>> guarded("=1+1"), unguarded(guarded("=1+1"))
+    ("'=1+1", '=1+1')
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unguarded(text: str) -> str:
+    """A text as it was before `guarded`."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

@@ -12,4 +12,5 @@ _HERE = __name__
 #: Kind -> (where its command is, its one line of help).
 IMPORTERS = {
     "mobygaze": (f"{_HERE}.mobygaze:command", "MObyGaze's segments of 20 films."),
+    "csv": (f"{_HERE}.csv_table:command", "Any CSV table of segments, with a column mapping."),
 }

@@ -15,12 +15,12 @@ from obygaze_features.common.commands import echo_json, json_option, overwrite_o
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests.importers.shared import delimiter_of
 
-__all__ = ["delimiter_of", "finish", "output_options", "read_films"]
+__all__ = ["finish", "output_options", "read_films"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DELIMITERS = ",;\t|"
 SHOWN = 12
 
 
@@ -41,16 +41,6 @@ def output_options(function: F) -> F:
     )
     decorated: F = films(output(overwrite_option(json_option(function))))
     return decorated
-
-
-def delimiter_of(source: Path) -> str:
-    """What the header's cells are separated by: the mark that it has most of."""
-    try:
-        with source.open("rb") as file:
-            header = file.readline(1 << 16).decode("utf-8", "replace")
-    except OSError:
-        return ","  # `read_table` says what is wrong with the file
-    return max(DELIMITERS, key=header.count)
 
 
 def read_films(path: Path | None) -> dict[str, Film]:
