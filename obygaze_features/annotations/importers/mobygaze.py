@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.annotations.importers.gathering import LEFT_OUT, Row, gather
+from obygaze_features.annotations.gathering import LEFT_OUT, Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.timelines import Film, Remark, Timelines
 from obygaze_features.common.reference import reference_json

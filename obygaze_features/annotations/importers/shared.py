@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from obygaze_features.annotations.cells import moment
-from obygaze_features.annotations.importers.gathering import LEFT_OUT
+from obygaze_features.annotations.gathering import LEFT_OUT
 from obygaze_features.annotations.timelines import Film, Remark, Timelines
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
 from obygaze_features.common.tables import read_table

@@ -63,57 +63,68 @@ def gather(
     film_ids = _ids("film", [row.film for row in wanted])
     annotator_ids = _ids("annotator", [row.annotator for row in wanted])
     known = {safe_id(film): one for film, one in (films or {}).items()}
-    unlisted = _unlisted(wanted, obygaze_scheme())
-    scheme = _with(obygaze_scheme(), unlisted)
-    found: dict[Segment, str] = {}
+    listed = obygaze_scheme()
+    sound: list[tuple[str, Segment]] = []
     for row in wanted:
         film, annotator = film_ids.get(row.film, ""), annotator_ids.get(row.annotator, "")
         try:
-            segment = _segment(row, film, annotator, scheme)
+            segment = _segment(row, film, annotator, listed.level(row.level))
             end = known[film].end if film in known else None
             if end is not None and segment.end > end:
                 segment = _cut(segment, end)
                 past = f"goes on to {clock(row.end)}, past the film's end {clock(end)}"
                 remarks.append(Remark(row.where, film, annotator, past, CUT))
-            if segment in found:
-                raise AnnotationError(f"says the same as {found[segment]}")
         except (AnnotationError, ManifestError) as error:
             remarks.append(Remark(row.where, film, annotator, str(error), LEFT_OUT))
         else:
-            found[segment] = row.where
-    used = {name for segment in found for name in segment.concepts}
-    scheme = _with(obygaze_scheme(), [name for name in unlisted if name in used])
-    remarks += [remark for name, remark in unlisted.items() if name in used]
-    remarks += _overlaps(found)
-    named = {film: written for written, film in film_ids.items()}
-    about_films = {}
-    for film in sorted({segment.film for segment in found}):
-        one = known.get(film, Film())
-        written = named[film] if named[film] != film else ""
-        about_films[film] = replace(one, title=one.title or written)
+            sound.append((row.where, segment))
+    unlisted = _unlisted(sound, listed)
+    added = tuple(Concept(name, visual=False) for name in unlisted)
+    scheme = replace(listed, concepts=listed.concepts + added)
+    found, unfit = _with_concepts(sound, scheme)
+    remarks += [*unlisted.values(), *unfit, *_overlaps(found)]
+    about_films = {film: known.get(film, Film()) for film in sorted({one.film for one in found})}
+    for written, film in film_ids.items():
+        if film in about_films and written != film and not about_films[film].title:
+            about_films[film] = replace(about_films[film], title=written)
     return Timelines.of(
         name, found, scheme=scheme, films=about_films, remarks=tuple(remarks), **about
     )
 
 
-def _segment(row: Row, film: str, annotator: str, scheme: LabelScheme) -> Segment:
-    """Raises if the row is not one."""
+def _with_concepts(
+    sound: Sequence[tuple[str, Segment]], scheme: LabelScheme
+) -> tuple[dict[Segment, str], list[Remark]]:
+    """Segments, each once, with their concepts as the scheme has them; and where they are."""
+    found: dict[Segment, str] = {}
+    unfit = []
+    for where, segment in sound:
+        try:
+            concepts = scheme.in_order(map(scheme.concept, segment.concepts))
+            segment = replace(segment, concepts=concepts)
+            if segment in found:
+                raise AnnotationError(f"says the same as {found[segment]}")
+        except (AnnotationError, ManifestError) as error:
+            unfit.append(Remark(where, segment.film, segment.annotator, str(error), LEFT_OUT))
+        else:
+            found[segment] = where
+    return found, unfit
+
+
+def _segment(row: Row, film: str, annotator: str, level: str) -> Segment:
+    """With the concepts as they are written; raises if the row is no segment."""
     for what, name in (("film", film), ("annotator", annotator)):
         if not name:
             raise AnnotationError(f"names no {what}")
         if problem := id_problem(name):
             raise AnnotationError(f"{what}: {problem}")
-    if not row.level.strip():
-        raise AnnotationError("names no level")
     if row.start == row.end:
         raise AnnotationError(f"ends where it starts ({clock(row.start)})")
     if row.end < row.start:
         raise AnnotationError(f"ends ({clock(row.end)}) before it starts ({clock(row.start)})")
     if row.end > LONGEST:
         raise AnnotationError(f"ends at {row.end:g} s, which is not a time in a film")
-    concepts = scheme.in_order(map(scheme.concept, row.concepts))
-    level = scheme.level(row.level)
-    return Segment(film, annotator, row.start, row.end, level, concepts, row.comment)
+    return Segment(film, annotator, row.start, row.end, level, row.concepts, row.comment)
 
 
 def _cut(segment: Segment, end: float) -> Segment:
@@ -137,29 +148,24 @@ def _ids(what: str, names: Sequence[str]) -> dict[str, str]:
     return ids
 
 
-def _unlisted(rows: Sequence[Row], scheme: LabelScheme) -> dict[str, Remark]:
+def _unlisted(sound: Sequence[tuple[str, Segment]], scheme: LabelScheme) -> dict[str, Remark]:
     """The concepts that the scheme does not list, with a remark on each, in alphabetical order.
 
     Not in the rows' order, on which nothing may depend.
     """
     spelt: dict[str, str] = {}
     remarks: dict[str, Remark] = {}
-    for row in rows:
-        for name in row.concepts:
+    for where, segment in sound:
+        for name in segment.concepts:
             key = name.casefold()
             try:
                 scheme.concept(name)
             except ManifestError as error:
                 if SEPARATOR not in name:
                     spelt[key] = min(spelt.get(key, name), name)
-                    remark = Remark(row.where, row.film, row.annotator, str(error), KEPT)
+                    remark = Remark(where, segment.film, segment.annotator, str(error), KEPT)
                     remarks.setdefault(key, remark)
     return {spelt[key]: remarks[key] for key in sorted(remarks)}
-
-
-def _with(scheme: LabelScheme, names: Iterable[str]) -> LabelScheme:
-    added = tuple(Concept(name, visual=False) for name in names)
-    return replace(scheme, concepts=scheme.concepts + added)
 
 
 def _overlaps(found: Mapping[Segment, str]) -> Iterator[Remark]:
