@@ -64,7 +64,7 @@ def rows_of(
             yield from rows
             continue
         what = (
-            f"none of its {counted(len(rows), 'annotation')} names a level "
+            f"names no level in {counted(len(rows), 'annotation')} "
             f"(the first: {quote(tier.spans[0].value)})"
         )
         yield Remark(f"{file}, tier {quote(tier.name)}", film, who, what, LEFT_OUT)

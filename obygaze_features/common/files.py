@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ __all__ = [
     "sync_folder",
     "to_json",
     "write_bytes",
+    "write_files",
     "write_text",
 ]
 
@@ -114,6 +115,14 @@ def write_bytes(path: Path, data: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 with Unix line ends; see `write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
+    """Write files; none if one of them is there already."""
+    for path in files:
+        refuse_to_overwrite(path, overwrite=overwrite)
+    for path, text in files.items():
+        write_text(path, text)
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:

@@ -1,8 +1,8 @@
 """Importers of timelines: one file and one line here each.
 
 To add one, write a module with a click command called `command` that makes rows and hands them
-to `annotations.gathering.gather` (see `csv_table`), and name it below; ``obygaze annotations import`` finds
-it.
+to `annotations.gathering.gather` (see `mobygaze` for a short one), and name it below;
+``obygaze annotations import`` finds it.
 """
 
 __all__ = ["IMPORTERS"]

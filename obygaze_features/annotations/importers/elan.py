@@ -44,18 +44,21 @@ def import_elan(
     for path, annotator in files.items():
         for name, reading in _read(path, film):
             document = reading.document
-            known[safe_id(name)] = film_of(document)
+            known[safe_id(name)] = _known(known.get(safe_id(name), Film()), film_of(document))
             for where, what in reading.left_out:
                 rows.append(Remark(f"{path.name}, {where}", name, "", what, LEFT_OUT))
             rows += [Remark(path.name, name, "", what, KEPT) for what in reading.kept]
             rows += rows_of(document, name, path.name, scheme, annotator)
     for name, one in (films or {}).items():
-        before = known.get(safe_id(name), Film())
-        known[safe_id(name)] = Film(one.title or before.title, one.end or before.end)
+        known[safe_id(name)] = _known(known.get(safe_id(name), Film()), one)
     first, *others = (path.name for path in files)
     source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first
     name = "elan" if others else safe_id(Path(first).stem)
     return gather(name, rows, known, source=source)
+
+
+def _known(before: Film, now: Film) -> Film:
+    return Film(now.title or before.title, now.end or before.end)
 
 
 def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:

@@ -17,7 +17,7 @@ from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.shared import delimiter_of
 
-__all__ = ["finish", "output_options", "read_films"]
+__all__ = ["finish", "in_words", "output_options", "read_films"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
