@@ -122,10 +122,11 @@ def _spans(
 ) -> dict[str, Span]:
     """Annotation id -> span."""
     found = {}
+    for note in tier.iter("REF_ANNOTATION"):
+        left_out.append((_where(tier, note), "hangs on no annotation"))
     for note in tier.iter("ALIGNABLE_ANNOTATION"):
         start, end = (slots.get(note.get(f"TIME_SLOT_REF{side}", "")) for side in (1, 2))
-        identifier = note.get("ANNOTATION_ID", "")
-        where = f"tier {quote(tier.get('TIER_ID', ''))}, annotation {identifier}"
+        identifier, where = note.get("ANNOTATION_ID", ""), _where(tier, note)
         if start is None or end is None:
             left_out.append((where, "has no times"))
         else:
@@ -145,9 +146,10 @@ def _hang(
     name = tier.get("TIER_ID", "")
     what = name.removeprefix(f"{parent}, ")
     texts: dict[str, list[str]] = {}
-    in_time = sorted(spans, key=lambda one: spans[one].start)
+    parts = list(tier.iter("ALIGNABLE_ANNOTATION"))
+    in_time = sorted(spans, key=lambda one: spans[one].start) if parts else []
     starts = [spans[one].start for one in in_time]
-    for note in (*tier.iter("REF_ANNOTATION"), *tier.iter("ALIGNABLE_ANNOTATION")):
+    for note in (*tier.iter("REF_ANNOTATION"), *parts):
         if note.tag == "REF_ANNOTATION":
             above = refers[note.get("ANNOTATION_ID", "")]
         else:  # a part of the one above, which it names by its times only
@@ -157,8 +159,9 @@ def _hang(
         if above in spans:
             texts.setdefault(above, []).append(_value(note))
         elif _value(note).strip():
-            where = f"tier {quote(name)}, annotation {note.get('ANNOTATION_ID', '')}"
-            left_out.append((where, f"hangs on no annotation of {quote(parent)} that has times"))
+            left_out.append(
+                (_where(tier, note), f"hangs on no annotation of {quote(parent)} that has times")
+            )
     for one, said in texts.items():
         beside = {**spans[one].beside, what: ", ".join(said)}
         spans[one] = replace(spans[one], beside=beside)
@@ -176,6 +179,10 @@ def _ends(above: Mapping[str, str]) -> dict[str, str]:
         for one in path:
             ends[one] = ends.get(name, name)
     return ends
+
+
+def _where(tier: Xml.Element, note: Xml.Element) -> str:
+    return f"tier {quote(tier.get('TIER_ID', ''))}, annotation {note.get('ANNOTATION_ID', '')}"
 
 
 def _value(note: Xml.Element) -> str:
