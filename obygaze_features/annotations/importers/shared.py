@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from obygaze_features.annotations.cells import moment
+from obygaze_features.annotations.cells import moment, unguarded
 from obygaze_features.annotations.gathering import LEFT_OUT
 from obygaze_features.annotations.timelines import Film, Remark, Timelines
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
@@ -59,7 +59,7 @@ def read_films(path: Path | None) -> dict[str, Film]:
                 raise AnnotationError(f"film {quote(name)} ends where it starts")
         except AnnotationError as error:
             raise table.problem(row, str(error)) from None
-        films[name] = Film(cells.get("title", "").strip(), known)
+        films[name] = Film(unguarded(cells.get("title", "").strip()), known)
     return films
 
 
