@@ -110,13 +110,15 @@ def timelines(draw: st.DrawFn) -> Timelines:
         concepts = draw(st.sets(concept))
         names = tuple(one for one in ("Look", "Body", "Speech") if one in concepts)
         segments.add(Segment(film, annotator, start, end, level, names, draw(TEXTS)))
-    end = draw(st.none() | FRAMES.map(lambda value: value + 300))
+    end = draw(st.none() | FRAMES.map(lambda value: round(value + 300, 6)))
     used = sorted({one.film for one in segments})
     return Timelines.of("t", segments, films={film: Film(draw(TEXTS), end) for film in used})
 
 
 @given(timelines())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
 def test_what_is_exported_comes_back(tmp_path: Path, made: Timelines) -> None:
     for path in tmp_path.glob("*.eaf"):
         path.unlink()
