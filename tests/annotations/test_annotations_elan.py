@@ -307,3 +307,26 @@ def test_tiers_that_hang_in_rings_or_on_nothing_end(tmp_path: Path) -> None:
     lost = {one.where.rpartition(" ")[2]: one.what for one in found.remarks}
     assert lost["d1"] == "hangs on no annotation"
     assert lost["r1"] == lost["r2"] == "hangs on no annotation of 'C' that has times"
+
+
+@given(st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_is_cut_out_or_doubled_nothing_breaks(tmp_path: Path, data: st.DataObject) -> None:
+    """A file is read, with every annotation's row, or refused by name; there is no third way."""
+    name, text = data.draw(st.sampled_from([("f.eaf", EAF), ("f.txt", LONG), ("f.txt", WIDE)]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+        middle = data.draw(st.sampled_from(["", text[start:end] * 2, "\0", "\t", '"', "<TIER/>"]))
+        text = text[:start] + middle + text[end:]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    refused = ""
+    try:
+        found = import_elan([tmp_path / name])
+    except AnnotationError as error:
+        refused = str(error)
+    if refused:
+        assert name in refused
+        assert "\n" not in refused
+    else:
+        found.save(tmp_path / "t", overwrite=True)
+        assert Timelines.load(tmp_path / "t").segments == found.segments
