@@ -1,0 +1,24 @@
+"""`obygaze annotations`: annotators' timelines, and what becomes of them."""
+
+from __future__ import annotations
+
+import click
+
+from obygaze_features.commands.projection import merge, project, sweep
+
+__all__ = ["group"]
+
+
+@click.group("annotations")
+def group() -> None:
+    """From annotators' timelines to the labels of clips.
+
+    \b
+    Examples:
+      obygaze annotations project timelines --grid 60 -o manifests/mine
+      obygaze annotations merge manifests/mine
+    """
+
+
+for command in (project, merge, sweep):
+    group.add_command(command)
