@@ -107,7 +107,7 @@ def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark
     grid = _made(f"{timelines.name}-{decimal(length)}s", timelines, spans, _numbered(spans))
     if not (unknown := [film for film in films if timelines.films[film].end is None]):
         return grid, []
-    what = f"nobody says where {counted(len(unknown), 'film')} end: {some(unknown)}"
+    what = f"no end is known of {counted(len(unknown), 'film')}: {some(unknown)}"
     done = "the last clip ends where the last segment does"
     return grid, [Remark(f"a grid of {length:g} s", "", "", what, done)]
 

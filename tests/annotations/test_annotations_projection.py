@@ -291,7 +291,7 @@ def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
     )
     made, remarks = read_grid("60", timelines)
     found = project(timelines, made)
-    assert [one.what for one in remarks] == ["nobody says where 1 film end: tt0097576"]
+    assert [one.what for one in remarks] == ["no end is known of 1 film: tt0097576"]
     assert found.remarks == []
 
     marks: dict[str, list[tuple[Fraction, Fraction, str]]] = {}
