@@ -17,8 +17,8 @@ __all__ = ["main"]
             "Lists of clips with their labels and splits.",
         ),
         "annotations": (
-            "obygaze_features.commands.annotations:group",
-            "From annotators' timelines to the labels of clips.",
+            "obygaze_features.commands.annotations:annotation_commands",
+            "From annotators' timelines to labels of clips.",
         ),
         "features": (
             "obygaze_features.commands.features:features",

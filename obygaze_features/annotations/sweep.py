@@ -9,7 +9,7 @@ from typing import Any
 
 from obygaze_features.annotations.merge import merge
 from obygaze_features.annotations.projection import project
-from obygaze_features.annotations.timelines import Timelines
+from obygaze_features.annotations.timelines import Remark, Timelines
 from obygaze_features.common.tables import format_table
 from obygaze_features.manifests.manifest import Manifest
 
@@ -50,16 +50,21 @@ class AtThreshold:
         }
 
 
-def sweep(timelines: Timelines, grid: Manifest, thresholds: Iterable[float]) -> list[AtThreshold]:
-    """Project and merge at each threshold, in ascending order."""
-    found = []
+def sweep(
+    timelines: Timelines, grid: Manifest, thresholds: Iterable[float]
+) -> tuple[list[AtThreshold], list[Remark]]:
+    """Project and merge at each threshold, in ascending order; also what was odd about it."""
+    found: list[AtThreshold] = []
+    remarks: list[Remark] = []
     for threshold in sorted(set(thresholds)):
         projected = project(timelines, grid, threshold=threshold)
-        merged = merge(projected.label_sets, projected.grid).labels
-        counts = Counter(merged.levels)
+        merged = merge(projected.label_sets, projected.grid)
+        counts = Counter(merged.labels.levels)
         levels = {code: counts[code] for code in grid.scheme.codes}
-        found.append(AtThreshold(threshold, levels, sum(map(len, merged.concepts))))
-    return found
+        found.append(AtThreshold(threshold, levels, sum(map(len, merged.labels.concepts))))
+        # Neither depends on the threshold.
+        remarks = [*projected.remarks, *merged.remarks]
+    return found, remarks
 
 
 def sweep_csv(found: Sequence[AtThreshold]) -> str:

@@ -6,12 +6,12 @@ import click
 
 from obygaze_features.commands.projection import merge, project, sweep
 
-__all__ = ["group"]
+__all__ = ["annotation_commands"]
 
 
 @click.group("annotations")
-def group() -> None:
-    """From annotators' timelines to the labels of clips.
+def annotation_commands() -> None:
+    """From annotators' timelines to labels of clips.
 
     \b
     Examples:
@@ -21,4 +21,4 @@ def group() -> None:
 
 
 for command in (project, merge, sweep):
-    group.add_command(command)
+    annotation_commands.add_command(command)

@@ -210,8 +210,9 @@ def sweep(
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
     loaded = Timelines.load(timelines)
-    clips, remarks = read_grid(grid, loaded)
-    found = sweep_over(loaded, clips, asked)
+    clips, odd = read_grid(grid, loaded)
+    found, more = sweep_over(loaded, clips, asked)
+    remarks = [*odd, *more]
     if output is not None:
         with new_file(output, overwrite=overwrite) as path:
             path.write_text(sweep_csv(found), encoding="utf-8")

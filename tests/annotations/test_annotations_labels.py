@@ -197,6 +197,8 @@ def test_what_is_left_out_ends_with_3_and_is_named(
     assert "and 5 more; --json names all" in result.output
     told = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
     assert len(told["remarks"]) == 13
+    swept = obygaze("annotations", "sweep", *project[2:])
+    assert (swept.exit_code, "13 remarks:" in swept.output) == (3, True)
     assert obygaze("annotations", "merge", spans).exit_code == 0
 
 

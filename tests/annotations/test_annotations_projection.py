@@ -75,12 +75,14 @@ def test_the_case_at_other_thresholds() -> None:
     assert said(project(worked(), grid(), threshold=0.15).label_sets[1])[0] == ("S", {"Look"})
     one = project(worked(), grid(), threshold=0.5).label_sets[0]
     assert [level for level, _ in said(one)] == ["EN", "S", "EN", "EN", "EN"]
-    found = {one.threshold: one for one in sweep(worked(), grid(), [0.5, 0.2, 0.15])}
+    swept, remarks = sweep(worked(), grid(), [0.5, 0.2, 0.15])
+    found = {one.threshold: one for one in swept}
     assert list(found) == [0.15, 0.2, 0.5]
     assert found[0.15].levels == {"EN": 1, "HN": 1, "NS": 0, "S": 3}
     assert found[0.2].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
     assert found[0.2].concepts_per_clip == pytest.approx(6 / 5)
     assert found[0.5].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    assert remarks == []
 
 
 @pytest.mark.parametrize("threshold", [0, -0.1, 1.01, float("nan")])
@@ -91,6 +93,20 @@ def test_a_threshold_is_a_share(threshold: float) -> None:
 
 def frames_to_seconds(frame: int, rate: Fraction) -> float:
     return round(float(frame / rate), 6)
+
+
+@pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
+def test_a_fifth_of_the_frames_is_a_fifth_and_one_frame_less_is_not(rate: Fraction) -> None:
+    """Wherever the clip begins; in seconds, rounded, it may be a fifth less a microsecond."""
+    clips = [(start, start + 5 * count) for start in range(7, 5000, 131) for count in (1, 7, 60)]
+    for short, level in ((0, "S"), (1, "EN")):
+        for begin, end in clips:
+            last = begin + (end - begin) // 5 - short
+            marks = [((begin, last), "S", {"Look"})] if last > begin else []
+            timelines = timelines_of({"one": [*marks, ((end, end + 1), "EN", set())]}, rate)
+            made = grid([(frames_to_seconds(begin, rate), frames_to_seconds(end, rate))])
+            [labels] = project(timelines, made).label_sets
+            assert labels.levels == [level], (begin, end, rate)
 
 
 RATES = st.sampled_from([Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001)])
@@ -255,6 +271,15 @@ def test_segments_in_no_clip_are_named() -> None:
     [remark] = project(Timelines.of("worked", late), grid()).remarks
     assert (remark.annotator, remark.done) == ("one", "left out")
     assert "from 500 to 510 s (S) lies in no clip" in remark.what
+
+
+def test_a_segment_beside_a_clip_of_a_few_microseconds_does_not_count_for_it() -> None:
+    """A fifth of such a clip is less than the slack; that a long clip lies over it is no help."""
+    made = grid([(0, 100), (10, 10.000005)])
+    beside = Timelines.of("tiny", segments("one", [(10.000006, 60, "S", "Look")]))
+    assert project(beside, made).label_sets[0].levels == ["S", "EN"]
+    within = Timelines.of("tiny", segments("one", [(10, 60, "S", "Look")]))
+    assert project(within, made).label_sets[0].levels == ["S", "S"]
 
 
 def test_schemes_must_have_the_same_levels() -> None:
