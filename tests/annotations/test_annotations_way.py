@@ -42,7 +42,7 @@ def test_the_whole_way(
     text = (ROOT / "docs/annotations.md").read_text()
     for match in BLOCK.finditer(text):
         language, block = match.groups()
-        if "annotations import" in block:
+        if "annotations import csv" in block:
             import_segments(Path("way/segments.csv"), Path("way/timelines"))
         elif language == "sh":
             subprocess.run(["sh", "-ec", block], check=True)
