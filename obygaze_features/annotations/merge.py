@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from operator import attrgetter
@@ -16,7 +16,7 @@ from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 
-__all__ = ["MERGED", "RULE", "Merged", "merge", "to_merge"]
+__all__ = ["MERGED", "RULE", "Merged", "made_of", "merge", "to_merge"]
 
 MERGED = "merged"
 RULE = (
@@ -100,21 +100,30 @@ def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
     """The label sets to merge: the named ones, or all that were projected onto a manifest."""
     chosen = [manifest.labels(name) for name in dict.fromkeys(names or manifest.label_names)]
     if not names:
-        chosen = [labels for labels in chosen if "threshold" in labels.about]
+        chosen = [labels for labels in chosen if {"timelines", "threshold"} <= set(labels.about)]
     if len(chosen) < 2:
         have = ", ".join(labels.name for labels in chosen) or "none"
         raise UsageError(
             f"merging takes the label sets of two annotators or more, and there is {have}; name "
             "them: --labels A --labels B"
         )
-    thresholds = {labels.about["threshold"]: labels.name for labels in chosen if not names}
+    thresholds = {str(one.about["threshold"]): one.name for one in chosen if not names}
     if len(thresholds) > 1:
-        at = ", ".join(f"{name} at {threshold:g}" for threshold, name in thresholds.items())
+        at = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
         raise UsageError(
-            f"label sets of different thresholds ({at}); project all at one, or name "
-            "those to merge: --labels A --labels B"
+            f"label sets of different thresholds ({at}); project all at one, or name those to "
+            "merge: --labels A --labels B"
         )
     return chosen
+
+
+def made_of(manifest: Manifest, names: Collection[str]) -> list[Remark]:
+    """The merged label sets that are of yesterday once label sets of these names are replaced."""
+    return [
+        Remark(name, "", "", "merged from label sets that are replaced", "kept; merge them anew")
+        for name in manifest.label_names
+        if set(names) & set(manifest.labels(name).about.get("of", ()))
+    ]
 
 
 def _numbers(labels: LabelSet) -> NDArray[np.float64]:

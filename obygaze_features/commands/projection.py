@@ -78,6 +78,7 @@ def project(
     """
     from obygaze_features.annotations.grids import read_grid
     from obygaze_features.annotations.keeping import keep_labels
+    from obygaze_features.annotations.merge import made_of
     from obygaze_features.annotations.projection import project as project_on
     from obygaze_features.annotations.timelines import Timelines
 
@@ -87,8 +88,9 @@ def project(
     if folder is None:
         raise UsageError(f"the grid {grid} is no manifest that labels could go into; name one: -o")
     found = project_on(loaded, clips, threshold=threshold)
+    names = [labels.name for labels in found.label_sets]
+    remarks = [*odd, *found.remarks, *made_of(clips, names)]
     keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
-    remarks = [*odd, *found.remarks]
     if as_json:
         echo_json(
             {

@@ -122,7 +122,13 @@ def test_nothing_is_replaced_unless_asked(obygaze: Command, timelines: Path, spa
     assert Manifest.load(spans).labels("one").about["threshold"] == 0.4
     assert obygaze("annotations", "merge", spans).exit_code == 0
     assert obygaze("annotations", "merge", spans).exit_code == 1
+    result = obygaze(*project, "--overwrite")
+    assert (
+        "merged: merged from label sets that are replaced (kept; merge them anew)" in result.output
+    )
+    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.4
     assert obygaze("annotations", "merge", spans, "--overwrite").exit_code == 0
+    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.2
 
 
 def test_concepts_that_the_manifest_lacked_are_in_its_scheme(
