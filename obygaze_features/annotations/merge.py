@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from operator import attrgetter
@@ -119,11 +119,13 @@ def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
 
 def made_of(manifest: Manifest, names: Collection[str]) -> list[Remark]:
     """The merged label sets that are of yesterday once label sets of these names are replaced."""
-    return [
-        Remark(name, "", "", "merged from label sets that are replaced", "kept; merge them anew")
-        for name in manifest.label_names
-        if set(names) & set(manifest.labels(name).about.get("of", ()))
-    ]
+    found = []
+    for name in manifest.label_names:
+        of = manifest.labels(name).about.get("of")
+        if isinstance(of, Mapping) and not set(names).isdisjoint(of):
+            what = "merged from label sets that are replaced"
+            found.append(Remark(name, "", "", what, "kept; merge them anew"))
+    return found
 
 
 def _numbers(labels: LabelSet) -> NDArray[np.float64]:

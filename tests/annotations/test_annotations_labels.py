@@ -188,6 +188,16 @@ def test_label_sets_of_two_thresholds_are_merged_only_by_name(
     assert (result.exit_code, "one of those that are merged" in result.stderr) == (2, True)
 
 
+def test_a_ratio_that_is_no_number_is_one_line(obygaze: Command, spans: Path) -> None:
+    (spans / "labels").mkdir()
+    for name, ratio in (("one", "0.5"), ("two", "half")):
+        (spans / "labels" / f"{name}.csv").write_text(f"id,level,ratio\nfilm-0,S,{ratio}\n")
+    result = obygaze("annotations", "merge", spans, "--labels", "one", "--labels", "two")
+    assert result.exit_code == 1
+    assert "the label set 'two' has a bad ratio" in result.stderr
+    assert Manifest.load(spans).label_names == ["one", "two"]
+
+
 def test_what_is_left_out_ends_with_3_and_is_named(
     obygaze: Command, tmp_path: Path, spans: Path
 ) -> None:
