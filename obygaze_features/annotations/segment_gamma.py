@@ -50,7 +50,7 @@ class SegmentGamma:
 def segment_gammas(
     timelines: Timelines, *, samples: int, seed: int
 ) -> tuple[list[SegmentGamma], list[Remark]]:
-    """gamma of every two annotators in every film; films that lack a second one.
+    """Gamma of every two annotators in every film; films that lack a second one.
 
     Every segment counts, Easy Negative ones too; levels are apart by `distances_of` the scheme,
     and times and levels weigh the same, as is the library's default. Random timelines are drawn
@@ -126,7 +126,7 @@ def _disorders(
 
 @contextmanager
 def _seeded(seed: Sequence[int]) -> Iterator[None]:
-    """numpy's global generator, which the library draws from, seeded; then as it was before."""
+    """Numpy's global generator, which the library draws from, seeded; then as it was before."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(np.random.SeedSequence(seed).generate_state(4))  # noqa: NPY002
     try:
