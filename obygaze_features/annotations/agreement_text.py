@@ -25,7 +25,7 @@ def describe_agreement(found: AgreementReport, *, differences: int) -> str:
     chance, distances = found.chance, found.distances
     whose = "the paper's matrix" if distances.name == "paper" else "even steps between levels"
     parts = [
-        f"{found.manifest}: {counted(len(found.pairs), 'pair')} of annotators, a film each; "
+        f"{found.manifest}: {counted(len(found.pairs), 'pair')} of label sets, a film each; "
         f"distances: {whose}\n"
         f"gamma against {counted(chance.samples, 'random sequence')}, {chance.generator}, "
         f"seed {chance.seed}; 'closed' is what it comes to with ever more of them"
@@ -85,8 +85,8 @@ def _means(found: AgreementReport) -> str:
         f"{text}\nwithout Not Sure: gamma {_digits(sure)} "
         f"(closed {_digits(means['closed_gamma_without_not_sure'])})\n"
         f"the paper's {said['pairs']} pairs: gamma {said['gamma']:.2f}, without Not Sure "
-        f"{said['gamma_without_not_sure']:.2f}; to be compared on the paper's films, clips and "
-        "threshold only, and how its random sequences are drawn is not said"
+        f"{said['gamma_without_not_sure']:.2f}\n(like with like on its films, clips and threshold "
+        "only; how its random sequences are drawn is not said)"
     )
 
 

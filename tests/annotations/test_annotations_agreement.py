@@ -193,7 +193,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     result = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     for line in (
-        "made: 2 pairs of annotators, a film each; distances: the paper's matrix",
+        "made: 2 pairs of label sets, a film each; distances: the paper's matrix",
         "gamma against 62 random sequences, shuffled, seed 0",
         "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
         "where they differ, the longest first (4 stretches)",
