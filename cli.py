@@ -17,7 +17,7 @@ __all__ = ["main"]
             "Lists of clips with their labels and splits.",
         ),
         "annotations": (
-            "obygaze_features.commands.annotations:group",
+            "obygaze_features.commands.annotations:annotation_commands",
             "From annotators' timelines to labels of clips.",
         ),
         "features": (

@@ -85,7 +85,7 @@ def agreement_report(
     *,
     timelines: Timelines | None = None,
 ) -> AgreementReport:
-    """Compare label sets of a manifest; without names, all that are not merged from others.
+    """Compare label sets of a manifest; without names, the annotators' (see `pairs_of`).
 
     With `timelines`, their free segments are compared too, which needs the extra `agreement`.
     """

@@ -59,7 +59,8 @@ def pairs_of(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair],
     manifest
         What the label sets hang on.
     names
-        The label sets, in any order; by default all that are not merged from others.
+        The label sets, in any order; by default those projected from annotators' timelines, or
+        where there are none, all that are not merged from others.
     """
     sets = [manifest.labels(name) for name in sorted(set(names) or _annotators(manifest))]
     if len(sets) < 2:
@@ -92,7 +93,10 @@ def pairs_of(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair],
 
 
 def _annotators(manifest: Manifest) -> list[str]:
-    return [name for name in manifest.label_names if not manifest.labels(name).about.get("merged")]
+    """The label sets that say which annotator's they are; if none does, those not merged."""
+    sets = [manifest.labels(name) for name in manifest.label_names]
+    said = [one.name for one in sets if "annotator" in one.about]
+    return said or [one.name for one in sets if "of" not in one.about]
 
 
 def _films(manifest: Manifest) -> dict[str, list[int]]:

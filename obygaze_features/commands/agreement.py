@@ -21,7 +21,8 @@ __all__ = ["agreement"]
 @click.option(
     "--labels",
     multiple=True,
-    help="A label set to compare; twice or more. By default all that are not merged from others.",
+    help="A label set to compare; twice or more. By default those projected from annotators' "
+    "timelines; where there are none, all that are not merged.",
 )
 @click.option(
     "--generator",

@@ -6,11 +6,11 @@ import click
 
 from obygaze_features.commands.agreement import agreement
 
-__all__ = ["group"]
+__all__ = ["annotation_commands"]
 
 
 @click.group("annotations")
-def group() -> None:
+def annotation_commands() -> None:
     """From annotators' timelines to labels of clips.
 
     \b
@@ -19,4 +19,4 @@ def group() -> None:
     """
 
 
-group.add_command(agreement)
+annotation_commands.add_command(agreement)

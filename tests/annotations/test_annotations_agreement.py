@@ -180,9 +180,20 @@ def test_one_label_set_is_no_pair() -> None:
         pairs_of(manifest)
 
 
+def test_projected_label_sets_come_before_all_others() -> None:
+    manifest = make_manifest({"f": {"ann": A, "bea": B, "paper": A}})
+    assert len(pairs_of(manifest)[0]) == 3
+    projected = [
+        replace(manifest.labels(name), about={"annotator": name}) for name in ("ann", "bea")
+    ]
+    [pair] = pairs_of(manifest.with_parts(labels=projected))[0]
+    assert (pair.a, pair.b) == ("ann", "bea")
+    assert len(pairs_of(manifest.with_parts(labels=projected), ["ann", "paper"])[0]) == 1
+
+
 def saved(folder: Path, films: dict[str, dict[str, Sequence[str]]]) -> Path:
     manifest = make_manifest(films)
-    merged = replace(manifest.labels("ann"), name="merged", about={"merged": ["ann", "bea"]})
+    merged = replace(manifest.labels("ann"), name="merged", about={"of": {"ann": {}, "bea": {}}})
     manifest.with_parts(labels=[merged]).save(folder)
     return folder
 
