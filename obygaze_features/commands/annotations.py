@@ -1,9 +1,10 @@
-"""`obygaze annotations`: annotators' timelines, and what becomes of them."""
+"""``obygaze annotations``: from annotators' timelines to labels of clips."""
 
 from __future__ import annotations
 
 import click
 
+from obygaze_features.commands.agreement import agreement
 from obygaze_features.commands.projection import merge, project, sweep
 
 __all__ = ["annotation_commands"]
@@ -15,10 +16,11 @@ def annotation_commands() -> None:
 
     \b
     Examples:
-      obygaze annotations project timelines --grid 60 -o manifests/mine
+      obygaze annotations project timelines/mine --grid 60 -o manifests/mine
       obygaze annotations merge manifests/mine
+      obygaze annotations agreement manifests/mine
     """
 
 
-for command in (project, merge, sweep):
+for command in (project, merge, sweep, agreement):
     annotation_commands.add_command(command)
