@@ -156,6 +156,21 @@ def test_the_zoo(
             assert told.stdout == "['Look' 'Body'] (400, 2)\n['Look']\n"
 
 
+def test_agreement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Every block of docs/agreement.md but what needs annotators' films."""
+    monkeypatch.chdir(tmp_path)
+    Path("agree").mkdir()
+    text = (ROOT / "docs/agreement.md").read_text()
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "csv":
+            Path(re.findall(r"`(agree/[\w/]+[.]csv)`", text[: match.start()])[-1]).write_text(block)
+        elif language == "console":
+            run_console(block, obygaze)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from obygaze_features.annotations.importers import IMPORTERS
+from obygaze_features.commands.agreement import agreement
+from obygaze_features.commands.projection import merge, project, sweep
 from obygaze_features.common.commands import (
     LazyGroup,
     echo_json,
@@ -26,9 +28,10 @@ def annotation_commands() -> None:
 
     \b
     Examples:
-      obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
-      obygaze annotations show timelines/mobygaze
-      obygaze annotations export timelines/mobygaze --elan -o films
+      obygaze annotations import csv segments.csv -o timelines/mine
+      obygaze annotations project timelines/mine --grid 60 -o manifests/mine
+      obygaze annotations merge manifests/mine
+      obygaze annotations agreement manifests/mine
     """
 
 
@@ -129,3 +132,7 @@ def export(
         click.echo(f"{counted(len(documents), 'file')} for ELAN, one a film -> {output}")
     if made:
         click.echo(f"{', '.join(made)} -> {output}")
+
+
+for command in (project, merge, sweep, agreement):
+    annotation_commands.add_command(command)

@@ -1,4 +1,5 @@
 """Figures written by hand as SVG: plain data in, one ``<svg>`` element out.
 
-They work inside a page, whose colours they take (see `theme`), and as files (see `file`).
+Drawn with `obygaze_features.drawing`: they work inside a page, whose colours they take, and as
+files.
 """

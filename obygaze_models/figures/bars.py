@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from obygaze_models.figures.marks import (
+from obygaze_features.drawing.marks import (
     Scale,
     Series,
     axis_bottom,
@@ -17,7 +17,7 @@ from obygaze_models.figures.marks import (
     spread,
     swatch,
 )
-from obygaze_models.figures.svg import (
+from obygaze_features.drawing.svg import (
     WIDTH,
     defined,
     element,
@@ -26,7 +26,7 @@ from obygaze_models.figures.svg import (
     number,
     text,
 )
-from obygaze_models.figures.theme import SOFT
+from obygaze_features.drawing.theme import SOFT
 
 __all__ = ["Bar", "grouped_bars"]
 

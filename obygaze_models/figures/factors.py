@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from obygaze_features.common.words import counted
-from obygaze_models.explain.error_factors import Factor, FilmFactors
-from obygaze_models.figures.marks import (
+from obygaze_features.drawing.marks import (
     Scale,
     circle,
     ends_of,
@@ -14,7 +13,7 @@ from obygaze_models.figures.marks import (
     scale_of,
     spread,
 )
-from obygaze_models.figures.svg import (
+from obygaze_features.drawing.svg import (
     WIDTH,
     defined,
     element,
@@ -24,7 +23,8 @@ from obygaze_models.figures.svg import (
     text,
     wrap,
 )
-from obygaze_models.figures.theme import INK, PAPER, SERIES, SOFT
+from obygaze_features.drawing.theme import INK, PAPER, SERIES, SOFT
+from obygaze_models.explain.error_factors import Factor, FilmFactors
 
 __all__ = ["factors"]
 

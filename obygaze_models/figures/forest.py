@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from obygaze_models.figures.marks import (
+from obygaze_features.drawing.marks import (
     Scale,
     axis_bottom,
     circle,
@@ -17,7 +17,7 @@ from obygaze_models.figures.marks import (
     spread,
     whisker,
 )
-from obygaze_models.figures.svg import (
+from obygaze_features.drawing.svg import (
     WIDTH,
     defined,
     element,
@@ -29,7 +29,7 @@ from obygaze_models.figures.svg import (
     text_width,
     wrap,
 )
-from obygaze_models.figures.theme import SERIES, SOFT
+from obygaze_features.drawing.theme import SERIES, SOFT
 
 __all__ = ["Line", "Point", "forest"]
 

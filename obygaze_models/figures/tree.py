@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.words import counted
-from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.figures.marks import (
+from obygaze_features.drawing.marks import (
     Scale,
     Series,
     legend,
 )
-from obygaze_models.figures.shares import stacked
-from obygaze_models.figures.svg import (
+from obygaze_features.drawing.svg import (
     WIDTH,
     element,
     frame,
@@ -25,7 +23,9 @@ from obygaze_models.figures.svg import (
     text_width,
     wrap,
 )
-from obygaze_models.figures.theme import SOFT
+from obygaze_features.drawing.theme import SOFT
+from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.figures.shares import stacked
 
 __all__ = ["tree", "visits"]
 

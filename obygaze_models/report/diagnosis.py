@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from obygaze_features.drawing.levels import level_series
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.experiments.run import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures.factors import factors
-from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.tree import tree
 from obygaze_models.persistence import load_model
 from obygaze_models.report.explorer import default_run, default_view

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from obygaze_features.common.reference import reference_json
+from obygaze_features.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results
 from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.marks import Series
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
 from obygaze_models.reproduce.caveats import about_runs, once
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.common.reference import reference_json
+from obygaze_features.drawing.levels import level_series
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.experiments.results import Results
 from obygaze_models.experiments.run import saved_models
-from obygaze_models.figures.levels import level_series
 from obygaze_models.figures.tree import tree, visits
 from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.bench import Bench

@@ -1,7 +1,7 @@
 import pytest
 
+from obygaze_features.drawing.marks import Series
 from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.marks import Series
 from tests.figures.drawn import NUMBER, SVG, Drawn, ends_of, place_of
 
 SERIES = [Series("against Easy Negatives", 1), Series("against all without it", 1, hatched=True)]

@@ -10,16 +10,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from obygaze_features.drawing.file import write_svg
+from obygaze_features.drawing.marks import Series
+from obygaze_features.drawing.theme import DARK, LIGHT, PRINT, theme_css
 from obygaze_features.errors import OutputExists
 from obygaze_models.estimators.heads import fit_tree
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.factors import factors
-from obygaze_models.figures.file import write_svg
 from obygaze_models.figures.forest import Line, Point, forest
-from obygaze_models.figures.marks import Series
 from obygaze_models.figures.shares import Share, shares
-from obygaze_models.figures.theme import DARK, LIGHT, PRINT, theme_css
 from obygaze_models.figures.tree import tree, visits
 from tests.figures.drawn import Drawn
 

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from html import escape
 
-from obygaze_models.figures.theme import INK, PAPER
+from obygaze_features.drawing.theme import INK, PAPER
 
 __all__ = [
     "WIDTH",

@@ -1,4 +1,4 @@
-"""docs/annotations.md is run, from its tables to what its Python prints."""
+"""docs/timelines.md is run, from its tables to what its Python prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_from_tables_to_timelines_and_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/annotations.md").read_text()
+    text = (ROOT / "docs/timelines.md").read_text()
     printed, said = "", ""
     for match in BLOCK.finditer(text):
         language, block = match.groups()
