@@ -6,6 +6,7 @@ import click
 
 from obygaze_features.commands.agreement import agreement
 from obygaze_features.commands.projection import merge, project, sweep
+from obygaze_features.commands.timeline_figure import figure
 
 __all__ = ["annotation_commands"]
 
@@ -22,5 +23,5 @@ def annotation_commands() -> None:
     """
 
 
-for command in (project, merge, sweep, agreement):
+for command in (project, merge, sweep, agreement, figure):
     annotation_commands.add_command(command)
