@@ -9,6 +9,7 @@ import click
 from obygaze_features.annotations.importers import IMPORTERS
 from obygaze_features.commands.agreement import agreement
 from obygaze_features.commands.projection import merge, project, sweep
+from obygaze_features.commands.timeline_figure import figure
 from obygaze_features.common.commands import (
     LazyGroup,
     echo_json,
@@ -134,5 +135,5 @@ def export(
         click.echo(f"{', '.join(made)} -> {output}")
 
 
-for command in (project, merge, sweep, agreement):
+for command in (project, merge, sweep, agreement, figure):
     annotation_commands.add_command(command)
