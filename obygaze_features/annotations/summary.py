@@ -24,6 +24,7 @@ def describe(timelines: Timelines) -> dict[str, Any]:
         "licence": timelines.licence,
         "segments": len(timelines.segments),
         "annotators": timelines.annotators,
+        "levels": list(timelines.scheme.codes),
         "films": {
             film: {
                 "title": about.title,
@@ -62,10 +63,7 @@ def in_lines(facts: dict[str, Any]) -> str:
         for film, about in facts["films"].items()
         for annotator, one in about["annotators"].items()
     ]
-    codes = next(
-        one["levels"] for about in facts["films"].values() for one in about["annotators"].values()
-    )
-    header = ["film", "annotator", "segments", *codes, "covered", "of film", "remarks"]
+    header = ["film", "annotator", "segments", *facts["levels"], "covered", "of film", "remarks"]
     lines = [align(header, rows[:SHOWN], left=2)]
     if (more := len(rows) - SHOWN) > 0:
         lines.append(f"and {more:,} more; --json has all")

@@ -220,3 +220,13 @@ def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
     told = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
     assert "and 10 more; --json has all" in told
     assert "and 10 more remarks; --json has all" in told
+
+
+def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
+    Timelines.of("none", [], films={"juno": Film("Juno")}).save(tmp_path / "t")
+    told = obygaze("annotations", "show", tmp_path / "t")
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("none: 0 segments of 0 films by 0 annotators")
+    made = obygaze("annotations", "export", tmp_path / "t", "--csv", "-o", tmp_path / "x")
+    assert made.exit_code == 0, made.output
+    assert "juno" in (tmp_path / "x/films.csv").read_text()
