@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from obygaze_features.store.exchange import Exported, Packed, Provenance, Source
 
-__all__ = ["export", "import_", "pack", "unpack"]
+__all__ = ["export", "import_", "name_left_out", "pack", "unpack"]
 
 MOST_NAMED = 20
 """Failed rows that are named in the terminal; the store names all."""
@@ -260,10 +260,18 @@ def _by_array(folders: Sequence[str]) -> dict[str, Path]:
     return found
 
 
+def name_left_out(names: Sequence[str]) -> None:
+    """Say which files of a folder did not travel, as they are none of the store's."""
+    if names:
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        click.echo(f"left out, as no file of the store: {names[0]}{more}", err=True)
+
+
 def _report_packed(made: Packed, as_json: bool) -> None:
     if as_json:
         echo_json({**asdict(made), "path": str(made.path)})
     else:
+        name_left_out(made.left_out)
         click.echo(f"{counted(made.files, 'file')}, {size(made.size)} -> {made.path}")
 
 
