@@ -155,9 +155,8 @@ def _importing(command: Command) -> Command:
 def pth(folders: tuple[str, ...], **options: Any) -> None:
     """From folders of PyTorch files, FILM/STEM.pth, as the paper's authors keep features.
 
-    A file holds a tensor, or a dictionary with one under the array's name; the first that can be
-    read says shape and type. No program in a file is run. A folder is the array native unless it
-    is named.
+    A file holds a tensor, or a dictionary with one under the array's name; shape and type are what
+    most files have. No program in a file is run. A folder is the array native unless it is named.
 
     \b
     Examples:
@@ -177,8 +176,8 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 def npy(folders: tuple[str, ...], **options: Any) -> None:
     """From folders of NumPy files, FILM/STEM.npy.
 
-    A folder is the array native unless it is named. The first file that can be read says shape
-    and type. Files that hold objects are not read.
+    A folder is the array native unless it is named. Shape and type are what most files have. Files
+    that hold objects are not read.
 
     \b
     Examples:

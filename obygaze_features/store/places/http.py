@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store.places.place import Span
+from obygaze_features.store.places.place import Span, shown
 from obygaze_features.store.places.spans import read_together
 
 __all__ = ["Http"]
@@ -69,7 +69,7 @@ class Http:
         except ValueError:
             named = False
         if not named:
-            raise UsageError(f"{url} names no host, or no port of one")
+            raise UsageError(f"{shown(url).partition('?')[0]} names no host, or no port of one")
         self.address = address or url
         host = parts.netloc.rpartition("@")[2]
         self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
@@ -137,6 +137,8 @@ class Http:
                     for block in _blocks(answer, skip):
                         failures = 0
                         start += len(block)
+                        if stop is not None and start > stop:
+                            raise StoreError(f"{self.of(name)}: the server sends more than it says")
                         yield block
                     if stop is not None and start < stop:
                         raise ConnectionError("the connection was cut")
@@ -155,7 +157,11 @@ class Http:
         """Where an answer begins and ends, and what of it comes before what was asked for."""
         if answer.status == 206:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-            if found is None or (start >= 0 and int(found[1]) != start):
+            if (
+                found is None
+                or (start >= 0 and int(found[1]) != start)
+                or (length is not None and int(found[2]) - int(found[1]) >= length)
+            ):
                 raise StoreError(f"{self.of(name)}: the server gives another part than asked for")
             if found[3] != "*":
                 self._sizes[name] = int(found[3])
@@ -174,11 +180,11 @@ class Http:
     def _answer(self, name: str, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
         """The server's answer to a request of a file, wherever the server sends us for it."""
         own = f"{self._url}/{quote(name, safe='/%~')}{self._query}"
-        url = self._moved.get(name, own)
+        url = known = self._moved.get(name, own)
         for _ in range(REDIRECTS + 1):
             key, connection, target = self._connection(url)
             sent = {**self._headers, **headers}
-            if urlsplit(url).netloc != urlsplit(own).netloc:
+            if not _is_as_safe(own, url):
                 sent.pop("Authorization", None)
             answer = None
             try:
@@ -187,9 +193,9 @@ class Http:
                 if answer.status in _MOVED:
                     url = self._moved[name] = urljoin(url, answer.headers.get("Location", ""))
                     continue
-                if answer.status in _LOST and url != own:
+                if answer.status in _LOST and url == known != own:
                     del self._moved[name]
-                    url = own  # where it sent us to last time may hold for a while only
+                    url = known = own  # where it sent us to last time may hold for a while only
                     continue
                 self._refuse(name, answer)
                 yield answer
@@ -222,7 +228,10 @@ class Http:
         """A connection, a kept one if there is, and what to ask it for."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise StoreError(f"{self.where}: the server sends us to {url!r:.80}, which is no page")
+            place = shown(url.partition("?")[0])  # what follows may be a key to it
+            raise StoreError(
+                f"{self.where}: the server sends us to {place!r:.80}, which is no page"
+            )
         # Not another process's: a fork has the same connections.
         key = os.getpid(), parts.scheme, parts.netloc
         proxy = None if proxy_bypass(parts.hostname) else getproxies().get(parts.scheme)
@@ -275,6 +284,13 @@ def _range(start: int, stop: int | None) -> dict[str, str]:
     if stop is not None:
         return {"Range": f"bytes={start}-{stop - 1}"}
     return {"Range": f"bytes={start}-"} if start else {}
+
+
+def _is_as_safe(own: str, other: str) -> bool:
+    """Whether what proves who asks for one URL may be sent for another: the same server's."""
+    a, b = urlsplit(own), urlsplit(other)
+    upgraded = a.scheme == "http" and a.port is None and b.scheme == "https"
+    return a.netloc == b.netloc and (a.scheme == b.scheme or upgraded)
 
 
 def _blocks(answer: HTTPResponse, skip: int) -> Iterator[bytes]:
