@@ -21,19 +21,10 @@ from obygaze_features.store.exchange import (
     read_provenance,
     stated,
 )
+from tests.exchange.malice import Malice
 
 N = 40
 VALUES = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
-
-
-class Malice:
-    """What makes a file when it is unpickled."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.trace),)
 
 
 def manifest(n: int = N) -> Manifest:
