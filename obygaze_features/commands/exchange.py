@@ -14,6 +14,7 @@ from obygaze_features.common.commands import (
     folder_argument,
     json_option,
     overwrite_option,
+    store_argument,
 )
 from obygaze_features.common.words import counted, size
 from obygaze_features.errors import UsageError
@@ -78,7 +79,7 @@ def unpack(archive: Path, output: Path, overwrite: bool, as_json: bool) -> None:
 
 
 @click.command()
-@folder_argument("store")
+@store_argument("store")
 @_output("The file: NAME.h5, NAME.hdf5 or NAME.parquet; its end says the format.")
 @click.option(
     "--arrays",
@@ -87,7 +88,9 @@ def unpack(archive: Path, output: Path, overwrite: bool, as_json: bool) -> None:
 )
 @overwrite_option
 @json_option
-def export(store: Path, output: Path, arrays: str | None, overwrite: bool, as_json: bool) -> None:
+def export(
+    store: Path | str, output: Path, arrays: str | None, overwrite: bool, as_json: bool
+) -> None:
     """Write a store as HDF5 or Parquet, for programs that do not read Zarr.
 
     HDF5 gets a dataset an array; Parquet a row a clip, with an array a column. Rows that are not
@@ -97,6 +100,7 @@ def export(store: Path, output: Path, arrays: str | None, overwrite: bool, as_js
     Examples:
       obygaze stores export stores/xclip.zarr -o xclip.h5
       obygaze stores export stores/xclip.zarr -o xclip.parquet --arrays native,frames
+      obygaze stores export https://lab.example/xclip.zarr -o xclip.parquet
     """
     from obygaze_features.store import open_store
     from obygaze_features.store.exchange import export_hdf5, export_parquet

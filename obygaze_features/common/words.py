@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["counted", "duration", "holds", "quote", "size", "unknown"]
+__all__ = ["counted", "duration", "holds", "quote", "shown", "size", "unknown"]
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -82,3 +83,14 @@ def holds(path: Path, what: str, inside: Path) -> str:
 def quote(text: str, most: int = 60) -> str:
     """A cell for an error message: quoted, and cut where it is long."""
     return repr(text if len(text) <= most else f"{text[:most]}...")
+
+
+def shown(address: str) -> str:
+    """An address as people may see it: without a user and a password.
+
+    Examples
+    --------
+    >>> shown("sftp://ann:p@ss@lab.example/x.zarr"), shown("file:///mnt/a@b/x.zarr")
+    ('sftp://lab.example/x.zarr', 'file:///mnt/a@b/x.zarr')
+    """
+    return re.sub(r"://[^/]*@", "://", address)

@@ -462,6 +462,13 @@ def test_a_proxy_is_asked_where_there_is_one(server, monkeypatch):
     monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.setenv("no_proxy", "")
     assert len(open_store("http://far.example/final.zarr").ids) == N
+    assert not any("Proxy-Authorization" in one for one in server.headers)
+    server.forget()
+    monkeypatch.setenv("http_proxy", server.url.replace("://", "://ann:s%40cret@"))
+    assert len(open_store("http://far.example/final.zarr").ids) == N
+    told = {one.get("Proxy-Authorization") for one in server.headers}
+    assert told == {"Basic YW5uOnNAY3JldA=="}
+    server.forget()
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert len(open_store(f"{server.url}/final.zarr").ids) == N
 

@@ -10,6 +10,7 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.checksums import read_checksums
 from obygaze_features.store.contents import check_list
 from obygaze_features.store.packed import is_store_name
+from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import FeatureStore, open_store
 
 __all__ = ["beside", "damaged", "own_files"]
@@ -22,6 +23,11 @@ def own_files(path: Path, doing: str) -> tuple[dict[str, str], list[str]]:
     is not done then ("packed").
     """
     store = open_store(path)
+    if not isinstance(store.place, Folder):
+        raise StoreError(
+            f"{path} is no folder, and cannot be {doing}; take it out of its archive with: "
+            f"obygaze stores unpack {path} -o NAME.zarr"
+        )
     if not store.is_final:
         raise StoreError(
             f"{path} is still open, and cannot be {doing}; run: obygaze stores finalise {path}"

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from obygaze_features.common.extras import need
+from obygaze_features.common.words import shown
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
-from obygaze_features.store.places.place import Span, shown
+from obygaze_features.store.places.place import Span
 from obygaze_features.store.places.spans import LARGEST, read_together
 
 __all__ = ["FsspecPlace", "file_system", "in_one_line"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from obygaze_features.common.files import parse_json
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store.places.mapped import Mapped
 
-__all__ = ["BLOCK", "Place", "Span", "as_file", "load_json", "sha256_at", "shown"]
+__all__ = ["BLOCK", "Place", "Span", "as_file", "load_json", "sha256_at"]
 
 BLOCK = 2**20
 """Bytes that are read at a time of what is read from end to end."""
@@ -107,14 +106,3 @@ def as_file(place: Place, name: str) -> Iterator[Path]:
             raise ManifestError(f"{place.of(name)} cannot be read: {problem.strerror}") from None
         except ManifestError as problem:
             raise ManifestError(str(problem).replace(str(file), place.of(name))) from None
-
-
-def shown(address: str) -> str:
-    """An address as people may see it: without a user and a password.
-
-    Examples
-    --------
-    >>> shown("sftp://ann:p@ss@lab.example/x.zarr"), shown("file:///mnt/a@b/x.zarr")
-    ('sftp://lab.example/x.zarr', 'file:///mnt/a@b/x.zarr')
-    """
-    return re.sub(r"://[^/]*@", "://", address)
