@@ -41,7 +41,7 @@ class _Local(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "://" in str(value):
-            where = shown(str(value)).partition("?")[0]
+            where = shown(value)
             raise UsageError(
                 f"{where} is an address, and a path is meant; fetch a store with: "
                 f"obygaze stores pull {where} -o NAME.zarr"

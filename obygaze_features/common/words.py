@@ -97,12 +97,13 @@ def quote(text: str, most: int = 60) -> str:
     return repr(text if len(text) <= most else f"{text[:most]}...")
 
 
-def shown(address: str) -> str:
-    """An address as people may see it: without a user and a password.
+def shown(address: object) -> str:
+    """A path, or an address without what may be secret in it: a user, a password, a query.
 
     Examples
     --------
-    >>> shown("sftp://ann:p@ss@lab.example/x.zarr"), shown("file:///mnt/a@b/x.zarr")
-    ('sftp://lab.example/x.zarr', 'file:///mnt/a@b/x.zarr')
+    >>> shown("https://ann:p@ss@lab.example/x.zarr?token=1"), shown("file:///mnt/a@b/x.zarr")
+    ('https://lab.example/x.zarr', 'file:///mnt/a@b/x.zarr')
     """
-    return re.sub(r"://[^/]*@", "://", address)
+    text = str(address)
+    return re.sub(r"://[^/]*@", "://", text).partition("?")[0] if "://" in text else text

@@ -505,6 +505,21 @@ def test_the_commands_take_urls(server, made, tmp_path, obygaze):
     assert json.loads(sent.output)["where"] == str(tmp_path / "there.zarr")
 
 
+def test_commands_show_no_secret(server, own, tmp_path, obygaze):
+    url = f"{server.url.replace('://', '://ann:hush@')}/final.zarr?token=hush"
+    for ask in (["info", url], ["verify", url], ["diff", url, own], ["diff", own, f"{url}x"]):
+        result = obygaze("stores", *ask)
+        assert (result.exit_code, "hush" in result.output) == (0, False)
+        assert f"{server.url}/final.zarr" in result.output
+    flip_bit(own / "rows.csv", 100)
+    flip_bit(own / "zarr.json", 9)
+    result = obygaze("stores", "verify", url)
+    assert (result.exit_code, "hush" in result.output) == (1, False)
+    assert result.output.endswith(
+        "next: tell whoever offers it, for whom it may be: obygaze stores repair\n"
+    )
+
+
 def test_an_experiment_reads_a_store_elsewhere(
     server, world, experiment, finished_run, tmp_path, obygaze
 ):

@@ -64,7 +64,7 @@ class Http:
         except ValueError:
             named = False
         if not named:
-            raise UsageError(f"{shown(url).partition('?')[0]} names no host, or no port of one")
+            raise UsageError(f"{shown(url)} names no host, or no port of one")
         self.address = address or url
         host = parts.netloc.rpartition("@")[2]
         self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
@@ -195,7 +195,7 @@ class Http:
         url = urljoin(url, answer.headers.get("Location", ""))
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            place = shown(url.partition("?")[0])  # what follows may be a key to it
+            place = shown(url)  # what follows may be a key to it
             raise StoreError(
                 f"{self.where}: the server sends us to {place!r:.80}, which is no page"
             )
