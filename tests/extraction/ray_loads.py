@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -22,6 +23,23 @@ def slow(spec: str, device: str, **settings: Any) -> Backbone:
     return replace(one, forward=forward)
 
 
+def telling(spec: str, folder: Path, device: str) -> Backbone:
+    """Notes what Ray gave its process, and each clip that it computes."""
+    import ray
+
+    one = load_backbone(spec, device)
+    given = ray.get_runtime_context().get_assigned_resources()
+    (folder / f"{os.getpid()}.json").write_text(json.dumps(given))
+
+    def forward(pixels: Any, present: Any) -> Any:
+        with (folder / "computed").open("a") as file:
+            file.write("x" * len(pixels))
+        time.sleep(0.1)
+        return one.forward(pixels, present)
+
+    return replace(one, forward=forward)
+
+
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
     """Kills its process over a batch of this size, unless it is its first: `count` times in all."""
     one = load_backbone(spec, device)
@@ -29,6 +47,8 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
 
     def forward(pixels: Any, present: Any) -> Any:
         seen.append(len(pixels))
+        with deaths.with_name("computed").open("a") as file:
+            file.write("x" * len(pixels))
         if len(pixels) == size and seen != [8] and len([*deaths.iterdir()]) < count:
             (deaths / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -22,7 +22,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.errors import BackboneError, ClusterError, VideoError
 from obygaze_features.extraction.clips import Clip, ClipReader
 from obygaze_features.extraction.decoders import Decoder
-from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.forward import Forward, limit_gpu_share
 from obygaze_features.extraction.plan import recipe_of
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
@@ -88,7 +88,7 @@ class Computing:
             os.chdir(self._folder)
         backbones = [load(self._device) for load in self._loads]
         if self._device.startswith("cuda") and self._share < 1:
-            torch.cuda.set_per_process_memory_fraction(self._share, self._device)
+            limit_gpu_share(self._device, self._share)
         for one in backbones:
             if odd := differences(recipes[one.name], comparable(one)):
                 raise BackboneError(

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from obygaze_features.errors import UsageError
 
-__all__ = ["Plan", "planned"]
+__all__ = ["SMALLEST", "Plan", "planned"]
+
+SMALLEST = 0.001
+"""The smallest part of a CPU or GPU that a process may take."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ def planned(
     if gpus is None:
         wants = bool(there["GPU"]) if device is None else device.startswith("cuda")
         gpus = float(wants)
-    if gpus > 1 and gpus % 1:
-        raise UsageError(f"--ray-gpus above 1 are whole GPUs, not {gpus:g}")
+    if gpus % 1 if gpus > 1 else 0 < gpus < SMALLEST:
+        raise UsageError(f"--ray-gpus is a part of a GPU, such as 0.5, or whole ones, not {gpus:g}")
     if forwards is None:
         forwards = max(1, _fitting(int(there["GPU"]), gpus))
     workers = workers or max(1, int(there["CPU"] - forwards * cpus))

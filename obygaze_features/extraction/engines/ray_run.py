@@ -190,6 +190,8 @@ class Run:
     def _finish(self, block: Block, computed: Computed) -> None:
         self._seconds += computed.seconds
         self.job.batches.update(computed.batches)
+        for clip in block.clips.values():
+            self.job.tally.count(clip)
         self._blocks.remove(block)
         self._writing.bring(block.errand, block.outcomes(computed))
         self._advance(len(block.clips), self.job.words())
