@@ -23,26 +23,16 @@ def slow(spec: str, device: str, **settings: Any) -> Backbone:
     return replace(one, forward=forward)
 
 
-def telling(spec: str, folder: Path, device: str) -> Backbone:
-    """Notes what Ray gave its process, and each clip that it computes."""
+def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
+    """Kills its process over a batch of this size, unless it is its first: `count` times in all.
+
+    Notes beside it what Ray gave its process, and each clip that it computes.
+    """
     import ray
 
     one = load_backbone(spec, device)
     given = ray.get_runtime_context().get_assigned_resources()
-    (folder / f"{os.getpid()}.json").write_text(json.dumps(given))
-
-    def forward(pixels: Any, present: Any) -> Any:
-        with (folder / "computed").open("a") as file:
-            file.write("x" * len(pixels))
-        time.sleep(0.1)
-        return one.forward(pixels, present)
-
-    return replace(one, forward=forward)
-
-
-def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
-    """Kills its process over a batch of this size, unless it is its first: `count` times in all."""
-    one = load_backbone(spec, device)
+    deaths.with_name(f"given-{os.getpid()}.json").write_text(json.dumps(given))
     seen = []
 
     def forward(pixels: Any, present: Any) -> Any:

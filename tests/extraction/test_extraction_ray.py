@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
-import signal
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +17,8 @@ from obygaze_features.errors import BackboneError, ClusterError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
-from tests.extraction.ray_clusters import STORE, Watching, below, go_on, head, named, on, once
-from tests.extraction.ray_loads import broken, mortal, slow, telling
+from tests.extraction.ray_clusters import STORE, Watching, go_on, head, on, once
+from tests.extraction.ray_loads import broken, mortal, slow
 from tests.extraction.test_extraction_pipeline import contents
 
 pytest.importorskip("ray")
@@ -33,10 +30,12 @@ pytestmark = pytest.mark.skipif(
 def test_processes_killed_in_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole, tmp_path
 ):
+    """Two that compute share a CPU and a GPU, and one reads for both; one of each kind is lost."""
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
-    with Watching(cluster, b"ray::Reading.read") as watching:
-        summary = extract(manifest, films, [tiny], tmp_path, engine=on(cluster, load))
+    engine = on(cluster, load, forwards=2, cpus=0.5, gpus=0.5)
+    with Watching(cluster, kill=b"ray::Reading.read") as watching:
+        summary = extract(manifest, films, [tiny], tmp_path, workers=1, engine=engine)
     assert (len(watching.killed), len(list((tmp_path / "deaths").iterdir()))) == (1, 1)
     assert sum(summary.lost.values()) == 2
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
@@ -45,44 +44,12 @@ def test_processes_killed_in_mid_block_change_nothing(
     assert Claims(tmp_path / "tiny.zarr/claims").at_work() == []
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
-
-
-def test_a_cluster_that_is_killed_and_another_come_to_the_same_store(
-    cluster, manifest, films, weights, tiny, whole, tmp_path
-):
-    """One of its own, which ends at a block's end, and then one that is joined."""
-    before, load = below(os.getpid()), partial(slow, f"tiny={weights}")
-
-    def kill() -> None:
-        mine = below(os.getpid()) - before
-        for pid in (named(mine)[name] for name in ("gcs_server", "raylet")):
-            os.kill(pid, signal.SIGKILL)
-
-    once(tmp_path / "tiny.zarr/blocks/000000.json", kill)
-    with pytest.raises(ClusterError, match="does not answer any more; what was computed is kept"):
-        extract(manifest, films, [tiny], tmp_path, engine=replace(on(cluster, load), address=None))
-    done = open_store(tmp_path / "tiny.zarr").status.sum()
-    assert 32 <= done < 70
-    summary = extract(manifest, films, [tiny], tmp_path, engine=on(cluster, load))
-    assert (summary.clips, summary.done) == (70 - done, 70)
-    assert contents(tmp_path / "tiny.zarr") == contents(whole)
-
-
-def test_reading_and_computing_scale_apart_and_take_the_parts_they_were_given(
-    cluster, manifest, films, weights, tiny, whole, tmp_path
-):
-    """Two that compute share a GPU and a CPU, and one reads for both."""
-    load = partial(telling, f"tiny={weights}", tmp_path)
-    engine = on(cluster, load, forwards=2, cpus=0.5, gpus=0.5)
-    with Watching(cluster) as watching:
-        extract(manifest, films, [tiny], tmp_path / "stores", workers=1, engine=engine)
-    given = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
-    assert given == [{"CPU": 0.5, "GPU": 0.5}] * 2
-    assert {kind: len(pids) for kind, pids in watching.seen.items()} == {
-        "Reading": 1,
-        "Computing": 2,
-    }
-    assert contents(tmp_path / "stores/tiny.zarr") == contents(whole)
+    # The two and one that took the place of the lost, unless all was done before.
+    assert len(watching.seen["Reading"]) == 2
+    assert len(watching.seen["Computing"]) in (2, 3)
+    given = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
+    assert given == [{"CPU": 0.5, "GPU": 0.5}] * len(given)
+    assert len(given) in (2, 3)
 
 
 @pytest.mark.faults
