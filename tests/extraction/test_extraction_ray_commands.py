@@ -197,6 +197,9 @@ def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, f
     ("options", "words"),
     [
         (["--ray-gpus", "0.5"], "--ray-gpus is for --engine ray"),
+        (["--engine", "ray", "--ray-gpus", "1.5"], "or whole ones, not 1.5"),
+        (["--engine", "ray", "--ray-gpus", "0.00001"], "or whole ones, not 1e-05"),
+        (["--engine", "ray", "--ray-cpus", "0"], "0.0 is not in the range x>=0.001"),
         (["--engine", "ray", "--dry-run"], "--dry-run tries clips on this machine"),
         (["--engine", "ray", "--max-gpu-memory", "2GB"], "give a part: --ray-gpus 0.5"),
     ],
@@ -209,3 +212,16 @@ def test_options_that_do_not_go_together(obygaze, manifest, films, tmp_path, opt
     )  # fmt: skip
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_without_ray_it_is_said_what_to_install(obygaze, manifest, films, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    manifest.save(tmp_path / "manifest")
+    result = obygaze(
+        "features", "extract", tmp_path / "manifest", "--videos", films,
+        "--backbone", "tiny-xclip", "-o", tmp_path / "stores", "--engine", "ray",
+    )  # fmt: skip
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.endswith("install it with: pip install 'obygaze[ray]'")
+    assert not (tmp_path / "stores").exists()
