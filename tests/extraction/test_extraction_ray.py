@@ -78,7 +78,7 @@ def test_a_machine_without_the_package_is_one_line(manifest, films, weights, tin
                 extract(manifest, films, [tiny], tmp_path / "stores", engine=engine)
     assert re.fullmatch(
         r"a machine of the cluster \([0-9.]+\) cannot run obygaze \(No module named "
-        r"'obygaze_features.extraction'\); install the same on every machine: pip install .*",
+        r"'obygaze_features\.\w+'\); install the same on every machine: pip install .*",
         str(caught.value),
     )
 

@@ -52,7 +52,7 @@ class Reading:
         self, videos: Path, backbones: Sequence[Backbone], patience: float, cache: Path | None
     ) -> None:
         self._videos, self._decoder = videos, Decoder(patience)
-        self._reader = ClipReader(videos, backbones, cache)
+        self._backbones, self._cache = backbones, cache
 
     def begin(self, software: str) -> None:
         """Raise if this machine cannot read what the others do."""
@@ -62,6 +62,7 @@ class Reading:
                 f"the machine {platform.node()} has no folder {self._videos}; every machine of "
                 "the cluster has to see the films under the same path"
             )
+        self._reader = ClipReader(self._videos, self._backbones, self._cache)
 
     def read(self, item: Item, names: Sequence[str]) -> tuple[Clip | Failed, Pixels | None]:
         """A clip without its pixels, and these apart: only who computes gets them."""

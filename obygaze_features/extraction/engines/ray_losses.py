@@ -29,6 +29,8 @@ def why_lost(problem: Exception) -> str:
         return f"{type(cause).__name__}: {_first_line(str(cause))}"
     if "node has died" in told or "node was terminated" in told:
         return "its machine is gone"
+    if "creation task" in told:  # what was raised stands at the end of its trace
+        return _first_line(told.strip().splitlines()[-1])
     return _first_line(told)
 
 
