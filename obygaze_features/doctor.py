@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from obygaze_features.common.tables import align
+from obygaze_features.common.words import some
 
 __all__ = ["JOBS", "Diagnosis", "Job", "describe_diagnosis", "diagnose"]
 
@@ -24,6 +25,9 @@ JOBS = {
     "ray": "extraction driven by Ray",
     "onnx": "models as ONNX files",
 }
+SHOWN = 4
+"""Packages that a line names."""
+
 _REQUIREMENT = re.compile(
     r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:\s*>=\s*([0-9.]+))?[^;]*(?:;\s*(.*))?"
 )
@@ -84,9 +88,9 @@ def describe_diagnosis(found: Diagnosis) -> str:
             [
                 job.title,
                 "ready" if job.ready else "MISSING",
-                _some([f"{name} {version}" for name, version in job.installed.items()])
+                some([f"{name} {version}" for name, version in job.installed.items()], SHOWN)
                 if job.ready
-                else f"{_some(job.missing)} -> {job.remedy}",
+                else f"{some(job.missing, SHOWN)} -> {job.remedy}",
             ]
             for job in found.jobs
         ],
@@ -95,11 +99,6 @@ def describe_diagnosis(found: Diagnosis) -> str:
     devices = align(["device", ""], found.devices.items(), left=2)
     head = f"obygaze {found.version}, Python {found.python}, {found.system}"
     return f"{head}\n\n{jobs}\n\n{devices}"
-
-
-def _some(names: list[str], most: int = 4) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _job(extra: str, title: str) -> Job:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["counted", "duration", "holds", "quote", "size", "unknown"]
+__all__ = ["counted", "duration", "holds", "quote", "size", "some", "unknown"]
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -50,6 +50,18 @@ def size(count: int) -> str:
     units = ["B", "kB", "MB", "GB", "TB"]
     step = min(len(units) - 1, int(math.log10(max(1, count)) // 3))
     return f"{count / 1000**step:,.{1 if step and count / 1000**step < 10 else 0}f} {units[step]}"
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """A few names, and how many more there are.
+
+    Examples
+    --------
+    >>> some(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

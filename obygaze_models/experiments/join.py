@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
+from obygaze_features.common.words import some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import FeatureStore
@@ -15,7 +16,7 @@ from obygaze_models.experiments.features import read_features
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import Plan
 
-__all__ = ["Join", "join", "some"]
+__all__ = ["Join", "join"]
 
 
 _MISSING = {
@@ -109,9 +110,3 @@ def join(
         without_features=match_ids(placed, used).missing_left,
         without_label=match_ids(labelled, store.ids).missing_right,
     )
-
-
-def some(ids: Sequence[str], most: int = 5) -> str:
-    """A few ids, and how many more there are."""
-    more = f" and {len(ids) - most} more" if len(ids) > most else ""
-    return ", ".join(ids[:most]) + more

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_models.experiments.join import Join, some
+from obygaze_features.common.words import some
+from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.run import saved_models
 from obygaze_models.report.arrange import BY_PROTOCOL, Group
 from obygaze_models.report.numbers import Html, html, joined, number

@@ -1,0 +1,88 @@
+"""`obygaze stores diff`: whether two stores hold the same features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from obygaze_features.common.commands import echo_json, json_option, store_argument
+from obygaze_features.common.tables import align
+from obygaze_features.common.words import counted, some
+
+if TYPE_CHECKING:
+    from obygaze_features.store.compare import Difference
+
+__all__ = ["diff"]
+
+
+@click.command()
+@store_argument("left")
+@store_argument("right")
+@json_option
+def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
+    """Compare two stores: attributes, probes, and the rows of common ids.
+
+    Rows are compared by cosine: 1 means the same direction. Two labs whose probes have a cosine
+    close to 1 speak of the same features. Ends with exit code 1 if there is any difference.
+
+    \b
+    Examples:
+      obygaze stores diff ours/xclip.zarr theirs/xclip.zarr
+      obygaze stores diff ours/xclip.zarr theirs/xclip.zarr --json
+    """
+    from obygaze_features.store import diff as compare
+    from obygaze_features.store import open_store
+
+    found = compare(open_store(left), open_store(right))
+    if as_json:
+        echo_json(found.to_json())
+    else:
+        _print_difference(found, left, right)
+    if not found.identical:
+        click.get_current_context().exit(1)
+
+
+def _print_difference(found: Difference, left: object, right: object) -> None:
+    if found.identical:
+        click.echo(f"{left} and {right} are identical")
+        return
+    for name, values in found.attributes.items():
+        click.echo(f"{name}")
+        for path, value in zip((left, right), values, strict=True):
+            click.echo(f"  {path}: {_brief(value)}")
+    if found.probe or found.rows:
+        click.echo(_agreements(found))
+    for name, rows in found.rows.items():
+        if rows.worst:
+            worst = ", ".join(f"{one} ({cosine:.6f})" for one, cosine in rows.worst)
+            click.echo(f"{name}, least alike: {worst}")
+    for path, only in ((left, found.only_left), (right, found.only_right)):
+        if only:
+            click.echo(f"done only in {path}: {counted(len(only), 'row')}, {some(only)}")
+
+
+def _agreements(found: Difference) -> str:
+    header = ["array", "probe cosine", "common rows", "equal", "mean cosine", "least"]
+    table = [
+        [
+            name,
+            _cosine(found.probe.get(name)),
+            f"{rows.n:,}",
+            f"{rows.equal:,}",
+            _cosine(rows.mean),
+            _cosine(rows.least),
+        ]
+        for name, rows in found.rows.items()
+    ]
+    return align(header, table)
+
+
+def _cosine(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6f}"
+
+
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 160 else f"{text[:157]}..."
