@@ -31,10 +31,12 @@ def head(**settings: Any) -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        before = signal.getsignal(signal.SIGTERM)
         its = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": STORE}
         cluster = Cluster(
             initialize_head=True, head_node_args={**its, "include_dashboard": False, **settings}
         )
+        signal.signal(signal.SIGTERM, before)  # which Ray takes
         yield cluster
         cluster.shutdown()
 
