@@ -50,7 +50,7 @@ def with_article(template: str, stimulus: str, article: str = "sound") -> str:
     first = re.sub(r"^\W+", "", stimulus)
     heard = {
         "sound": _begins_with_vowel(first),
-        "letter": first[:1].lower() in set("aeiou"),
+        "letter": first.lower().startswith(tuple("aeiou")),
         "always-a": False,
     }[article]
     fitted = _BEFORE.sub(lambda found: f"{found[1]}{'n' if heard else ''} {{}}", template)
@@ -63,10 +63,10 @@ def _begins_with_vowel(text: str) -> bool:
         # eight, eighty, eleven and eighteen, also as thousands
         return found[1].startswith("8") or found[1] in ("11", "18")
     word = (re.match(r"[^\W_]+", text) or [""])[0]
-    # MP, SUV and X-ray are spelled; NASA and CEO's like are read, or begin alike either way.
-    if len(word) == 1 or (word.isupper() and (len(word) < 4 or not set(word) & set("AEIOUY"))):
-        return word.lower() in _SPELLED if len(word) == 1 else word[0].lower() in _SPELLED
     lower = word.lower()
+    # X-ray, MP and FBI are spelled; NASA is read.
+    if len(word) == 1 or (word.isupper() and len(word) < 4):
+        return lower[0] in _SPELLED
     if lower.startswith("h"):
         return _SILENT_H.match(lower) is not None
-    return lower[:1] in set("aeiou") and _GLIDE.match(lower) is None
+    return lower.startswith(tuple("aeiou")) and _GLIDE.match(lower) is None

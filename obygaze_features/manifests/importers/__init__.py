@@ -16,7 +16,7 @@ IMPORTERS = {
     "folder": (f"{_HERE}.folder:command", "Any folder of videos or images."),
     "prompts": (
         f"{_HERE}.prompts:command",
-        "Texts: each stimulus of a CSV table in each template.",
+        "Texts: each stimulus in each template.",
     ),
     "csv": (f"{_HERE}.csv_table:command", "Any CSV table, with a column mapping."),
 }

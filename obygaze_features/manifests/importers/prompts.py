@@ -123,9 +123,9 @@ def command(
     article: str,
     name: str | None,
 ) -> None:
-    """Texts: each stimulus of a CSV table in each template.
+    """Texts: each stimulus in each template.
 
-    The table has the column stimulus, and if you like set; the manifest keeps both, and the
+    SOURCE is a CSV table that has the column stimulus, and if you like set; the manifest keeps both, and the
     template, so that texts can be chosen by them. An id is the set and the text.
 
     \b
