@@ -125,8 +125,8 @@ def command(
 ) -> None:
     """Texts: each stimulus in each template.
 
-    SOURCE is a CSV table that has the column stimulus, and if you like set; the manifest keeps both, and the
-    template, so that texts can be chosen by them. An id is the set and the text.
+    SOURCE is a CSV table that has the column stimulus, and if you like set; the manifest keeps
+    both, and the template, so that texts can be chosen by them. An id is the set and the text.
 
     \b
     Examples:
