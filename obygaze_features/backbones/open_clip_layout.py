@@ -53,6 +53,7 @@ _KNOWN = {
     "text_cfg": {"context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio"},
 }
 """Sizes that are understood; what else is set makes another network of it."""
+_TRAINING = {"patch_dropout"}
 
 
 def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
