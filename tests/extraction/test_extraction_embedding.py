@@ -20,7 +20,7 @@ from obygaze_features.extraction import Wanted, embed
 from obygaze_features.extraction.stills import read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.importers.folder import import_folder
-from obygaze_features.store import Status, open_store
+from obygaze_features.store import FeatureStore, Status, open_store
 from obygaze_features.store.finalise import finalise
 
 
@@ -68,6 +68,10 @@ def embedding(found):
     return (found if isinstance(found, torch.Tensor) else found.pooler_output).numpy()
 
 
+def rows(store: FeatureStore, *ids: str) -> np.ndarray:
+    return store.read(ids, "native")[1]
+
+
 def test_images_are_embedded_as_transformers_does_it(clip, towers, images, photos, tmp_path):
     summary = embed(images, [towers], tmp_path, images=photos)
     assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
@@ -79,7 +83,7 @@ def test_images_are_embedded_as_transformers_does_it(clip, towers, images, photo
         with torch.no_grad():
             theirs = embedding(model.get_image_features(**processor(picture, return_tensors="pt")))
         # What is between them is a level of a byte, in resizing.
-        np.testing.assert_allclose(store.read([item.id], "native")[0], theirs[0], atol=0.01)
+        np.testing.assert_allclose(rows(store, item.id)[0], theirs[0], atol=0.01)
     made = store.attributes["preprocessing"]
     assert made["orientation"].startswith("upright")
     assert made["texts"]["longest"] == 77
@@ -97,8 +101,8 @@ def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
     with torch.no_grad():
         model = CLIPModel.from_pretrained(clip).eval()
         theirs = embedding(model.get_text_features(**tokens))
-    np.testing.assert_allclose(store.read(["t0", "t1"], "native"), theirs, atol=1e-5)
-    assert store.read(["p"], "native").shape == (1, 32)
+    np.testing.assert_allclose(rows(store, "t0", "t1"), theirs, atol=1e-5)
+    assert rows(store, "p").shape == (1, 32)
 
 
 def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, monkeypatch):
@@ -193,7 +197,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
     again = embed(manifest, [towers], tmp_path / "s", images=folder, wanted=Wanted(failed=True))
     assert (again.clips, again.done) == (8, 3)
-    one, same = open_store(tmp_path / "s/small.zarr").read(["cut", "whole"], "native")
+    one, same = rows(open_store(tmp_path / "s/small.zarr"), "cut", "whole")
     np.testing.assert_allclose(one, same, atol=1e-6)
 
 

@@ -73,7 +73,7 @@ def stimuli(tmp_path: Path) -> Path:
 def test_every_stimulus_in_every_template(stimuli: Path, tmp_path: Path, obygaze: Run) -> None:
     result = obygaze("manifests", "import", "prompts", stimuli, "-o", tmp_path / "m")
     assert result.exit_code == 0
-    assert "180 items" in result.stdout
+    assert "180 texts" in result.stdout
     assert "36 stimuli in 5 templates" in result.stdout
     assert check(tmp_path / "m") == []
     manifest = Manifest.load(tmp_path / "m")
@@ -155,7 +155,7 @@ def test_a_folder_of_images(tmp_path: Path, obygaze: Run) -> None:
     folder = touch(tmp_path / "photos", *(f"yes/{one}" for one in names[1:]), "no/a.png", "top.png")
     result = obygaze("manifests", "import", "folder", folder, "-o", tmp_path / "m")
     assert result.exit_code == 0
-    assert "7 items of 2 films" in result.stdout
+    assert "7 images of 2 groups" in result.stdout
     manifest = Manifest.load(tmp_path / "m")
     assert set(manifest.items.kinds) == {"image"}
     assert manifest.ids == ["top", "no-a", "yes-a", "yes-b", "yes-c", "yes-d", "yes-e"]
