@@ -188,7 +188,7 @@ def score_model(
     """
     _, about = load_model(model)
     truth = manifest.labels(labels)
-    names = manifest.scheme.concept_names
+    names = manifest.label_scheme(labels).concept_names
     known = Known(
         ids=list(truth.ids),
         levels=list(truth.levels),

@@ -89,7 +89,8 @@ def statistics(
     label_set = manifest.labels(labels)
     if split is not None:
         label_set = label_set.where(manifest.split(split).fold_of.__contains__)
-    codes = manifest.scheme.codes
+    scheme = manifest.label_scheme(labels)
+    codes = scheme.codes
     every, films = _Tally(codes), defaultdict[str, _Tally](lambda: _Tally(codes))
     for identifier, level, concepts in zip(
         label_set.ids, label_set.levels, label_set.concepts, strict=True
@@ -101,7 +102,7 @@ def statistics(
         manifest.name,
         label_set.name,
         split,
-        manifest.scheme,
+        scheme,
         every.counts(),
         {film: films[film].counts() for film in sorted(films)},
     )

@@ -50,7 +50,7 @@ def make_record(
     models: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All of ``run.json`` but the times."""
-    known = evaluation.known
+    known, scheme = evaluation.known, manifest.label_scheme(experiment.labels)
     leaked = {
         problem.train.name: leaks(
             evaluation.draws[problem.train.name],
@@ -80,7 +80,7 @@ def make_record(
             "version": manifest.version,
             "digest": manifest.digest,
             "labels": manifest.labels(experiment.labels).name,
-            "levels": {level.code: level.name for level in manifest.scheme.levels},
+            "levels": {level.code: level.name for level in scheme.levels},
             "licence": manifest.licence,
             "citation": manifest.citation,
         },

@@ -89,8 +89,9 @@ def train_model(
     if name not in learners:
         raise ExperimentError(f"{experiment.name!r}: {unknown('estimator', name, learners)}")
     manifest, store = Manifest.load(experiment.manifest), open_store(experiment.store)
-    experiment = experiment.in_codes(manifest.scheme)
-    problems = {one.train.name: one for one in experiment.problems(manifest.scheme)}
+    scheme = manifest.label_scheme(experiment.labels)
+    experiment = experiment.in_codes(scheme)
+    problems = {one.train.name: one for one in experiment.problems(scheme)}
     chosen = next(
         (task for task in problems if concept is None or task.startswith(f"{concept} vs ")), None
     )
