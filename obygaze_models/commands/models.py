@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -110,9 +111,18 @@ def _echo_run(done: Run) -> None:
         parts = ", ".join(f"{what.replace('_', ' ')} {value:.2f}" for what, value in of.items())
         click.echo(f"{name}, accuracy on validation: {parts}")
     runs = len({draw["run"] for draw in record["draws"]})
+    if record["official"]:
+        click.echo(f"Official measure: {titles[record['official']['measure']]}; {_marked(record)}")
     click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
     echo_cautions(record["cautions"])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
+
+
+def _marked(record: Mapping[str, Any]) -> str:
+    name = record["store"]["backbone"]["name"]
+    if record["official"]["external_data"]:
+        return f"such a run is marked as using external data, which {name} was trained on"
+    return f"such a run is marked as using no external data: {name} has random weights"
 
 
 for command in (train, evaluate, compare, predict, explain, export, list_models):

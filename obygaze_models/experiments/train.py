@@ -69,7 +69,8 @@ def train_model(
 ) -> TrainedModel:
     """Train one estimator of an experiment on all its labelled clips.
 
-    The clips of the last fold stop the training; in a run they would be tested.
+    The clips of the last fold stop the training; in a run they would be tested. By the official
+    protocol they are left alone, and the model is what a run would have trained.
 
     Parameters
     ----------
@@ -104,10 +105,14 @@ def train_model(
     known, joined = join(experiment, manifest, store, plan, task.levels)
     labels = task.labels(known)
     rows = np.flatnonzero((labels >= 0) & (known.folds >= 0))
-    held = known.folds[rows] == plan.last
-    train, validation = rows[~held], rows[held]
-    if len(task.classes) == 2:  # as in a run: the larger class is drawn from
-        train = balanced(train, labels, experiment.seed)
+    if plan.protocol == "official":  # as in a run: the test set has no part, not even to stop
+        [draw] = plan.draws(known, problems[chosen], seed=experiment.seed)
+        train, validation = draw.train, draw.validation
+    else:
+        held = known.folds[rows] == plan.last
+        train, validation = rows[~held], rows[held]
+        if len(task.classes) == 2:  # as in a run: the larger class is drawn from
+            train = balanced(train, labels, experiment.seed)
     for what, of in (("training", train), ("validation", validation)):
         if len(np.unique(labels[of])) < len(task.classes):
             raise ExperimentError(

@@ -161,7 +161,7 @@ def test_a_scheme_that_is_none(said: str, message: str, folder: Path, tmp_path: 
     [problem] = check(tmp_path / "m")
     assert problem.startswith(str(tmp_path / "m/labels/valence.json: ")[:-1])
     assert message in problem
-    with pytest.raises(ManifestError, match="valence.json: "):
+    with pytest.raises(ManifestError, match=r"valence\.json: "):
         Manifest.load(tmp_path / "m").labels("valence")
 
 
