@@ -18,6 +18,7 @@ from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
 from obygaze_models.commands.predict import predict
+from obygaze_models.commands.run_files import score_run, write_run
 from obygaze_models.commands.use import evaluate, export, list_models, train
 
 if TYPE_CHECKING:
@@ -125,5 +126,15 @@ def _marked(record: Mapping[str, Any]) -> str:
     return f"such a run is marked as using no external data: {name} has random weights"
 
 
-for command in (train, evaluate, compare, predict, explain, export, list_models):
+for command in (
+    train,
+    evaluate,
+    compare,
+    predict,
+    explain,
+    export,
+    list_models,
+    write_run,
+    score_run,
+):
     models.add_command(command)
