@@ -173,9 +173,8 @@ def score_run(
             f'one in labels/{truth.name}.json, such as "measure": "{TREC}"'
         )
     folds = manifest.split(split)
-    level_of = {
-        one: truth.level_of[one] for one in folds.fold(folds.last_fold) if one in truth.level_of
-    }
+    tested = set(folds.fold(folds.last_fold))
+    level_of = {one: level for one, level in truth.level_of.items() if one in tested}
     if not level_of:
         raise ExperimentError(
             f"no clip of the test set (fold {folds.last_fold} of {split}) has a label in "

@@ -127,14 +127,6 @@ def _marked(record: Mapping[str, Any]) -> str:
 
 
 for command in (
-    train,
-    evaluate,
-    compare,
-    predict,
-    explain,
-    export,
-    list_models,
-    write_run,
-    score_run,
-):
+    train, evaluate, compare, predict, explain, export, write_run, score_run, list_models,
+):  # fmt: skip
     models.add_command(command)
