@@ -156,6 +156,28 @@ def test_the_zoo(
             assert told.stdout == "['Look' 'Body'] (400, 2)\n['Look']\n"
 
 
+def test_mediaeval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Every block of docs/mediaeval.md, in order."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/mediaeval.md").read_text()
+    printed = ""
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "console":
+            run_console(block, obygaze)
+        elif language == "toml":
+            named = re.findall(r"`(mediaeval/\w+[.]toml)`", text[: match.start()])
+            Path(named[-1]).write_text(block)
+        else:
+            assert language == "python"
+            printed += subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            ).stdout
+    assert printed == "violence 16 16 False\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]

@@ -128,9 +128,10 @@ def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = Fa
     codes, every = found.scheme.codes, found.all
     names = {level.code: level.name for level in found.scheme.levels}
     within = f", within the split {found.split!r}" if found.split else ""
+    films = len(found.films.keys() - {""})
+    of = f" of {counted(films, 'film')}" if films or not found.films else ""
     parts = [
-        f"{found.manifest}, labels {found.labels!r}{within}: "
-        f"{counted(every.total, 'clip')} of {counted(len(found.films), 'film')}",
+        f"{found.manifest}, labels {found.labels!r}{within}: {counted(every.total, 'clip')}{of}",
         align(
             ["level", "", "clips", "share", "concepts/clip"],
             [

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -77,6 +76,7 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
 def _echo_run(done: Run) -> None:
     from obygaze_features.common.tables import align
     from obygaze_models.experiments.join import Join
+    from obygaze_models.experiments.official import official_in_words
     from obygaze_models.experiments.summary import (
         film_rows,
         main_metric,
@@ -94,6 +94,8 @@ def _echo_run(done: Run) -> None:
     click.echo()
     rows = summary_rows(record)
     titles, main = metrics_of(record), main_metric(record)
+    if record["official"]:
+        main = record["official"]["measure"]
     for test, of in record["tests"].items():
         held = ", ".join(f"{count} {name}" for name, count in of["classes"].items())
         if of["positives"] is not None:
@@ -113,17 +115,10 @@ def _echo_run(done: Run) -> None:
         click.echo(f"{name}, accuracy on validation: {parts}")
     runs = len({draw["run"] for draw in record["draws"]})
     if record["official"]:
-        click.echo(f"Official measure: {titles[record['official']['measure']]}; {_marked(record)}")
+        click.echo(official_in_words(record))
     click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
     echo_cautions(record["cautions"])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
-
-
-def _marked(record: Mapping[str, Any]) -> str:
-    name = record["store"]["backbone"]["name"]
-    if record["official"]["external_data"]:
-        return f"such a run is marked as using external data, which {name} was trained on"
-    return f"such a run is marked as using no external data: {name} has random weights"
 
 
 for command in (

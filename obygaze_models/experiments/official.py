@@ -10,7 +10,15 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet
 from obygaze_models.experiments.task import LevelsTask, LevelTask, Task
 
-__all__ = ["ACCURACY", "MEASURES", "TREC", "measure_of", "official_measure", "uses_external_data"]
+__all__ = [
+    "ACCURACY",
+    "MEASURES",
+    "TREC",
+    "measure_of",
+    "official_in_words",
+    "official_measure",
+    "uses_external_data",
+]
 
 TREC, ACCURACY = "trec_average_precision", "accuracy"
 MEASURES = {TREC: "AP (trec_eval)", ACCURACY: "Accuracy"}
@@ -46,6 +54,17 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
         if not fits:
             return None
     return measure
+
+
+def official_in_words(record: Mapping[str, Any]) -> str:
+    """The measure of a run that has one, and how the run is to be marked."""
+    said, name = record["official"], record["store"]["backbone"]["name"]
+    mark = (
+        f"using external data, which {name} was trained on"
+        if said["external_data"]
+        else f"using no external data, for {name} has random weights"
+    )
+    return f"Official measure: {MEASURES[said['measure']]}; such a run is marked as {mark}."
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:

@@ -259,7 +259,7 @@ def _films(evaluation: Evaluation) -> dict[str, int]:
     tested, both = set(), set()
     for draws in evaluation.draws.values():
         for draw in draws:
-            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()}
+            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()} - {""}
             tested |= mine
             both |= mine & {films[row] for row in draw.train.tolist()}
     return {"tested": len(tested), "also_trained": len(both)}

@@ -107,12 +107,13 @@ def train_model(
     rows = np.flatnonzero((labels >= 0) & (known.folds >= 0))
     if plan.protocol == "official":  # as in a run: the test set has no part, not even to stop
         [draw] = plan.draws(known, problems[chosen], seed=experiment.seed)
-        train, validation = draw.train, draw.validation
+        train, validation, seed = draw.train, draw.validation, draw.seed
     else:
+        seed = experiment.seed
         held = known.folds[rows] == plan.last
         train, validation = rows[~held], rows[held]
         if len(task.classes) == 2:  # as in a run: the larger class is drawn from
-            train = balanced(train, labels, experiment.seed)
+            train = balanced(train, labels, seed)
     for what, of in (("training", train), ("validation", validation)):
         if len(np.unique(labels[of])) < len(task.classes):
             raise ExperimentError(
@@ -120,7 +121,7 @@ def train_model(
                 "fold has clips of each"
             )
     with threadpool_limits(1):
-        fitted = learners[name].fit(known, train, validation, labels, experiment.seed)
+        fitted = learners[name].fit(known, train, validation, labels, seed)
     features = about_features(experiment, store)
     about = about_model(name, experiment, task, fitted, known, manifest, features)
     from obygaze_models.persistence import save_model
