@@ -7,6 +7,7 @@ its score, and the run's tag, whose end says whether external data was used.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
 
 __all__ = ["RunFile", "format_run", "read_run_file", "run_tag"]
 
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _MARKS = {True: "-external-data", False: "-own-data"}
 
 
@@ -91,16 +93,9 @@ def read_run_file(path: Path) -> RunFile:
                 )
         if name in score_of:
             raise ExperimentError(f"{path}, line {number}: duplicate id {quote(name)}")
-        score_of[name] = _score(score)
+        score_of[name] = float(score) if _NUMBER.fullmatch(score) else math.nan
         if not math.isfinite(score_of[name]):
             raise ExperimentError(f"{path}, line {number}: score {quote(score)} is not a number")
     if first is None:
         raise ExperimentError(f"{path} is empty; a run file has a line a clip")
     return RunFile(*first, list(score_of), np.array(list(score_of.values())))
-
-
-def _score(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

@@ -232,6 +232,25 @@ def test_a_run_on_random_weights_uses_no_external_data(benchmark, tmp_path, obyg
     assert "ours-own-data: marked as using no external data" in told.output
 
 
+def test_test_clips_without_features_are_named(benchmark, violence, tmp_path, obygaze):
+    manifest = Manifest.load(benchmark.folder / "manifest")
+    few = manifest.select(ids=manifest.ids[:149])
+    write_store(tmp_path / "few.zarr", few, {one: np.zeros(8, np.float32) for one in few.ids})
+    model = violence.folder / "models/mlp/non-violent-vs-violent-0"
+    result = obygaze(
+        "models", "write-run", model, tmp_path / "few.zarr", manifest.folder, "-o", tmp_path / "r"
+    )
+    assert result.exit_code == 0, result.output
+    assert "49 test clips ranked" in result.output
+    assert "1 test clip without features, such as ACCEDE00149" in result.output
+    seen = obygaze(
+        "models", "write-run", model, tmp_path / "few.zarr", manifest.folder, "-o", tmp_path / "s",
+        "--split", "reversed",
+    )  # fmt: skip
+    assert seen.exit_code == 2
+    assert "has no splits called 'reversed'" in seen.output
+
+
 def test_what_a_run_leaves_out_counts_against_it(benchmark, tmp_path, obygaze):
     """Clips may be named by their files; those of other sets stand in the way."""
     positives = [row for row in range(2, COUNT, 3) if benchmark.violent[row]]

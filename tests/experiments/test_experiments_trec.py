@@ -112,6 +112,8 @@ BROKEN = {
     "a word too few": ("1 Q0 a 1 0.5\n", "line 1: 5 words, where a run file has six"),
     "a score that is none": ("1 Q0 a 1 high t\n", "line 1: score 'high' is not a number"),
     "a score that is no number": ("1 Q0 a 1 nan t\n", "line 1: score 'nan' is not a number"),
+    "a score that C reads otherwise": ("1 Q0 a 1 1_0 t\n", "line 1: score '1_0' is not a number"),
+    "a score beyond all": ("1 Q0 a 1 1e999 t\n", "line 1: score '1e999' is not a number"),
     "two topics": ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", "line 2: topic '2' after '1'"),
     "two tags": ("1 Q0 a 1 0.5 t\n1 Q0 b 1 0.5 u\n", "line 2: tag 'u' after 't'"),
     "nothing": ("\n", "is empty; a run file has a line a clip"),
