@@ -89,8 +89,10 @@ def agreement_report(
 
     With `timelines`, their free segments are compared too, which needs the extra `agreement`.
     """
-    chance, distances = chance or Chance(), distances_of(manifest.scheme)
+    chance = chance or Chance()
     pairs, remarks = pairs_of(manifest, names)
+    compared = sorted({name for pair in pairs for name in (pair.a, pair.b)})
+    distances = distances_of(manifest.shared_scheme([manifest.labels(one) for one in compared]))
     segments: list[SegmentGamma] = []
     if timelines is not None:
         segments, more = segment_gammas(timelines, samples=chance.samples, seed=chance.seed)

@@ -33,7 +33,7 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
     for film in timelines.by_film:
         items = clips.get(film, [])
         document = document_of(timelines, film, next((one.media for one in items), ""))
-        tiers = [clips_tier(one, items, manifest.scheme) for one in sets]
+        tiers = [clips_tier(one, items, manifest.label_scheme(one.name)) for one in sets]
         with_clips = [*document.tiers, *(tier for tier in tiers if tier.spans)]
         files[f"{film}.eaf"] = to_eaf(replace(document, tiers=with_clips))
     return files
@@ -79,8 +79,8 @@ def _side_by_side(
         "start": [decimal(one.start or 0) for one in items],
         "end": [decimal(one.end or 0) for one in items],
     }
-    names = {level.code: level.name for level in manifest.scheme.levels}
     for name in manifest.label_names:
+        names = {level.code: level.name for level in manifest.label_scheme(name).levels}
         labels = manifest.labels(name)
         levels, concepts = labels.level_of, labels.concepts_of
         columns[name] = [names[levels[one.id]] if one.id in levels else "" for one in items]

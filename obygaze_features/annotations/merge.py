@@ -42,7 +42,7 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
     Parameters
     ----------
     label_sets
-        One for each annotator, of the same scheme as the manifest's.
+        One for each annotator, all of one scheme.
     manifest
         The clips, in whose order the merged ones come.
     name
@@ -50,7 +50,7 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
     """
     if name in [labels.name for labels in label_sets]:
         raise UsageError(f"{name!r} is one of those that are merged; give the result a new name")
-    scheme = manifest.scheme
+    scheme = manifest.shared_scheme(label_sets)
     codes = scheme.codes
     rank = {code: place for place, code in enumerate(codes)}
     row_of = manifest.items.row_of
@@ -91,6 +91,7 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
             },
             "grid": {"name": manifest.name, "digest": manifest.digest},
             "obygaze": version("obygaze"),
+            **({} if scheme == manifest.scheme else {"label_scheme": scheme.to_json()}),
         },
     )
     return Merged(merged, _alone(label_sets, levels >= 0, manifest))

@@ -157,7 +157,7 @@ def merge(
             }
         )
         return
-    _echo_levels([*chosen, found.labels], loaded.scheme.codes)
+    _echo_levels([*chosen, found.labels], loaded.shared_scheme(chosen).codes)
     default_or_not = "the default" if default == name else f"{default} stays the default"
     click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default_or_not})")
     _echo_remarks(found.remarks)

@@ -148,6 +148,18 @@ class Manifest:
         labels = self.labels(name)
         return self._scheme_of(labels.name, labels.about)
 
+    def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
+        """The scheme of label sets that are to be compared; refused where they have several."""
+        schemes = {one.name: self._scheme_of(one.name, one.about) for one in label_sets}
+        first = next(iter(schemes), "")
+        for name, scheme in schemes.items():
+            if scheme != schemes[first]:
+                raise ManifestError(
+                    f"the label sets {first!r} and {name!r} of {self.name} have different levels "
+                    "or concepts, and cannot be compared or merged; name those that belong together"
+                )
+        return schemes.get(first, self.scheme)
+
     def split(self, name: str) -> Split:
         """A split by its name."""
         return self._part("splits", name, lambda t, a: Split.from_table(name, t, a))

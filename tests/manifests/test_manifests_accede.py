@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,26 @@ def test_labels_are_held_against_their_own_scheme(folder: Path, tmp_path: Path) 
     table.write_text(table.read_text().replace("neutral", "violent"))
     [problem] = check(tmp_path / "m")
     assert "valence.csv, line 3: unknown label 'violent'; known: negative" in problem
+
+
+def test_label_sets_of_two_schemes_are_neither_merged_nor_compared(
+    folder: Path, tmp_path: Path, obygaze: Run
+) -> None:
+    write(folder, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
+    manifest = import_accede(folder)[0]
+    again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
+    manifest.with_parts(labels=[again]).save(tmp_path / "m")
+    for command in ("merge", "agreement"):
+        both = ("--labels", "violence", "--labels", "valence")
+        result = obygaze("annotations", command, tmp_path / "m", *both)
+        assert (result.exit_code, len(result.output.splitlines())) == (1, 1)
+        assert "of accede have different levels or concepts" in result.output
+    mine = ("--labels", "others", "--labels", "valence")
+    assert obygaze("annotations", "merge", tmp_path / "m", *mine).exit_code == 0
+    merged = Manifest.load(tmp_path / "m")
+    assert merged.labels("merged").levels == ["positive"] * 3
+    assert merged.label_scheme("merged") == merged.label_scheme("valence")
+    assert check(tmp_path / "m") == []
 
 
 @pytest.mark.parametrize(
