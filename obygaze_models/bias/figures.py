@@ -30,9 +30,11 @@ def rates_figure(rates: Rates) -> str:
         groups.setdefault(name, {})[rate.condition] = rate
     bars = {
         name: [
-            Bar(None)
-            if (rate := of.get(condition)) is None
-            else Bar(rate.rate, rate.low, rate.high, key=f"{name}/{condition}")
+            Bar(
+                of[condition].rate, of[condition].low, of[condition].high, key=f"{name}/{condition}"
+            )
+            if condition in of
+            else Bar(None)
             for condition in conditions
         ]
         for name, of in groups.items()
@@ -68,7 +70,8 @@ def leanings_figure(objects: Sequence[ObjectScores]) -> str:
     """How far each object leans to man, by each measure."""
     names = {
         "said": "gender score of what is said",
-        "estimated": "assigned by the score",
+        "filled": "gender score with either filled in",
+        "assigned": "assigned by the score",
         "cooccurrence": "co-occurrence",
     }
     measures = [name for name in names if any(getattr(one, name) for one in objects)]

@@ -19,10 +19,19 @@ from obygaze_models.bias.gender_score import ROUNDING, TIE, gender_score, leanin
 from obygaze_models.bias.lexicon import shipped_lexicon
 from obygaze_models.bias.tables import numbers, read_rows, require, table_errors
 
-__all__ = ["Captions", "ObjectScores", "all_objects", "by_object", "read_caption_scores"]
+__all__ = [
+    "MEASURES",
+    "Captions",
+    "ObjectScores",
+    "all_objects",
+    "by_object",
+    "read_caption_scores",
+]
 
 Array = NDArray[Any]
 ALL = "all objects"
+MEASURES = ("said", "filled", "assigned", "cooccurrence")
+_COUNTS = MEASURES[2:]
 #: Short names of columns, as the formula has them.
 _ALSO = {
     "P": "probability",
@@ -81,7 +90,9 @@ class ObjectScores:
         Its label, and how many captions there are.
     said
         The mean gender score of captions of men, and of women.
-    estimated
+    filled
+        The mean gender score of all captions with man filled in, and with woman.
+    assigned
         How many captions score higher with man filled in, and how many with woman; ties are
         neither's.
     cooccurrence
@@ -91,16 +102,17 @@ class ObjectScores:
     object: str
     captions: int
     said: Leaning | None
-    estimated: Leaning | None
+    filled: Leaning | None
+    assigned: Leaning | None
     cooccurrence: Leaning | None
 
     def flat(self) -> dict[str, Any]:
         """As a row of a table."""
         row: dict[str, Any] = {"object": self.object, "captions": self.captions}
-        for name in ("said", "estimated", "cooccurrence"):
+        for name in MEASURES:
             if (one := getattr(self, name)) is not None:
                 row |= {f"{name}_man": one.man, f"{name}_woman": one.woman}
-                row |= {} if name == "said" else {f"{name}_neither": one.neither}
+                row |= {f"{name}_neither": one.neither} if name in _COUNTS else {}
                 row[f"{name}_to_man"] = one.to_man
         return row
 
@@ -195,6 +207,7 @@ def _summed(captions: Captions, objects: tuple[str, ...] | list[str]) -> list[Ob
             name,
             len(rows),
             _means(captions, rows),
+            _filled(captions, rows),
             _assigned(captions, rows),
             together.get(name),
         )
@@ -211,6 +224,12 @@ def _means(captions: Captions, rows: list[int]) -> Leaning | None:
             found[gender].append(float(captions.score[row]))
     man, woman = (math.fsum(of) / len(of) if of else None for of in found.values())
     return Leaning(man, woman)
+
+
+def _filled(captions: Captions, rows: list[int]) -> Leaning | None:
+    if captions.man is None or captions.woman is None:
+        return None
+    return Leaning(float(captions.man[rows].mean()), float(captions.woman[rows].mean()))
 
 
 def _assigned(captions: Captions, rows: list[int]) -> Leaning | None:

@@ -129,6 +129,5 @@ def _echo(found: Rates) -> None:
     ]
     click.echo(align([*header, "count", "captions", "per 1000", "95%"], rows, left=4))
     for name, of in found.left_out.items():
-        if of:
-            said = ", ".join(f"{word} ({count:,})" for word, count in of.items())
+        if said := ", ".join(f"{word} {count:,}" for word, count in of.items() if count):
             click.echo(f"left out of {name}, seen fewer than {found.minimum} times: {said}")

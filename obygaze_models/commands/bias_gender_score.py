@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["gender_score"]
 
+_COLUMNS = {
+    "said": ("said: man", "woman"),
+    "filled": ("filled in: man", "woman"),
+    "assigned": ("assigned: man", "woman", "tied"),
+    "cooccurrence": ("captions of: man", "woman", "neither"),
+}
 #: So many objects are printed.
 SHOWN = 20
 
@@ -81,28 +87,23 @@ def _echo(objects: list[ObjectScores], together: ObjectScores) -> None:
     from obygaze_features.common.tables import align
     from obygaze_models.bias.cooccurrence import truncated
 
-    header = ["object", "captions"]
-    if together.said:
-        header += ["score: man", "woman", "to-m"]
-    if together.estimated:
-        header += ["assigned: man", "woman", "tied", "to-m"]
-    if together.cooccurrence:
-        header += ["of: man", "woman", "neither", "to-m"]
-    rows = []
+    header, rows = ["object", "captions"], []
+    for name, columns in _COLUMNS.items():
+        header += [*columns, "to-m"] if getattr(together, name) else []
     for one in [*objects[:SHOWN], together]:
         row = [one.object, f"{one.captions:,}"]
-        if one.said:
-            row += [
-                *("-" if of is None else f"{of:.4f}" for of in (one.said.man, one.said.woman)),
-                truncated(one.said.to_man),
-            ]
-        for counts in filter(None, (one.estimated, one.cooccurrence)):
-            row += [
-                *(f"{of:,}" for of in (counts.man, counts.woman, counts.neither)),
-                truncated(counts.to_man),
-            ]
+        for name, columns in _COLUMNS.items():
+            if (of := getattr(one, name)) is not None:
+                row += [_number(part) for part in (of.man, of.woman, of.neither)[: len(columns)]]
+                row.append(truncated(of.to_man))
         rows.append(row)
     click.echo(align(header, rows))
     if len(objects) > SHOWN:
         click.echo(f"and {len(objects) - SHOWN:,} more objects; all of them with: -o NAME.json")
     click.echo("to-m: man / (man + woman), cut to two decimals as the published table is.")
+
+
+def _number(value: int | float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

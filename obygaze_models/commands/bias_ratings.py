@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,10 @@ from obygaze_features.common.commands import (
     overwrite_option,
 )
 from obygaze_models.commands.bias_outputs import check_outputs, outputs_option, write_outputs
+
+if TYPE_CHECKING:
+    from obygaze_models.bias.ratings import Share
+    from obygaze_models.bias.reliability import Pair
 
 __all__ = ["ratings"]
 
@@ -38,16 +43,16 @@ def ratings(
 ) -> None:
     """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
 
-    The TABLE has image_id, group, and a column of labels a rater (1 or 0; drawings, hentai, neutral,
-    porn, sexy), or five columns of a classifier's probabilities for these. Porn, sexy and hentai
-    are sexualised. Shares have Wilson's 95%; two raters or more have Cronbach's alpha.
+    The TABLE has image_id, group, and a column of labels a rater (1 or 0, or one of drawings,
+    hentai, neutral, porn, sexy), or five columns of a classifier's probabilities for these. Porn,
+    sexy and hentai are sexualised. Shares have Wilson's 95%; of two raters or more there is
+    Cronbach's alpha.
 
     \b
     Examples:
       obygaze bias ratings labels.csv -o shares.csv -o shares.svg
       obygaze bias ratings labels.csv --rater ann --rater ben --json
     """
-    from obygaze_features.common.tables import align
     from obygaze_models.bias.figures import shares_figure
     from obygaze_models.bias.ratings import read_ratings, shares_of
     from obygaze_models.bias.reliability import cronbach_alpha, pairs_of
@@ -55,53 +60,59 @@ def ratings(
     check_outputs(outputs, overwrite=overwrite)
     read = read_ratings(table, raters)
     shares = shares_of(read)
-    several = len(read.raters) > 1
-    alpha = cronbach_alpha(read.sexualised) if several else None
+    alpha = cronbach_alpha(read.sexualised) if len(read.raters) > 1 else None
     pairs = pairs_of(read.raters, read.sexualised)
+    rows = [asdict(share) for share in shares]
     content = {
         "images": len(read.images),
         "raters": list(read.raters),
-        "shares": [asdict(share) for share in shares],
+        "shares": rows,
         "alpha": alpha,
         "pairs": [asdict(pair) for pair in pairs],
     }
     if as_json:
         echo_json(content)
     else:
-        rows = [
-            [
-                one.group,
-                one.rater,
-                f"{one.count:,}",
-                f"{one.images:,}",
-                f"{one.share:.1%}",
-                f"{one.low:.1%} to {one.high:.1%}",
-            ]
-            for one in shares
-        ]
-        header = ["group", "rater", "sexualised", "images", "share", "95%"]
-        click.echo(align(header, rows, left=2))
-    if not as_json and several:
-        said = [
-            [f"all {len(read.raters)} raters", _number(alpha), ""],
-            *(
-                [f"{one.first}, {one.second}", _number(one.alpha), f"{one.agreement:.1%}"]
-                for one in pairs
-                if len(pairs) > 1
-            ),
-        ]
-        if len(pairs) == 1:
-            said[0][2] = f"{pairs[0].agreement:.1%}"
-        click.echo()
-        click.echo(align(["raters", "Cronbach's alpha", "same label"], said))
+        _echo(shares)
+        if pairs:
+            _echo_reliability(f"all {len(read.raters)}", alpha, pairs)
     write_outputs(
         outputs,
-        content["shares"],
+        rows,
         content,
         lambda: shares_figure(shares),
         overwrite=overwrite,
         quiet=as_json,
     )
+
+
+def _echo(shares: list[Share]) -> None:
+    from obygaze_features.common.tables import align
+
+    rows = [
+        [
+            one.group,
+            one.rater,
+            f"{one.count:,}",
+            f"{one.images:,}",
+            f"{one.share:.1%}",
+            f"{one.low:.1%} to {one.high:.1%}",
+        ]
+        for one in shares
+    ]
+    click.echo(align(["group", "rater", "sexualised", "images", "share", "95%"], rows, left=2))
+
+
+def _echo_reliability(everyone: str, alpha: float | None, pairs: list[Pair]) -> None:
+    from obygaze_features.common.tables import align
+
+    rows = [
+        [f"{one.first}, {one.second}", _number(one.alpha), f"{one.agreement:.1%}"] for one in pairs
+    ]
+    if len(pairs) > 1:
+        rows.insert(0, [everyone, _number(alpha), ""])
+    click.echo()
+    click.echo(align(["raters", "Cronbach's alpha", "same label"], rows))
 
 
 def _number(alpha: float | None) -> str:
