@@ -178,6 +178,43 @@ def test_mediaeval(
     assert printed == "violence 16 16 False\n"
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (
+            "captions",
+            "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
+        ),
+        ("gender-score", "0.453207 0.399123 53.17275\n"),
+    ],
+)
+def test_captions_and_gender_scores(
+    page: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    obygaze: Callable[..., Result],
+) -> None:
+    """Every block of these pages, in order; a table's block is what is named above it."""
+    monkeypatch.chdir(tmp_path)
+    Path(page.partition("-")[0]).mkdir()
+    text = (ROOT / f"docs/{page}.md").read_text()
+    printed = ""
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "csv":
+            named = re.findall(r"`((?:captions|gender)/\w+[.]csv)`", text[: match.start()])
+            Path(named[-1]).write_text(block)
+        elif language == "console":
+            run_console(block, obygaze)
+        else:
+            assert language == "python"
+            printed += subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            ).stdout
+    assert printed == expected
+
+
 def test_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:

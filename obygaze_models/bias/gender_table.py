@@ -52,7 +52,7 @@ class Captions:
     """Captions and their scores; each of the scores is None where the table has none of its kind.
 
     `objects` is empty where the table names none. `genders` are what the captions are of: the
-    table's groups, else what their words say, else None.
+    table's groups, else what their words say; None where no words say anything.
     """
 
     table: Table
@@ -138,7 +138,9 @@ def read_caption_scores(path: Path, *, baseline: bool = False) -> Captions:
             require(
                 table, ["group"] if "caption" not in has else [], "nor captions to take it from"
             )
-            return Captions(table, _objects(table), _genders(table))
+            if (genders := _genders(table)) is None:
+                raise BiasError(f"{path}: no caption names a man or a woman; give them a group")
+            return Captions(table, _objects(table), genders)
         variants = not has.isdisjoint(_VARIANTS)
         said = not variants or not has.isdisjoint({"probability", "similarity"})
         scores: dict[str, Array] = {}
@@ -173,8 +175,8 @@ def _objects(table: Table) -> tuple[str, ...]:
 def _genders(table: Table) -> tuple[str, ...] | None:
     lexicon = shipped_lexicon("genders")
     if "group" not in table.columns:
-        captions = table.columns.get("caption")
-        return None if captions is None else tuple(gender_of(one, lexicon) for one in captions)
+        found = tuple(gender_of(one, lexicon) for one in table.columns.get("caption", ()))
+        return found if not set(found).isdisjoint(GENDERS) else None
     known: dict[str, str] = {}
     for row, said in enumerate(table["group"]):
         if said not in known:

@@ -185,6 +185,12 @@ def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
     ]  # fmt: skip
 
 
+def test_captions_that_name_nobody_have_no_baseline(tmp_path: Path, obygaze) -> None:
+    table = write(tmp_path / "c.csv", "object,caption", "scooter,a [MASK] on a scooter")
+    result = obygaze("bias", "gender-score", table, "--cooccurrence")
+    assert (result.exit_code, "no caption names a man or a woman" in result.stderr) == (1, True)
+
+
 def test_cooccurrence_counts_objects_with_genders() -> None:
     chance = np.random.default_rng(0)
     objects = [f"o{one}" for one in chance.integers(0, 5, 300)]
