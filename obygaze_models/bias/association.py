@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from obygaze_features.common.words import unknown
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.partitions import exact_p, normal_p, sampled_p
 
-__all__ = ["Association", "Settings", "associate", "associations", "each_alone"]
+__all__ = ["Association", "P", "Settings", "associate", "associations", "each_alone"]
 
 Array = NDArray[Any]
+P = Literal["auto", "exact", "sampled", "normal"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Settings:
     """
 
     ddof: Literal[0, 1] = 1
-    p: Literal["auto", "exact", "sampled", "normal"] = "auto"
+    p: P = "auto"
     exact_up_to: int = 200_000
     samples: int = 100_000
     draws: int = 2_000
@@ -73,7 +75,7 @@ def associate(
     y: ArrayLike,
     a: ArrayLike,
     b: ArrayLike,
-    settings: Settings = Settings(),  # noqa: B008
+    settings: Settings = Settings(),
 ) -> Association:
     """Test whether X are nearer to A than to B, more so than Y are.
 
@@ -95,7 +97,7 @@ def associate(
 
 
 def associations(w: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
-    """s of each row of W: its mean cosine with A less that with B."""
+    """S of each row of W: its mean cosine with A less that with B."""
     units = _units({"W": w, "A": a, "B": b})
     return np.asarray(units["W"] @ (units["A"].mean(axis=0) - units["B"].mean(axis=0)))
 
@@ -104,7 +106,7 @@ def each_alone(
     x: ArrayLike,
     a: ArrayLike,
     b: ArrayLike,
-    settings: Settings = Settings(),  # noqa: B008
+    settings: Settings = Settings(),
 ) -> list[Association]:
     """Test each row of X alone: is it nearer to A than to B?
 
@@ -112,9 +114,7 @@ def each_alone(
     standard deviations over both, and T the sums' difference.
     """
     units = _units({"X": x, "A": a, "B": b})
-    return [
-        _tested(units["A"] @ one, units["B"] @ one, "A and B", settings) for one in units["X"]
-    ]
+    return [_tested(units["A"] @ one, units["B"] @ one, "A and B", settings) for one in units["X"]]
 
 
 def _tested(first: Array, second: Array, which: str, settings: Settings) -> Association:
@@ -133,7 +133,7 @@ def _tested(first: Array, second: Array, which: str, settings: Settings) -> Asso
 
 
 def _effects(first: Array, second: Array, ddof: int) -> Array:
-    """d of each row of scores; NaN where all scores of a row are the same."""
+    """The effect size of each row of scores; NaN where all scores of a row are the same."""
     both = np.concatenate([first, second], axis=1)
     deviation = both.std(axis=1, ddof=ddof)
     deviation[deviation <= 1e-12 * np.abs(both).max(axis=1)] = np.nan
@@ -141,8 +141,8 @@ def _effects(first: Array, second: Array, ddof: int) -> Array:
 
 
 def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
-    if settings.p not in ("auto", "exact", "sampled", "normal"):
-        raise UsageError(f"p is auto, exact, sampled or normal, not {settings.p!r}")
+    if settings.p not in get_args(P):
+        raise UsageError(unknown("p", settings.p, get_args(P)))
     if settings.p == "normal":
         return normal_p(first, second), "normal", None
     every = math.comb(len(first) + len(second), len(first))

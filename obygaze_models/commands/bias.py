@@ -11,7 +11,12 @@ __all__ = ["bias"]
 _HERE = "obygaze_models.commands"
 
 #: Command -> (where it is, its one line of help).
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "eat": (
+        f"{_HERE}.bias_eat:eat",
+        "Test whether items are nearer to some words than others are: WEAT and its kin.",
+    ),
+}
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
@@ -20,5 +25,5 @@ def bias() -> None:
 
     \b
     Example:
-      obygaze bias --help
+      obygaze bias eat emotion --store stores/sobem.zarr --texts stores/prompts.zarr
     """
