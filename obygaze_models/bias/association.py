@@ -1,4 +1,4 @@
-"""The embedding association test: are X nearer to A than to B, more so than Y are?
+"""The embedding association test: whether X are nearer to A than to B, more so than Y are.
 
 s(w) is the mean cosine of w with A less that with B. The effect size d is the mean of s over X less
 that over Y, in standard deviations of s over both; T is the sum of s over X less that over Y.
@@ -54,7 +54,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Association:
-    """What an association test finds.
+    """What an association test finds: d, the statistic T, and p.
 
     `p_is` says how p was found: exact, sampled or normal, and `partitions` how many were looked
     at (None: normal). `low` and `high` are the ends of a 95% interval of d over draws of items;
@@ -62,7 +62,7 @@ class Association:
     """
 
     d: float
-    T: float
+    statistic: float
     p: float
     p_is: str
     partitions: int | None
@@ -88,7 +88,7 @@ def associate(
     --------
     >>> x, y = [[1, 0], [2, 1], [1, 1]], [[0, 1], [1, 2], [1, 1.5]]
     >>> found = associate(x, y, [[1, 0], [1, 0.5]], [[0, 1], [0.5, 1]])
-    >>> round(found.d, 6), round(found.T, 6), found.p
+    >>> round(found.d, 6), round(found.statistic, 6), found.p
     (1.506042, 2.29512, 0.05)
     """
     units = _units({"X": x, "Y": y, "A": a, "B": b})
@@ -108,7 +108,7 @@ def each_alone(
     b: ArrayLike,
     settings: Settings = Settings(),
 ) -> list[Association]:
-    """Test each row of X alone: is it nearer to A than to B?
+    """Test of each row of X alone whether it is nearer to A than to B.
 
     Here it is A and B that are parted anew: d is the mean cosine with A less that with B, in
     standard deviations over both, and T the sums' difference.

@@ -13,7 +13,7 @@ from obygaze_features.common.tables import format_table
 from obygaze_features.common.words import counted, some, unknown
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, each_alone
-from obygaze_models.bias.battery import Battery, Published, Test, select
+from obygaze_models.bias.battery import AssociationTest, Battery, Published, select
 from obygaze_models.bias.vectors import Vectors
 from obygaze_models.figures.forest import Line, Point, forest
 
@@ -226,7 +226,7 @@ def _refuse_overlap(sets: _Sets, *, apart: bool) -> None:
 
 
 def _rows(
-    test: Test,
+    test: AssociationTest,
     ids: _Sets,
     embeddings: Mapping[str, Mapping[str, NDArray[Any]]],
     settings: Settings,

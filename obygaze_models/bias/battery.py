@@ -12,7 +12,15 @@ from obygaze_features.common.reference import reference_file
 from obygaze_features.common.words import quote, some, unknown
 from obygaze_features.errors import BiasError
 
-__all__ = ["SHIPPED", "Battery", "Published", "Selector", "Test", "read_battery", "select"]
+__all__ = [
+    "SHIPPED",
+    "AssociationTest",
+    "Battery",
+    "Published",
+    "Selector",
+    "read_battery",
+    "select",
+]
 
 FORMAT = "obygaze-battery"
 FORMAT_VERSION = 1
@@ -32,7 +40,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Test:
+class AssociationTest:
     """One association test; without a y each item of x is tested alone."""
 
     name: str
@@ -53,14 +61,15 @@ class Test:
 class Battery:
     """Tests that belong together.
 
-    `models` has for each model that figures were published of the names of the backbones that
-    it is here.
+    `templates` are what prompts were made with, from the stimuli that sets name. `models` has
+    for each model that figures were published of the names of the backbones that it is here.
     """
 
     name: str
-    tests: tuple[Test, ...]
+    tests: tuple[AssociationTest, ...]
     source: Mapping[str, Any] = field(default_factory=dict)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    templates: tuple[str, ...] = ()
 
     def model_of(self, backbone: str) -> str | None:
         """The published model that a store's backbone is."""
@@ -138,10 +147,11 @@ def _battery(content: Mapping[str, Any], stem: str) -> Battery:
         found,
         _mapping(content.get("source", {}), "source"),
         {name: _texts(of, f"models: {name}") for name, of in models.items()},
+        _texts(content.get("templates", []), "templates"),
     )
 
 
-def _test(test: Mapping[str, Any], sets: Mapping[str, Any]) -> Test:
+def _test(test: Mapping[str, Any], sets: Mapping[str, Any]) -> AssociationTest:
     name = _text(test.get("name"), "a test's name")
     _known(test, f"test {quote(name)}", "name x y a b published")
     of: dict[str, Selector] = {}
@@ -157,7 +167,7 @@ def _test(test: Mapping[str, Any], sets: Mapping[str, Any]) -> Test:
                 published[model] = Published(float(d), significant)
             case _:
                 raise BiasError(f'{name}: published of {model} is {{"d": .., "significant": ..}}')
-    return Test(name, of["x"], of["a"], of["b"], of.get("y"), published)
+    return AssociationTest(name, of["x"], of["a"], of["b"], of.get("y"), published)
 
 
 def _selector(value: Any, sets: Mapping[str, Any], where: str) -> Selector:

@@ -152,7 +152,7 @@ def eat(
 
 
 def _battery_of(sets: tuple[str, ...]) -> Battery:
-    from obygaze_models.bias.battery import Battery, Test
+    from obygaze_models.bias.battery import AssociationTest, Battery
 
     of: dict[str, Selector] = {}
     for one in sets:
@@ -162,7 +162,9 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
         of[name] = _selector(said)
     if lacking := [name for name in "xab" if name not in of]:
         raise UsageError(f"--sets lack {lacking[0]}=SET")
-    return Battery("given sets", (Test("given sets", of["x"], of["a"], of["b"], of.get("y")),))
+    return Battery(
+        "given sets", (AssociationTest("given sets", of["x"], of["a"], of["b"], of.get("y")),)
+    )
 
 
 def _selector(said: str) -> Selector:
@@ -199,7 +201,10 @@ def _echo(table: Table) -> None:
         line = [row.name, row.x, row.y or "-", row.a, row.b]
         line.append(_starred(found.d, found.p < SIGNIFICANT))
         line.append("-" if found.low is None else f"{found.low:+.2f} to {found.high:+.2f}")
-        line += [f"{found.T:+.4f}", f"{found.p:.4f}" if found.p >= 0.0001 else f"{found.p:.1e}"]
+        line += [
+            f"{found.statistic:+.4f}",
+            f"{found.p:.4f}" if found.p >= 0.0001 else f"{found.p:.1e}",
+        ]
         said = row.published
         line += [_starred(said.d, said.significant) if said else "-"] if referred else []
         lines.append(line)
