@@ -100,31 +100,39 @@ def read_battery(name: str | Path) -> Battery:
 
 
 def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) -> list[str]:
-    """The ids that a selector means, by the first table that has its columns.
+    """The ids that a selector means, by the first table where all of it is found.
 
     Every value must be there: a set that lacks one of its stimuli is another set.
     """
     if not isinstance(selector, Mapping):
         return list(selector)
-    table = next((one for one in tables if all(name in one for name in selector)), None)
-    if table is None:
+    have_columns = [table for table in tables if all(name in table for name in selector)]
+    if not have_columns:
         known = dict.fromkeys(name for one in tables for name in one)
         raise BiasError(
             f"no column {some([name for name in selector if name not in known] or [*selector])} "
             + (f"beside {some([*known], 12)}" if known else "is known of these embeddings")
             + "; give the manifest that has it (--manifest), or ids"
         )
-    chosen = [
-        row
-        for row in range(len(table["id"]))
-        if all(table[name][row] in values for name, values in selector.items())
-    ]
-    for name, values in selector.items():
-        if lost := sorted(set(values) - {table[name][row] for row in chosen}):
-            others = {key: one for key, one in selector.items() if key != name}
-            also = f" where {_in_words(others)}" if others else ""
-            raise BiasError(f"no item has the {name} {some([*map(repr, lost)])}{also}")
-    return [table["id"][row] for row in chosen]
+    problems = []
+    for table in have_columns:
+        rows = [
+            row
+            for row in range(len(table["id"]))
+            if all(table[name][row] in values for name, values in selector.items())
+        ]
+        lost = {
+            name: sorted(set(values) - {table[name][row] for row in rows})
+            for name, values in selector.items()
+        }
+        if not any(lost.values()):
+            return [table["id"][row] for row in rows]
+        problems.append((-len(rows), lost))
+    _, lost = min(problems, key=lambda problem: problem[0])
+    name = next(name for name in lost if lost[name])
+    others = {key: one for key, one in selector.items() if key != name}
+    also = f" where {_in_words(others)}" if others else ""
+    raise BiasError(f"no item has the {name} {some([*map(repr, lost[name])])}{also}")
 
 
 def _in_words(selector: Mapping[str, tuple[str, ...]]) -> str:
