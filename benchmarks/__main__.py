@@ -15,7 +15,16 @@ from obygaze_features.common.files import to_json, write_text
 from obygaze_features.common.tables import align
 
 #: Modules of this folder; each later room adds its own.
-BENCHMARKS = ("manifests", "store", "travel", "extraction", "zoo", "reproduction", "rehearsal")
+BENCHMARKS = (
+    "manifests",
+    "store",
+    "travel",
+    "extraction",
+    "zoo",
+    "reproduction",
+    "rehearsal",
+    "association",
+)
 HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
 RESULTS = Path(__file__).with_name("results")
 

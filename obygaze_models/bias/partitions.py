@@ -8,6 +8,7 @@ alone are ties.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,12 @@ __all__ = ["LARGEST", "exact_p", "normal_p", "sampled_p"]
 
 Array = NDArray[Any]
 
-LARGEST = 2**24
-"""The most sums of half the scores that the exact test makes (128 MiB)."""
+LARGEST = 2**23
+"""The most subsets of half the scores that the exact test looks at."""
+#: Up to so many scores, partitions are drawn by halves; that has many steps where there are more.
+_BY_HALVES = 64
+#: Scores of which the sums of all subsets are made, to draw from.
+_BLOCK = 10
 #: Partitions that are drawn at a time; few, so that they stay in the processor's cache.
 _DRAWN = 2**14
 
@@ -40,24 +45,33 @@ def exact_p(first: Array, second: Array) -> float:
             f"groups of {len(first)} and {len(second)} have too many partitions to count all; "
             "let them be sampled"
         )
-    left = _sums_by_size(scores[:half], few)
-    right = [np.sort(sums) for sums in _sums_by_size(scores[half:], few)]
-    count = 0
-    for size, sums in enumerate(left):
-        if few - size < len(right):
-            others = right[few - size]
-            count += len(others) * len(sums) - int(np.searchsorted(others, bar - sums).sum())
-    return count / math.comb(len(scores), few)
+    # Every score is raised by so much that a sum tells how many there are in it.
+    step = 4 * float(np.abs(scores).sum()) or 1.0
+    raised = (scores + step).tolist()
+    left, right = (
+        np.sort(_sums_of_subsets(part, few, (few + 0.5) * step))
+        for part in (raised[:half], raised[half:])
+    )
+    reach = np.searchsorted(right, few * step + bar - left)
+    end = np.searchsorted(right, (few + 0.5) * step - left)
+    return int((end - reach).sum()) / math.comb(len(scores), few)
 
 
 def sampled_p(first: Array, second: Array, samples: int, seed: int) -> float:
-    """(as high + 1) / (samples + 1), of partitions that `seed` draws."""
+    """(as high + 1) / (samples + 1), of partitions that `seed` draws, any being as likely."""
     few, scores, bar = _smaller_group(first, second)
     chance = np.random.default_rng(seed)
-    count = 0
-    for start in range(0, samples, _DRAWN):
-        sums = _drawn_sums(scores, few, min(_DRAWN, samples - start), chance)
-        count += int(np.count_nonzero(sums >= bar))
+    if len(scores) <= _BY_HALVES:
+        blocks = [
+            _sums_by_size(scores[start : start + _BLOCK]) for start in range(0, len(scores), _BLOCK)
+        ]
+        sums = _drawn_by_halves(blocks, few, samples, chance)
+        count = int(np.count_nonzero(sums >= bar))
+    else:
+        count = 0
+        for start in range(0, samples, _DRAWN):
+            sums = _drawn_in_turn(scores, few, min(_DRAWN, samples - start), chance)
+            count += int(np.count_nonzero(sums >= bar))
     return (count + 1) / (samples + 1)
 
 
@@ -83,18 +97,51 @@ def _smaller_group(first: Array, second: Array) -> tuple[int, Array, float]:
     return len(first), scores, float(first.sum()) - rounding
 
 
-def _sums_by_size(scores: Array, most: int) -> list[Array]:
-    """The sums of all subsets of 0, 1 ... up to `most` scores."""
-    sums = [np.zeros(1)]
-    for score in scores.tolist():
-        with_it = [of + score for of in sums[:most]]
-        grown = [np.concatenate(pair) for pair in zip(sums[1:], with_it, strict=False)]
-        sums = [sums[0], *grown, *with_it[len(grown) :]]
+def _sums_of_subsets(scores: Sequence[float], few: int, most: float) -> Array:
+    """The sums of all subsets of up to `few` scores, which are those below `most`."""
+    sums = np.zeros(1)
+    for place, score in enumerate(scores):
+        sums = np.concatenate([sums, sums + score])
+        if place >= few:
+            sums = sums[sums < most]
     return sums
 
 
-def _drawn_sums(scores: Array, few: int, samples: int, chance: np.random.Generator) -> Array:
+def _sums_by_size(scores: Array) -> list[Array]:
+    """The sums of all subsets of 0, 1 ... all scores."""
+    sums, sizes = np.zeros(1), np.zeros(1, np.intp)
+    for score in scores.tolist():
+        sums, sizes = np.concatenate([sums, sums + score]), np.concatenate([sizes, sizes + 1])
+    return [sums[sizes == size] for size in range(len(scores) + 1)]
+
+
+def _drawn_by_halves(
+    blocks: Sequence[list[Array]], few: int, samples: int, chance: np.random.Generator
+) -> Array:
     """Sums of `few` scores each, any choice being as likely as any other.
+
+    First is drawn how many of the samples take how many scores from the first half of the blocks,
+    then which. As samples come in that order, one half is shuffled before it meets the other.
+    """
+    if len(blocks) == 1:
+        sums = blocks[0][few]
+        return np.asarray(sums[chance.integers(len(sums), size=samples)])
+    left, right = blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]
+    here, there = (sum(len(block) - 1 for block in part) for part in (left, right))
+    sizes = range(max(0, few - there), min(few, here) + 1)
+    every = math.comb(here + there, few)
+    likely = [math.comb(here, size) * math.comb(there, few - size) / every for size in sizes]
+    drawn = []
+    for size, count in zip(sizes, chance.multinomial(samples, likely).tolist(), strict=True):
+        if count:
+            others = _drawn_by_halves(right, few - size, count, chance)
+            chance.shuffle(others)
+            drawn.append(_drawn_by_halves(left, size, count, chance) + others)
+    return np.concatenate(drawn)
+
+
+def _drawn_in_turn(scores: Array, few: int, samples: int, chance: np.random.Generator) -> Array:
+    """The same of any number of scores.
 
     Of the scores in turn each is taken with the chance "still to take" in "still to come".
     """

@@ -91,17 +91,22 @@ def test_wide_embeddings_as_scipy_counts_them(sizes):
     assert found.statistic == pytest.approx(peer.statistic)
 
 
-def test_drawn_partitions_are_all_as_likely():
-    """Each way of parting six items is taken for the observed one: twenty p, all near the truth."""
+@pytest.mark.parametrize("sizes", [(3, 3), (7, 5), (12, 13), (20, 20), (50, 6), (3, 75)])
+def test_drawn_partitions_are_all_as_likely(sizes):
+    """Partitions by chance are taken for the observed one: all p lie near those over all."""
     chance = np.random.default_rng(5)
-    items, a, b = (chance.normal(size=(size, 8)) for size in (6, 4, 4))
-    samples = 20_000
-    for chosen in itertools.combinations(range(6), 3):
-        x, y = items[list(chosen)], np.delete(items, chosen, axis=0)
-        exact = associate(x, y, a, b, Settings(draws=0)).p
-        drawn = associate(x, y, a, b, Settings(p="sampled", samples=samples, draws=0))
+    items, a, b = (chance.normal(size=(size, 8)) for size in (sum(sizes), 4, 4))
+    samples, off = 20_000, []
+    for seed in range(20):
+        chance.shuffle(items)
+        x, y = np.split(items, [sizes[0]])
+        exact = associate(x, y, a, b, Settings(p="exact", draws=0)).p
+        drawn = associate(x, y, a, b, Settings(p="sampled", samples=samples, draws=0, seed=seed))
         assert (drawn.p_is, drawn.partitions) == ("sampled", samples)
-        assert drawn.p == pytest.approx(exact, abs=4.5 * math.sqrt(0.25 / samples))
+        error = math.sqrt(exact * (1 - exact) / samples) + 1 / samples
+        off.append((drawn.p - exact) / error)
+    assert max(map(abs, off)) < 4.5
+    assert sum(one**2 for one in off) < stats.chi2.ppf(0.9999, 20)
 
 
 def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
