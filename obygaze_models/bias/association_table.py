@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import format_table
@@ -21,6 +22,7 @@ __all__ = ["SIGNIFICANT", "Row", "Table", "association_figure", "run_battery", "
 
 Columns = Mapping[str, Sequence[str]]
 _Sets = Mapping[str, Sequence[str]]
+_Embeddings = Mapping[str, Mapping[str, NDArray[Any]]]
 SIGNIFICANT = 0.05
 """Below this p a * stands beside d, as in the published tables."""
 
@@ -146,6 +148,7 @@ def run_battery(
             have = {
                 name: [one for one in ids if one in embeddings[name]] for name, ids in sets.items()
             }
+            _refuse_pointless(have, embeddings)
             rows += _rows(test, have, embeddings, settings, model)
         except BiasError as problem:
             left_out[test.name] = str(problem)
@@ -182,20 +185,18 @@ def association_figure(table: Table) -> str:
     drawn = any(row.found.low is not None for row in table.rows)
     return forest(
         points,
-        title=f"Association tests: {table.battery}",
+        title=f"Association tests: {table.battery}"
+        + (f" (published: {table.model})" if any(row.published for row in table.rows) else ""),
         axis="effect size d",
         description=said,
         lines=[Line(0.0, "no association")],
-        interval="95% interval over items" if drawn else "",
+        interval="95% interval over draws" if drawn else "",
         value="here",
-        reference=f"published, {table.model}",
         signed=True,
     )
 
 
-def _read(
-    chosen: Iterable[_Sets], places: Mapping[str, Vectors]
-) -> dict[str, dict[str, NDArray[Any]]]:
+def _read(chosen: Iterable[_Sets], places: Mapping[str, Vectors]) -> _Embeddings:
     """Set -> id -> embedding, of all tests at once, as a file is read from end to end."""
     wanted: dict[int, dict[str, None]] = {id(place): {} for place in places.values()}
     for sets in chosen:
@@ -225,10 +226,20 @@ def _refuse_overlap(sets: _Sets, *, apart: bool) -> None:
         raise BiasError(f"the sets {one} and {other} overlap: {some([*map(repr, both)], 3)}")
 
 
+def _refuse_pointless(sets: _Sets, embeddings: _Embeddings) -> None:
+    """Raise `BiasError` if an embedding points nowhere; `associate` knows no ids to name."""
+    for name, ids in sets.items():
+        for one in ids:
+            if not embeddings[name][one].any():
+                raise BiasError(f"the embedding of {one!r}, of {name}, has length zero")
+            if not np.isfinite(embeddings[name][one]).all():
+                raise BiasError(f"the embedding of {one!r}, of {name}, is not all finite numbers")
+
+
 def _rows(
     test: AssociationTest,
     ids: _Sets,
-    embeddings: Mapping[str, Mapping[str, NDArray[Any]]],
+    embeddings: _Embeddings,
     settings: Settings,
     model: str | None,
 ) -> list[Row]:

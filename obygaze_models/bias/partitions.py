@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ LARGEST = 2**23
 _BY_HALVES = 64
 #: Scores of which the sums of all subsets are made, to draw from.
 _BLOCK = 10
-#: Partitions that are drawn at a time; few, so that they stay in the processor's cache.
-_DRAWN = 2**14
+#: Partitions that are drawn at a time: by halves many, as each time has the same steps; in turn
+#: few, so that they stay in the processor's cache.
+_DRAWN_BY_HALVES, _DRAWN_IN_TURN = 2**20, 2**14
 
 
 def exact_p(first: Array, second: Array) -> float:
@@ -62,16 +64,15 @@ def sampled_p(first: Array, second: Array, samples: int, seed: int) -> float:
     few, scores, bar = _smaller_group(first, second)
     chance = np.random.default_rng(seed)
     if len(scores) <= _BY_HALVES:
-        blocks = [
-            _sums_by_size(scores[start : start + _BLOCK]) for start in range(0, len(scores), _BLOCK)
-        ]
-        sums = _drawn_by_halves(blocks, few, samples, chance)
-        count = int(np.count_nonzero(sums >= bar))
+        blocks = np.split(scores, range(_BLOCK, len(scores), _BLOCK))
+        draw = partial(_drawn_by_halves, [_sums_by_size(block) for block in blocks])
+        at_once = _DRAWN_BY_HALVES
     else:
-        count = 0
-        for start in range(0, samples, _DRAWN):
-            sums = _drawn_in_turn(scores, few, min(_DRAWN, samples - start), chance)
-            count += int(np.count_nonzero(sums >= bar))
+        draw, at_once = partial(_drawn_in_turn, scores), _DRAWN_IN_TURN
+    count = 0
+    for start in range(0, samples, at_once):
+        sums = draw(few, min(at_once, samples - start), chance)
+        count += int(np.count_nonzero(sums >= bar))
     return (count + 1) / (samples + 1)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import quote
+from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
@@ -20,6 +20,7 @@ from obygaze_features.store.items import read_items
 __all__ = ["Vectors", "manifest_columns", "open_vectors"]
 
 Array = NDArray[Any]
+_Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
 #: What the first cell of a CSV's header may be; else its first line might be an embedding.
 _ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
@@ -60,9 +61,9 @@ def open_vectors(place: str | Path, array: str = "native", pooling: str | None =
     """
     suffix = "" if "://" in str(place) else Path(place).suffix
     if suffix in (".vec", ".csv"):
-        rows = _vec_rows if suffix == ".vec" else _csv_rows
+        lines = _vec_lines if suffix == ".vec" else _csv_lines
         path = Path(place)
-        return Vectors(str(path), lambda ids: _from_file(path, rows, frozenset(ids), ids))
+        return Vectors(str(path), lambda ids: _from_file(path, lines, ids))
     if "://" not in str(place) and Path(place, "model.json").is_file():
         return _of_concepts(Path(place))
     return _of_store(place, array, pooling)
@@ -132,51 +133,41 @@ def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
 
-def _from_file(
-    path: Path,
-    rows: Callable[[Path], Iterator[tuple[int, str, list[str]]]],
-    wanted: Collection[str],
-    ids: Sequence[str],
-) -> tuple[list[str], Array]:
-    """The rows of some ids; the numbers of others are not looked at, as such files are long."""
+def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
     found: dict[str, Array] = {}
-    width = None
     try:
-        for line, name, numbers in rows(path):
-            width = len(numbers) if width is None else width
+        for line, name, numbers in lines(path, frozenset(ids)):
+            if name in found:
+                raise BiasError(f"{path}, line {line}: {quote(name)} is there twice")
+            try:
+                found[name] = np.array(numbers, dtype=np.float64)
+            except ValueError as problem:
+                raise BiasError(f"{path}, line {line}: {problem}") from None
+            width = len(next(iter(found.values())))
             if len(numbers) != width:
                 raise BiasError(
-                    f"{path}, line {line}: {len(numbers)} numbers where those above have {width}"
+                    f"{path}, line {line}: {counted(len(numbers), 'number')} where "
+                    f"{quote(next(iter(found)))} has {width}"
                 )
-            if name in wanted:
-                if name in found:
-                    raise BiasError(f"{path}, line {line}: {quote(name)} is there twice")
-                try:
-                    found[name] = np.array(numbers, dtype=np.float64)
-                except ValueError as problem:
-                    raise BiasError(f"{path}, line {line}: {problem}") from None
     except OSError as problem:
         raise BiasError(f"{path} cannot be read: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise BiasError(f"{path} is not UTF-8") from None
-    if not width:
-        raise BiasError(f"{path} holds no embeddings: an id and its numbers on each line are meant")
     have = [one for one in ids if one in found]
     return have, np.array([found[one] for one in have])
 
 
-def _vec_rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """Line, name and numbers; a first line with two whole numbers is word2vec's header."""
+def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Line, name and numbers; of other names nothing is looked at, as such files are long."""
     with path.open(encoding="utf-8", newline="\n") as file:
         for line, text in enumerate(file, start=1):
-            name, *numbers = text.rstrip("\r\n ").split(" ")
-            if line == 1 and len(numbers) == 1 and name.isdecimal() and numbers[0].isdecimal():
-                continue
-            if numbers or name:
-                yield line, name, numbers
+            name, _, rest = text.partition(" ")
+            # Two whole numbers alone are word2vec's header.
+            if name in wanted and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
+                yield line, name, rest.split()
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+def _csv_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
@@ -186,7 +177,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
                     f"{path}, line 1: no header; the first column is called id, the others as "
                     "you like"
                 )
-            for row in filter(None, reader):
-                yield reader.line_num, row[0], row[1:]
+            for row in reader:
+                if row and row[0] in wanted:
+                    yield reader.line_num, row[0], row[1:]
         except csv.Error as problem:
             raise BiasError(f"{path}, line {reader.line_num}: {problem}") from None

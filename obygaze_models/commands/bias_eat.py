@@ -59,8 +59,20 @@ _SUFFIXES = (".csv", ".json", ".svg")
     show_default=True,
     help="Over all partitions, or drawn ones; auto: all up to 200,000.",
 )
-@click.option("--samples", type=click.IntRange(min=1), default=100_000, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="How many partitions are drawn.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Fixes what is drawn.",
+)
 @click.option("--published", metavar="MODEL", help="Whose published figures to show.")
 @click.option("--skip-missing", is_flag=True, help="Do without items that have no embedding.")
 @click.option(
@@ -210,9 +222,7 @@ def _echo(table: Table) -> None:
         lines.append(line)
     click.echo(align([*header, *([str(table.model)] if referred else [])], lines))
     how = dict.fromkeys(_how(row.found.p_is, row.found.partitions) for row in table.rows)
-    click.echo(
-        f"* p < {SIGNIFICANT}, one-sided; p {' or '.join(how)}; 95% of d over draws of items"
-    )
+    click.echo(f"* p < {SIGNIFICANT}, one-sided; p {' or '.join(how)}; 95% of d over draws")
 
 
 def _starred(d: float, significant: bool) -> str:

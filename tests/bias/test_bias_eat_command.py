@@ -276,12 +276,14 @@ def test_embeddings_of_two_models_are_refused(obygaze, images, prompts, tmp_path
     assert "the embeddings of X have 8 numbers, those of A 5; take both from one" in result.stderr
 
 
-def test_a_row_of_zeros_is_refused(obygaze, images, tmp_path):
-    (tmp_path / "flat.csv").write_text("id,0,1\na,1,0\nb,0,1\nc,0,0\nd,1,1\n")
+@pytest.mark.parametrize(
+    ("c", "line"),
+    [("0,0", "'c', of A, has length zero"), ("nan,1", "'c', of A, is not all finite numbers")],
+)
+def test_an_embedding_that_points_nowhere_is_named(obygaze, tmp_path, c, line):
+    (tmp_path / "flat.csv").write_text(f"id,0,1\na,1,0\nb,0,1\nc,{c}\nd,1,1\n")
     result = obygaze(
         "bias", "eat", "--store", tmp_path / "flat.csv", *sets(x="a", y="b", a="c", b="d")
     )
     assert result.exit_code == 1
-    assert result.stderr == (
-        "Error: given sets: the set A: embedding 1 has length zero, and so no direction\n"
-    )
+    assert result.stderr == f"Error: given sets: the embedding of {line}\n"
