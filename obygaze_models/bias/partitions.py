@@ -146,7 +146,8 @@ def _drawn_in_turn(scores: Array, few: int, samples: int, chance: np.random.Gene
 
     Of the scores in turn each is taken with the chance "still to take" in "still to come".
     """
-    kind = np.min_scalar_type(len(scores))
+    # In single bytes so many draws would be rejected as beyond the range that it takes longer.
+    kind = np.promote_types(np.uint16, np.min_scalar_type(len(scores)))
     to_take = np.full(samples, few, kind)
     sums, part = np.zeros(samples), np.empty(samples)
     for place, score in enumerate(scores.tolist()):

@@ -91,6 +91,27 @@ def test_wide_embeddings_as_scipy_counts_them(sizes):
     assert found.statistic == pytest.approx(peer.statistic)
 
 
+@pytest.mark.parametrize(("x", "y"), [((9, 6, 5), (4, 8, 8)), ((2, 1, 1), (20, 25, 15))])
+def test_partitions_beyond_counting_that_nearly_all_tie(x, y):
+    """Of three kinds of items, partitions are counted by how many of each kind they take."""
+    chance = np.random.default_rng(17)
+    kinds, a, b = (chance.normal(size=(size, 6)) for size in (3, 4, 4))
+    of, sizes = associations(kinds, a, b), np.add(x, y)
+    as_high = sum(
+        math.prod(map(math.comb, sizes.tolist(), taken))
+        for taken in itertools.product(*(range(size + 1) for size in sizes))
+        if sum(taken) == sum(x) and of @ taken >= of @ x - 1e-9
+    )
+    p = as_high / math.comb(sum(sizes), sum(x))
+    items = np.repeat(kinds, x, axis=0), np.repeat(kinds, y, axis=0)
+    assert associate(*items, a, b, Settings(p="exact")).p == pytest.approx(p, abs=1e-12)
+    # The second group is the smaller one, and signs are turned round.
+    turned = associate(items[1], items[0], b, a, Settings(p="exact"))
+    assert turned.p == pytest.approx(p, abs=1e-12)
+    drawn = associate(*items, a, b, Settings(p="sampled"))
+    assert drawn.p == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 100_000))
+
+
 @pytest.mark.parametrize("sizes", [(3, 3), (7, 5), (12, 13), (20, 20), (50, 6), (3, 75)])
 def test_drawn_partitions_are_all_as_likely(sizes):
     """Partitions by chance are taken for the observed one: all p lie near those over all."""
