@@ -16,6 +16,10 @@ __all__ = ["main"]
             "obygaze_features.commands.manifests:manifests",
             "Lists of clips with their labels and splits.",
         ),
+        "annotations": (
+            "obygaze_features.commands.annotations:annotation_commands",
+            "From annotators' timelines to labels of clips.",
+        ),
         "features": (
             "obygaze_features.commands.features:features",
             "From film clips to stores of frame features.",

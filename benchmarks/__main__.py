@@ -17,6 +17,7 @@ from obygaze_features.common.tables import align
 #: Modules of this folder; each later room adds its own.
 BENCHMARKS = (
     "manifests",
+    "annotations",
     "store",
     "travel",
     "extraction",

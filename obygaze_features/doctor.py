@@ -24,6 +24,7 @@ JOBS = {
     "remote": "stores over networks",
     "ray": "extraction driven by Ray",
     "onnx": "models as ONNX files",
+    "agreement": "gamma on free segments",
 }
 SHOWN = 4
 """Packages that a line names."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.tables import format_table, plain
 from obygaze_features.manifests import Item, Items
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.scoring import Predictions
 
-__all__ = ["SaidOfClip", "clips_of", "film_tables", "unique_names", "write_files"]
+__all__ = ["SaidOfClip", "clips_of", "film_tables", "unique_names"]
 
 NO_FILM = "no-film"
 MARK = "\ufeff"
@@ -87,14 +85,6 @@ def unique_names(wanted: Iterable[str], suffix: str) -> list[str]:
         taken.add(name.casefold())
         names.append(name + suffix)
     return names
-
-
-def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
-    """Write files; none if one of them is there already."""
-    for path in files:
-        refuse_to_overwrite(path, overwrite=overwrite)
-    for path, text in files.items():
-        write_text(path, text)
 
 
 def _seconds(value: float | None) -> str:

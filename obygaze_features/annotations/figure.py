@@ -16,7 +16,7 @@ __all__ = ["film_figure", "films_drawn"]
 
 def films_drawn(timelines: Timelines, manifest: Manifest) -> list[str]:
     """The films that there are both segments and clips of, in the timelines' order."""
-    held = set(manifest.items.films)
+    held = {item.film for item in manifest if item.start is not None}
     return [film for film in timelines.films if film in held and film in timelines.by_film]
 
 
@@ -32,14 +32,9 @@ def film_figure(
     merged
         The label set that stands at the bottom, if the manifest has it.
     """
-    if film not in timelines.by_film:
-        raise AnnotationError(unknown("film", film, timelines.by_film))
     clips = [item for item in manifest if item.film == film and item.start is not None]
-    if not clips:
-        raise AnnotationError(
-            f"the manifest {manifest.name!r} has no clips with start and end of the film {film}; "
-            "project the timelines first (obygaze annotations project)"
-        )
+    if film not in timelines.by_film or not clips:
+        raise AnnotationError(unknown("film", film, films_drawn(timelines, manifest)))
     scheme, rows = timelines.scheme, []
     rank = _rank(scheme)
     for annotator, segments in timelines.by_film[film].items():

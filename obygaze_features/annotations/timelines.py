@@ -23,7 +23,7 @@ from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import SEPARATOR, split_concepts
 from obygaze_features.manifests.scheme import LabelScheme, obygaze_scheme
 
-__all__ = ["HEADER", "Film", "Remark", "Segment", "Timelines"]
+__all__ = ["HEADER", "Film", "Remark", "Segment", "Timelines", "decimal", "remarks_csv", "seconds"]
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1

@@ -9,7 +9,7 @@ import click
 
 from obygaze_features.common.commands import echo_json, json_option, store_argument
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.words import counted, shown, some
 
 if TYPE_CHECKING:
     from obygaze_features.store.compare import Difference
@@ -39,12 +39,12 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     if as_json:
         echo_json(found.to_json())
     else:
-        _print_difference(found, left, right)
+        _print_difference(found, shown(left), shown(right))
     if not found.identical:
         click.get_current_context().exit(1)
 
 
-def _print_difference(found: Difference, left: object, right: object) -> None:
+def _print_difference(found: Difference, left: str, right: str) -> None:
     if found.identical:
         click.echo(f"{left} and {right} are identical")
         return

@@ -14,6 +14,7 @@ from obygaze_features.common.commands import (
     folder_argument,
     json_option,
     overwrite_option,
+    store_argument,
 )
 from obygaze_features.common.words import counted, size
 from obygaze_features.errors import UsageError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from obygaze_features.store.exchange import Exported, Packed, Provenance, Source
 
-__all__ = ["export", "import_", "pack", "unpack"]
+__all__ = ["export", "import_", "name_left_out", "pack", "unpack"]
 
 MOST_NAMED = 20
 """Failed rows that are named in the terminal; the store names all."""
@@ -78,7 +79,7 @@ def unpack(archive: Path, output: Path, overwrite: bool, as_json: bool) -> None:
 
 
 @click.command()
-@folder_argument("store")
+@store_argument("store")
 @_output("The file: NAME.h5, NAME.hdf5 or NAME.parquet; its end says the format.")
 @click.option(
     "--arrays",
@@ -87,7 +88,9 @@ def unpack(archive: Path, output: Path, overwrite: bool, as_json: bool) -> None:
 )
 @overwrite_option
 @json_option
-def export(store: Path, output: Path, arrays: str | None, overwrite: bool, as_json: bool) -> None:
+def export(
+    store: Path | str, output: Path, arrays: str | None, overwrite: bool, as_json: bool
+) -> None:
     """Write a store as HDF5 or Parquet, for programs that do not read Zarr.
 
     HDF5 gets a dataset an array; Parquet a row a clip, with an array a column. Rows that are not
@@ -97,6 +100,7 @@ def export(store: Path, output: Path, arrays: str | None, overwrite: bool, as_js
     Examples:
       obygaze stores export stores/xclip.zarr -o xclip.h5
       obygaze stores export stores/xclip.zarr -o xclip.parquet --arrays native,frames
+      obygaze stores export https://lab.example/xclip.zarr -o xclip.parquet
     """
     from obygaze_features.store import open_store
     from obygaze_features.store.exchange import export_hdf5, export_parquet
@@ -155,9 +159,8 @@ def _importing(command: Command) -> Command:
 def pth(folders: tuple[str, ...], **options: Any) -> None:
     """From folders of PyTorch files, FILM/STEM.pth, as the paper's authors keep features.
 
-    A file holds a tensor, or a dictionary with one under the array's name; the first that can be
-    read says shape and type. No program in a file is run. A folder is the array native unless it
-    is named.
+    A file holds a tensor, or a dictionary with one under the array's name; shape and type are what
+    most files have. No program in a file is run. A folder is the array native unless it is named.
 
     \b
     Examples:
@@ -177,8 +180,8 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 def npy(folders: tuple[str, ...], **options: Any) -> None:
     """From folders of NumPy files, FILM/STEM.npy.
 
-    A folder is the array native unless it is named. The first file that can be read says shape
-    and type. Files that hold objects are not read.
+    A folder is the array native unless it is named. Shape and type are what most files have. Files
+    that hold objects are not read.
 
     \b
     Examples:
@@ -260,10 +263,18 @@ def _by_array(folders: Sequence[str]) -> dict[str, Path]:
     return found
 
 
+def name_left_out(names: Sequence[str]) -> None:
+    """Say which files of a folder did not travel, as they are none of the store's."""
+    if names:
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        click.echo(f"left out, as no file of the store: {names[0]}{more}", err=True)
+
+
 def _report_packed(made: Packed, as_json: bool) -> None:
     if as_json:
         echo_json({**asdict(made), "path": str(made.path)})
     else:
+        name_left_out(made.left_out)
         click.echo(f"{counted(made.files, 'file')}, {size(made.size)} -> {made.path}")
 
 

@@ -14,7 +14,7 @@ from obygaze_features.common.commands import (
     json_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.words import counted, shown, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,9 +53,14 @@ def verify(store: Path | str, as_json: bool) -> None:
         if damage:
             rows = len({one for each in damage for one in each.ids})
             click.echo(f"{counted(len(damage), 'place')} damaged, {counted(rows, 'row')} hit")
-            click.echo(f"next: obygaze stores repair {store}")
+            if isinstance(store, Path) and store.is_dir():
+                click.echo(f"next: obygaze stores repair {store}")
+            else:
+                click.echo(
+                    "next: tell whoever offers it, for whom it may be: obygaze stores repair"
+                )
         else:
-            click.echo(f"{store} is sound")
+            click.echo(f"{shown(store)} is sound")
     if damage:
         click.get_current_context().exit(1)
 

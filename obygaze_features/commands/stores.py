@@ -19,7 +19,7 @@ from obygaze_features.common.commands import (
     json_option,
     store_argument,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, shown
 
 __all__ = ["stores"]
 
@@ -90,7 +90,7 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 
 def _print(path: object, facts: dict[str, Any]) -> None:
     rows, backbone = facts["rows"], facts["backbone"]
-    click.echo(f"{path}: {facts['name']}, features of {facts['manifest']}")
+    click.echo(f"{shown(path)}: {facts['name']}, features of {facts['manifest']}")
     click.echo(f"state      {facts['state']}")
     click.echo(
         f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "
@@ -118,7 +118,7 @@ def _print(path: object, facts: dict[str, Any]) -> None:
 
 def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
-        return f"obygaze stores verify {path} (reads everything again)"
+        return f"obygaze stores verify {shown(path)} (reads everything again)"
     if facts["rows"]["to_do"]:
         return "run the extraction again, it goes on where it was; or join parts: stores merge"
     return f"obygaze stores finalise {path} (few files, a card, read-only)"

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import click
 
+from obygaze_features.commands.exchange import name_left_out
 from obygaze_features.common.commands import (
     ADDRESS,
     echo_json,
     folder_argument,
     json_option,
+    overwrite_option,
     store_argument,
 )
 from obygaze_features.common.words import counted, size
@@ -41,6 +43,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     if as_json:
         echo_json(asdict(done))
         return
+    name_left_out(done.left_out)
     click.echo(
         f"{counted(done.files, 'file')}, {size(done.size)}, of which {done.sent} sent now, all "
         f"verified -> {done.where}"
@@ -56,12 +59,13 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     required=True,
     help="The new store, NAME.zarr.",
 )
+@overwrite_option
 @json_option
-def pull(store: Path | str, output: Path, as_json: bool) -> None:
+def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Fetch a final STORE from elsewhere: a URL, or an archive.
 
     Interrupted, the same command goes on where it was. Every file is held to its checksum, and the
-    store appears whole or not at all.
+    store appears whole or not at all; what --overwrite replaces stays until then.
 
     \b
     Examples:
@@ -71,7 +75,7 @@ def pull(store: Path | str, output: Path, as_json: bool) -> None:
     """
     from obygaze_features.store.exchange import pull as fetch
 
-    done = fetch(store, output)
+    done = fetch(store, output, overwrite=overwrite)
     if as_json:
         echo_json({**asdict(done), "path": str(done.path)})
         return

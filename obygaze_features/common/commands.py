@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
-from obygaze_features.errors import ObygazeError
+from obygaze_features.common.words import shown
+from obygaze_features.errors import ObygazeError, UsageError
 
 __all__ = [
     "ADDRESS",
@@ -35,9 +36,22 @@ overwrite_option = click.option(
 )
 
 
+class _Local(click.Path):
+    """A path; a URL, which a path would spoil, is refused without what is secret in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "://" in str(value):
+            where = shown(value)
+            raise UsageError(
+                f"{where} is an address, and a path is meant; fetch a store with: "
+                f"obygaze stores pull {where} -o NAME.zarr"
+            )
+        return super().convert(value, param, ctx)
+
+
 def folder_argument(name: str) -> Callable[[Command], Command]:
     """A positional argument that names a folder or file, as a `Path`."""
-    return click.argument(name, type=click.Path(path_type=Path))
+    return click.argument(name, type=_Local(path_type=Path))
 
 
 class _Address(click.ParamType[str | Path]):

@@ -1,7 +1,8 @@
 """Files that appear whole or not at all, and their fingerprints.
 
 Everything is written beside its destination under a temporary name, flushed to disk and
-then renamed. A reader, or a machine that lost its power, sees the old file or the new one.
+then renamed. A reader, or a machine that lost its power, sees the old file or the new one. What a
+killed run left of a whole new file or folder goes when the same one is made again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.unfinished import SUFFIX, clear_unfinished, prefix
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "sync_folder",
     "to_json",
     "write_bytes",
+    "write_files",
     "write_text",
 ]
 
@@ -116,6 +119,14 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
+def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
+    """Write files; none if one of them is there already."""
+    for path in files:
+        refuse_to_overwrite(path, overwrite=overwrite)
+    for path, text in files.items():
+        write_text(path, text)
+
+
 def publish_exclusively(path: Path, data: bytes) -> bool:
     """Put a file at `path` unless one is there; say whether it was ours that got the name.
 
@@ -140,6 +151,7 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     if path.is_dir():
         raise OutputExists(f"{path} is a folder; give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
+    clear_unfinished(path)
     temporary = _write_beside(path, b"")
     try:
         yield temporary
@@ -186,7 +198,8 @@ def new_folder(
             "it is left alone, remove it yourself or choose another name"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    clear_unfinished(path)
+    temporary = Path(tempfile.mkdtemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent))
     try:
         # mkdtemp makes folders that only their owner can read; a store is for the whole lab.
         temporary.chmod(0o777 & ~_UMASK)
@@ -281,7 +294,7 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
 
 def _write_beside(path: Path, data: bytes) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:

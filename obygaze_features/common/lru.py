@@ -51,8 +51,13 @@ class Lru:
             self.folder.mkdir(parents=True, exist_ok=True)
             # Not flushed: whoever reads it holds it to a checksum.
             with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
-                file.write(data)
-            os.replace(file.name, self._path(key))
+                try:
+                    file.write(data)
+                    file.close()
+                    os.replace(file.name, self._path(key))
+                except OSError:  # a full disk, most likely
+                    Path(file.name).unlink(missing_ok=True)
+                    raise
             self._unseen += len(data)
             if self._unseen > self.limit // 20:
                 self._unseen = 0
@@ -62,8 +67,11 @@ class Lru:
         return self.folder / hashlib.sha256(key.encode()).hexdigest()
 
     def _make_room(self) -> None:
+        files = []
         with os.scandir(self.folder) as entries:
-            files = [(one.stat().st_mtime_ns, one.stat().st_size, one.path) for one in entries]
+            for one in entries:
+                with contextlib.suppress(FileNotFoundError):  # another process makes room, too
+                    files.append((one.stat().st_mtime_ns, one.stat().st_size, one.path))
         used = sum(size for _, size, _ in files)
         for _, size, path in sorted(files) if used > self.limit else ():
             if used <= 0.9 * self.limit:

@@ -22,6 +22,8 @@ __all__ = ["Table", "align", "format_table", "plain", "read_table"]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 #: Rows that are turned into columns at once; few, so that they stay in the processor's cache.
 _CHUNK = 128
+#: Reads with and without a byte order mark, but slowly.
+_MARKED = "utf-8-sig"
 _DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
@@ -50,7 +52,7 @@ class Table:
 
     def lines(self) -> list[int]:
         """The line of the file on which each row ends; read again, as only errors need it."""
-        with self.path.open(encoding="utf-8", newline="") as file:
+        with self.path.open(encoding=_MARKED, newline="") as file:
             reader = csv.reader(file, delimiter=self.delimiter, strict=True)
             ends = [reader.line_num for row in reader if row][1:]
         return ends if self.kept is None else [ends[row] for row in self.kept]
@@ -66,6 +68,7 @@ def read_table(
     delimiter: str = ",",
     required: Sequence[str] = (),
     renamed: Callable[[str], str] = lambda name: name,
+    marked: bool = False,
 ) -> Table:
     """Read a CSV file into columns.
 
@@ -79,10 +82,13 @@ def read_table(
         Columns that must be there.
     renamed
         Called on each name of the header; `pandas` for one writes an index without a name.
+    marked
+        The file may start with a byte order mark, as what spreadsheets write does.
     """
-    quoted = _check_bytes(path)
+    quoted = _check_bytes(path, marked=marked)
     try:
-        with path.open(encoding="utf-8", newline="" if quoted else None) as file:
+        encoding = _MARKED if marked else "utf-8"
+        with path.open(encoding=encoding, newline="" if quoted else None) as file:
             chunks = (_quoted if quoted else _plain)(file, delimiter)
             header = [renamed(name.strip()) for name in next(chunks, [[]])[0]]
             _check_header(path, header, required, delimiter)
@@ -158,7 +164,7 @@ def align(header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int 
     return "\n".join(lines)
 
 
-def _check_bytes(path: Path) -> bool:
+def _check_bytes(path: Path, *, marked: bool) -> bool:
     """Refuse what is not a whole text file; say whether it has a quotation mark."""
     if path.is_dir():
         raise ManifestError(f"{path} is a folder; a CSV file is meant")
@@ -174,7 +180,7 @@ def _check_bytes(path: Path) -> bool:
         raise ManifestError(f"{path} cannot be read: {error.strerror}") from None
     if not start:
         raise ManifestError(f"{path} is empty; a CSV file with a header is meant")
-    if start.startswith(b"\xef\xbb\xbf"):
+    if start.startswith(b"\xef\xbb\xbf") and not marked:
         raise ManifestError(
             f"{path} starts with a byte order mark; save it as UTF-8 without one "
             f"(or remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' {path.name})"
@@ -222,7 +228,7 @@ def _not_utf8(path: Path) -> str:
 
 def _broken_row(path: Path, delimiter: str) -> str:
     """Which row cannot be read, and why."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding=_MARKED, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         width = line = 0
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["counted", "duration", "holds", "quote", "size", "some", "unknown"]
+__all__ = ["counted", "duration", "holds", "quote", "shown", "size", "some", "unknown"]
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -94,3 +95,15 @@ def holds(path: Path, what: str, inside: Path) -> str:
 def quote(text: str, most: int = 60) -> str:
     """A cell for an error message: quoted, and cut where it is long."""
     return repr(text if len(text) <= most else f"{text[:most]}...")
+
+
+def shown(address: object) -> str:
+    """A path, or an address without what may be secret in it: a user, a password, a query.
+
+    Examples
+    --------
+    >>> shown("https://ann:p@ss@lab.example/x.zarr?token=1"), shown("file:///mnt/a@b/x.zarr")
+    ('https://lab.example/x.zarr', 'file:///mnt/a@b/x.zarr')
+    """
+    text = str(address)
+    return re.sub(r"://[^/]*@", "://", text).partition("?")[0] if "://" in text else text

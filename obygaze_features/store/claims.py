@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from obygaze_features.common.files import disk_errors, publish_exclusively
+from obygaze_features.common.unfinished import is_alive
 from obygaze_features.errors import StoreError
 
 __all__ = ["LEASE", "Claims"]
@@ -108,7 +109,7 @@ class Claims:
 
     def _is_free(self, path: Path) -> bool:
         claim = self._read(path)
-        if claim.get("host") == platform.node() and not _alive(claim.get("process")):
+        if claim.get("host") == platform.node() and not is_alive(claim.get("process")):
             return True
         with contextlib.suppress(FileNotFoundError):
             return self.now() - path.stat().st_mtime > self.lease
@@ -129,16 +130,3 @@ class Claims:
         except (OSError, ValueError):
             return {}
         return claim if isinstance(claim, dict) else {}
-
-
-def _alive(process: object) -> bool:
-    """Whether a process of this host is there; unknown counts as alive."""
-    if not isinstance(process, int) or os.name == "nt":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

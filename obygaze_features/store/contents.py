@@ -1,17 +1,38 @@
-"""Which files a final store must have, so that a list of checksums that lacks some is seen."""
+"""Which files a final store must have, so that a list of checksums that is not right is seen."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import FeatureStore
 
-__all__ = ["plain_files", "shard_files"]
+__all__ = ["check_list", "plain_files", "shard_files"]
+
+
+def check_list(where: object, store: FeatureStore, sums: Mapping[str, str]) -> None:
+    """Raise unless a final store lists the files that one like it has, and no others.
+
+    Parameters
+    ----------
+    where
+        What the message is to name.
+    store, sums
+        The store, and what its ``checksums.json`` lists.
+    """
+    names = plain_files(store, sums)
+    if not (lost := sorted(names - sums.keys())):
+        names |= shard_files(store, store.status)
+        lost = sorted(names - sums.keys())
+    if lost:
+        raise StoreError(f"{where}: {lost[0]!r:.80} is not among its {spec.CHECKSUMS}")
+    if odd := sorted(sums.keys() - names):
+        raise StoreError(f"{where}: {odd[0]!r:.80} is no file of a store, though it lists it")
 
 
 def plain_files(store: FeatureStore, listed: Collection[str]) -> set[str]:

@@ -29,14 +29,17 @@ from obygaze_features.manifests import Items
 from obygaze_features.store import format as spec
 from obygaze_features.store.arrays import read_bytes_array
 from obygaze_features.store.assemble import NOWHERE, Plan, assemble
+from obygaze_features.store.checksums import read_checksums
 from obygaze_features.store.claims import LEASE, Claims
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.compare import read_probe
+from obygaze_features.store.damage import Damage
 from obygaze_features.store.finalise import lay_out_final, refuse_while_at_work
 from obygaze_features.store.format import Status
-from obygaze_features.store.integrity import Damage, committed, read_checksums, verify
+from obygaze_features.store.integrity import verify
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
+from obygaze_features.store.leftovers import committed
 from obygaze_features.store.metadata import read_attributes, read_status_column
 from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import FeatureStore, open_store

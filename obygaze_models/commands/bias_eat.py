@@ -119,14 +119,13 @@ def eat(
       obygaze bias eat --store models/tree --texts prompts.zarr --sets x=Look,Body \\
         --sets a=stimulus:nude --sets b=stimulus:dressed
     """
-    from obygaze_features.common.files import refuse_to_overwrite, to_json
+    from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
     from obygaze_features.drawing.file import write_svg
     from obygaze_features.manifests import Manifest
     from obygaze_models.bias.association import Settings
     from obygaze_models.bias.association_table import association_figure, run_battery, table_csv
     from obygaze_models.bias.battery import read_battery
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
-    from obygaze_models.exports import write_files
 
     if (battery is None) == (not sets):
         raise UsageError("give the name of a battery, or --sets of one test")
@@ -156,8 +155,7 @@ def eat(
         if path.suffix == ".svg":
             write_svg(path, association_figure(table), overwrite=overwrite)
         else:
-            text = to_json(content) if path.suffix == ".json" else table_csv(table)
-            write_files({path: text}, overwrite=overwrite)
+            write_text(path, to_json(content) if path.suffix == ".json" else table_csv(table))
         click.echo(f"Wrote {path}", err=as_json)
     if table.left_out:
         click.get_current_context().exit(3)

@@ -143,9 +143,10 @@ def _export(
     """Write the files a film that were asked for; a line about each folder."""
     if tables is None and elan is None:
         return []
+    from obygaze_features.common.files import write_files
     from obygaze_features.store.items import read_items
     from obygaze_models.elan import elan_files
-    from obygaze_models.exports import film_tables, write_files
+    from obygaze_models.exports import film_tables
 
     items = read_items(store.place, store.attributes)
     files: dict[Path, str] = {}

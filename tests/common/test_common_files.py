@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from obygaze_features.common import files
 from obygaze_features.common.files import (
     disk_errors,
     new_folder,
@@ -223,3 +225,24 @@ def test_a_manifest_survives_fifty_kills(tmp_path: Path) -> None:
         for path in tmp_path.glob(".m.*"):
             subprocess.run(["rm", "-r", path], check=True)
     assert left_over > 10  # kills did land while a manifest was being written
+
+
+@pytest.mark.parametrize("make", ["new_file", "new_folder"])
+def test_what_a_killed_run_left_goes_when_it_is_run_again(make: str, tmp_path: Path) -> None:
+    """But not what another is writing this moment, nor what only looks alike."""
+    make_new = getattr(files, make)
+    killed = (
+        "import os, pathlib, sys; from obygaze_features.common import files\n"
+        f"with files.{make}(pathlib.Path(sys.argv[1])):\n    os.kill(os.getpid(), 9)"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", killed, tmp_path / "x.zip"], check=False)
+        [left] = tmp_path.iterdir()
+    (tmp_path / f"{left.name[:-8]}-copy.partial").touch()
+    (tmp_path / left.name.replace("x.zip", "y.zip")).touch()
+    with make_new(tmp_path / "x.zip") as first:
+        assert not left.exists()
+        with contextlib.suppress(RuntimeError), make_new(tmp_path / "x.zip"):
+            raise RuntimeError
+        assert first.exists()
+    assert len(list(tmp_path.iterdir())) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from obygaze_features.store import open_store
 from tests.store import toys
+from tests.store.serving import serve
 
 
 @pytest.fixture
@@ -52,6 +54,58 @@ def test_export(end, obygaze, final_store, tmp_path):
     again = obygaze("stores", "export", final_store, "-o", output, "--overwrite", "--json")
     assert json.loads(again.stdout)["done"] == 17
     assert obygaze("stores", "export", final_store, "-o", tmp_path / "x.mat").exit_code == 2
+
+
+@pytest.mark.parametrize("end", ["h5", "parquet"])
+def test_export_takes_an_archive_and_an_address(end, obygaze, final_store, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
+    with serve(final_store.parent) as server:
+        for number, address in enumerate((tmp_path / "toy.zip", f"{server.url}/toy.zarr")):
+            output = tmp_path / f"{number}.{end}"
+            result = obygaze("stores", "export", address, "-o", output)
+            assert (result.exit_code, result.stderr) == (0, "")
+            here = tmp_path / f"here.{end}"
+            obygaze("stores", "export", final_store, "-o", here, "--overwrite")
+            assert output.stat().st_size == here.stat().st_size
+    if end == "h5":
+        with h5py.File(tmp_path / "1.h5") as file:
+            np.testing.assert_array_equal(file["native"], open_store(final_store).array("native"))
+
+
+def test_an_address_where_a_path_is_meant_is_one_line(obygaze, final_store, tmp_path):
+    address = "https://ann:secret@lab.example/toy.zarr?token=secret"
+    for ask in (
+        ["pack", address, "-o", tmp_path / "x.zip"],
+        ["unpack", address, "-o", tmp_path / "x.zarr"],
+        ["push", address, tmp_path / "x.zarr"],
+        ["repair", address],
+    ):
+        result = obygaze("stores", *ask)
+        assert (result.exit_code, result.output) == (
+            2,
+            "Error: https://lab.example/toy.zarr is an address, and a path is meant; fetch a store "
+            "with: obygaze stores pull https://lab.example/toy.zarr -o NAME.zarr\n",
+        )
+    obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
+    for ask in (
+        ["pack", tmp_path / "toy.zip", "-o", tmp_path / "x.zip"],
+        ["push", tmp_path / "toy.zip", tmp_path / "x.zarr"],
+    ):
+        result = obygaze("stores", *ask)
+        assert result.exit_code == 1
+        assert f"toy.zip is no folder, and cannot be {ask[0]}ed; take it out" in result.output
+
+
+def test_what_is_left_out_is_named(obygaze, final_store, tmp_path):
+    own = shutil.copytree(final_store, tmp_path / "own.zarr")
+    (own / "notes.txt").write_text("x")
+    for ask in (["pack", own, "-o", tmp_path / "x.zip"], ["push", own, tmp_path / "x.zarr"]):
+        result = obygaze("stores", *ask)
+        assert (result.exit_code, result.stderr) == (
+            0,
+            "left out, as no file of the store: notes.txt\n",
+        )
 
 
 @pytest.mark.parametrize("name", ["x.h5", "x.parquet", "native/x.h5"])

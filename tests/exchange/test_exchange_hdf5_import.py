@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
+
 import h5py
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import open_store
 from obygaze_features.store.exchange import Hdf5Source, bring_in, export_hdf5, stated
+from tests.exchange.malice import Malice
 from tests.store import making
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -178,7 +182,7 @@ def test_sizes_that_are_only_claimed_are_not_believed(name, tmp_path):
     with h5py.File(tmp_path / "x.h5", "a") as file:
         file.pop(name, None)
         file.create_dataset(name, shape, dtype, chunks=tuple(1 for _ in shape))
-    with pytest.raises(StoreError, match=rf"x\.h5: {name} "):
+    with pytest.raises(StoreError, match=rf"x\.h5: {name}:? "):
         bring_in(Hdf5Source(tmp_path / "x.h5"), MANIFEST, tmp_path / "t.zarr")
 
 
@@ -203,6 +207,114 @@ def test_reasons_of_others_stay_in_one_line(tmp_path):
         "tt000": r"'a\nb\x1b[2J'",
         "tt001": "no file",
     }
+
+
+def lie(path, name, file, how):
+    """Let the pointers of a dataset of texts say what they do not hold."""
+    one = file[name].id
+    kind = one.get_create_plist().get_nfilters(), file[name].chunks
+    offset, size = one.get_offset(), one.get_storage_size()
+    if not kind[1]:
+        file.close()
+        with path.open("r+b") as opened:
+            opened.seek(offset)
+            told = how(opened.read(size))
+            opened.seek(offset)
+            opened.write(told)
+        return
+    held = one.read_direct_chunk((0,))[1]
+    told = how(zlib.decompress(held) if kind[0] else held)
+    one.write_direct_chunk((0,), zlib.compress(told) if kind[0] else told)
+    file.close()
+
+
+CHUNKED = {"chunks": (500,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("obygaze.json", {}),
+        ("ids", {}),
+        ("ids", CHUNKED),
+        ("rows.reason", CHUNKED | {"compression": 4}),
+    ],
+)
+def test_texts_are_bounded_by_what_they_take_together(name, options, tmp_path):
+    """A megabyte that 500 pointers lead to; and one text that says it has two gigabytes."""
+    single = name == "obygaze.json"
+    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
+    path = export_hdf5(store, tmp_path / "x.h5").path
+    file = h5py.File(path, "a")
+    if not single:
+        del file[name]
+        texts = ["x" * 2**20, *(str(row) for row in range(499))]
+        file.create_dataset(name, data=texts, dtype=h5py.string_dtype(), **options)
+    if name == "rows.reason":  # so that it has a reason for each id
+        del file["ids"], file["status"], file["rows.source"], file["native"]
+        file["ids"] = ["tt000", *(str(row) for row in range(499))]
+        file["status"] = np.ones(500, np.uint8)
+        file["rows.source"] = [""] * 500
+        file["native"] = np.ones((500, *VALUES.shape[1:]), VALUES.dtype)
+
+    def how(raw):
+        return b"\0\0\0\x80" + raw[4:] if single else raw[:16] * 500
+
+    lie(path, name, file, how)
+    with pytest.raises(StoreError, match=rf"x\.h5: {name}: it would take more than 256 MiB"):
+        bring_in(Hdf5Source(path), MANIFEST, tmp_path / "t.zarr")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (2,)}, {"compression": 4}, {"chunks": (2,), "shuffle": True}]
+)
+def test_texts_however_they_lie(options, path, tmp_path):
+    with h5py.File(path, "a") as file:
+        ids = file["ids"].asstr()[:].tolist()
+        del file["ids"]
+        file.create_dataset("ids", data=ids, dtype=h5py.string_dtype(), **options)
+    first = bring_in(Hdf5Source(path), MANIFEST, tmp_path / "s.zarr")
+    change(path, ids=np.array([one.encode() for one in ids]))  # of a fixed length
+    assert bring_in(Hdf5Source(path), MANIFEST, tmp_path / "t.zarr").done == first.done > 0
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", '"\\ud800"'])
+def test_attributes_that_are_no_json_make_no_store(odd, tmp_path):
+    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
+    path = export_hdf5(store, tmp_path / "x.h5").path
+    with h5py.File(path) as file:
+        about = file["obygaze.json"].asstr()[()]
+    change(path, **{"obygaze.json": about.replace('"config": {}', f'"config": {{"a": {odd}}}')})
+    with pytest.raises(StoreError, match=r"x\.h5: its obygaze\.json cannot be read") as problem:
+        bring_in(Hdf5Source(path), MANIFEST, tmp_path / "t.zarr")
+    assert "\n" not in str(problem.value)
+    assert not (tmp_path / "t.zarr").exists()
+
+
+def test_a_malicious_pickle_is_never_run(path, tmp_path):
+    """Where others keep objects in HDF5: as bytes of a type of their own, or of any length."""
+    trace = tmp_path / "trace"
+    evil = pickle.dumps(Malice(trace))
+    pickle.loads(evil)
+    trace.rmdir()  # it would, if it were unpickled
+    with h5py.File(path, "a") as file:
+        opaque = file.create_dataset("opaque", data=np.array([np.void(evil)] * 5))
+        opaque.attrs["CLASS"] = "PYTHON:OBJECT"
+        opaque.attrs["evil"] = np.void(evil)
+        bytes_ = file.create_dataset("vlen", (5,), h5py.vlen_dtype(np.uint8))
+        for row in range(5):
+            bytes_[row] = np.frombuffer(evil, np.uint8)
+        file["fixed"] = np.array([evil.hex().encode()] * 5)
+    bring_in(Hdf5Source(path), MANIFEST, tmp_path / "s.zarr")
+    assert not trace.exists()
+    for name in ("opaque", "vlen", "fixed"):
+        assert name not in open_store(tmp_path / "s.zarr").arrays
+        with h5py.File(path, "a") as file:
+            del file["ids"]
+            file["ids"] = file[name]
+        with pytest.raises(StoreError, match=r"ids is not a list of texts|two rows for"):
+            Hdf5Source(path)
+        assert not trace.exists()
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe", b"a\nb"])

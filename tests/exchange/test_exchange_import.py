@@ -21,19 +21,10 @@ from obygaze_features.store.exchange import (
     read_provenance,
     stated,
 )
+from tests.exchange.malice import Malice
 
 N = 40
 VALUES = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
-
-
-class Malice:
-    """What makes a file when it is unpickled."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.trace),)
 
 
 def manifest(n: int = N) -> Manifest:
@@ -128,6 +119,28 @@ def test_what_is_missing_or_broken_is_named_and_the_rest_is_there(folder, source
     assert "type bool" in reasons["tt1-010"]
     assert store.status[[1, 2, 6]].tolist() == [2, 3, 4]
     np.testing.assert_array_equal(store.array("native")[11:], VALUES[11:])
+
+
+def test_an_odd_file_that_comes_first_does_not_say_what_all_are(folder, source, suffix, tmp_path):
+    write(place(folder, 0, suffix), np.ones((3, 2), np.float64))
+    write(place(folder, 20, suffix), np.ones((3, 2), np.float64))
+    place(folder, 1, suffix).write_bytes(b"")
+    made = bring_in(source(("native", folder)), manifest(), tmp_path / "s.zarr")
+    assert (made.done, made.failed) == (N - 3, 3)
+    reason = open_store(tmp_path / "s.zarr").failures["tt0-000"]
+    assert reason.endswith("it holds 3×2 float64, where native has 6 float32 a clip")
+
+
+@pytest.mark.parametrize("lengths", [(3, 4, 3, 4), (3, 4, 3, 4, 5), (3, 4, 3, 5, 6)], ids=str)
+def test_files_of_which_most_are_not_alike_make_no_store(lengths, source, suffix, tmp_path):
+    for row, length in enumerate(lengths):
+        write(place(tmp_path / "f", row, suffix), np.ones(length, np.float32))
+    with pytest.raises(StoreError) as problem:
+        bring_in(source(("native", tmp_path / "f")), manifest(5), tmp_path / "s.zarr")
+    assert str(problem.value).startswith(
+        f"f/tt0/tt0_scene_0{suffix} holds 3 float32 and f/tt1/tt1_scene_1{suffix} holds 4 float32, "
+    )
+    assert not (tmp_path / "s.zarr").exists()
 
 
 def test_an_import_goes_on_and_tries_again_when_told(folder, source, suffix, tmp_path):

@@ -57,8 +57,42 @@ def test_packed_and_unpacked_it_is_the_same_to_the_last_byte(n, width, compress)
 def test_what_is_in_the_store_beside_its_own_files_stays_there(final_store, tmp_path):
     store = shutil.copytree(final_store, tmp_path / "toy.zarr")
     (store / ".DS_Store").write_text("x")
-    pack(store, tmp_path / "toy.zip")
-    assert ".DS_Store" not in zipfile.ZipFile(tmp_path / "toy.zip").namelist()
+    assert pack(store, tmp_path / "toy.zip").left_out == (".DS_Store",)
+    assert pack(final_store, tmp_path / "same.zip").left_out == ()
+    assert (tmp_path / "toy.zip").read_bytes() == (tmp_path / "same.zip").read_bytes()
+
+
+def test_what_is_wrong_with_the_store_inside_names_the_archive(final_store, tmp_path):
+    """Not the folder of a moment into which it is unpacked."""
+    for name, change, why in (
+        ("zarr.json", lambda data: data.replace(b'"final"', b'"other"'), "the attribute state is"),
+        (
+            "zarr.json",
+            lambda data: data.replace(b'"final"', b'"open"'),
+            "frames/zarr.json|native/zarr.json",
+        ),
+        ("frames/zarr.json", lambda data: b"{", "frames/zarr.json"),
+    ):
+        held = files(final_store)
+        held[name] = change(held[name])
+        sums = json.loads(held["checksums.json"]) | {name: hashlib.sha256(held[name]).hexdigest()}
+        held["checksums.json"] = json.dumps(sums).encode()
+        with zipfile.ZipFile(tmp_path / "toy.zip", "w") as opened:
+            for one, data in held.items():
+                opened.writestr(one, data)
+        with pytest.raises(
+            StoreError, match=rf"toy\.zip.*({why}).*nothing was unpacked"
+        ) as problem:
+            unpack(tmp_path / "toy.zip", tmp_path / "again.zarr")
+        assert "again.zarr" not in str(problem.value)
+        assert "\n" not in str(problem.value)
+        assert [one.name for one in tmp_path.iterdir()] == ["toy.zip"]
+    store = toys.a_store(tmp_path / "toy.zarr")
+    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as opened:
+        for one, data in files(store).items():
+            opened.writestr(one, data)
+    with pytest.raises(StoreError, match=r"'blocks/000000.json' is no file of this store"):
+        unpack(tmp_path / "toy.zip", tmp_path / "again.zarr")
 
 
 def test_others_read_it_in_place(archive, final_store):
@@ -271,9 +305,12 @@ def test_a_store_whose_list_leaves_a_file_out_is_not_whole(name, final_store, tm
     with zipfile.ZipFile(tmp_path / "toy.zip", "w") as opened:
         for one, data in files(store).items():
             opened.writestr(one, data)
-    with pytest.raises(StoreError, match=f"{name}' is not in it, nor among its checksums"):
+    with pytest.raises(StoreError, match=rf"/toy\.zip: '{name}' is not among its .*; nothing was"):
         unpack(tmp_path / "toy.zip", tmp_path / "again.zarr")
     assert not (tmp_path / "again.zarr").exists()
+    shutil.copyfile(final_store / name, store / name)
+    with pytest.raises(StoreError, match=f"toy.zarr: '{name}' is not among its checksums.json"):
+        pack(store, tmp_path / "again.zip")
 
 
 @pytest.mark.parametrize("name", ["evil", "native/c/1/0", "native/evil", "probe/evil"])
@@ -284,11 +321,15 @@ def test_a_file_that_only_the_list_knows_is_no_file_of_a_store(name, final_store
     change_sums(store, {name: hashlib.sha256(b"x").hexdigest()})
     found = {one.file: one.why for one in verify(store)}
     assert found[name] == "checksums.json lists it, and no such store has it"
-    pack(store, tmp_path / "toy.zip")
-    with pytest.raises(
-        StoreError, match=r"is no file of this store|probe/zarr\.json' is not in it"
-    ):
+    why = r"is no file of a store, though|probe/zarr\.json' is not among its"
+    with pytest.raises(StoreError, match=why):
+        pack(store, tmp_path / "toy.zip")
+    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as opened:
+        for one, data in files(store).items():
+            opened.writestr(one, data)
+    with pytest.raises(StoreError, match=why):
         unpack(tmp_path / "toy.zip", tmp_path / "again.zarr")
+    assert {one.name for one in tmp_path.iterdir()} == {"toy.zarr", "toy.zip"}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from obygaze_features.store.places import http
 from tests.exchange.hub import LARGE, Hub, hub
 from tests.store import toys
 from tests.store.making import flip_bit, numbers, open_state
-from tests.store.s3 import bucket
+from tests.store.s3 import bucket, relay
 from tests.store.serving import Served, serve
 
 
@@ -167,6 +167,66 @@ def test_what_is_damaged_where_it_comes_from_is_one_line(server, final_store, tm
         pull(url, tmp_path / "x")
 
 
+def test_a_store_is_replaced_only_when_told_and_when_the_new_one_is_there(
+    server, final_store, other_store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(http, "PAUSES", ())
+    url, before = f"{server.url}/toy.zarr", files_of(other_store)
+    with pytest.raises(OutputExists, match=r"exists already; .* or add --overwrite"):
+        pull(url, other_store)
+    server.cut = lambda path: 10 if path.endswith("rows.csv") else None
+    with pytest.raises(StoreError, match="the connection was cut"):
+        pull(url, other_store, overwrite=True)
+    assert files_of(other_store) == before
+    server.cut = lambda path: None
+    pull(url, other_store, overwrite=True)
+    assert files_of(other_store) == files_of(final_store)
+    assert [one.name for one in tmp_path.iterdir()] == ["other.zarr"]
+    (tmp_path / "films.zarr").mkdir()
+    (tmp_path / "films.zarr/one.mkv").write_text("precious")
+    server.forget()
+    with pytest.raises(OutputExists, match="is not something that obygaze made"):
+        pull(url, tmp_path / "films.zarr", overwrite=True)
+    assert files_of(tmp_path / "films.zarr") == {"one.mkv": b"precious"}
+    assert len(server.requests) <= 2  # said before anything is fetched
+
+
+def test_two_that_fetch_the_same_do_not_mix_their_bytes(server, final_store, tmp_path):
+    said = []
+
+    def meanwhile(path: str) -> None:
+        if path.endswith("rows.csv"):
+            with pytest.raises(StoreError, match=r"another process is fetching .*x\.zarr; wait"):
+                pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
+            said.append(path)
+
+    server.then = meanwhile
+    pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
+    assert said
+    assert files_of(tmp_path / "x.zarr") == files_of(final_store)
+    assert [one.name for one in tmp_path.iterdir()] == ["x.zarr"]
+
+
+@pytest.mark.parametrize("name", ["frames/c/0/0/0", "rows.csv", "evil"])
+def test_a_store_whose_list_is_not_right_is_not_pulled(server, final_store, tmp_path, name):
+    """Lost from the files and from the list, or added to both: all that is listed holds."""
+    server.folder = tmp_path
+    own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+    listed = json.loads((own / "checksums.json").read_text())
+    if name == "evil":
+        (own / name).write_text("x")
+        listed[name] = hashlib.sha256(b"x").hexdigest()
+    else:
+        (own / name).unlink()
+        del listed[name]
+    (own / "checksums.json").chmod(0o644)
+    (own / "checksums.json").write_text(json.dumps(listed))
+    with pytest.raises(StoreError, match=rf"/own\.zarr: '{name}' is n") as problem:
+        pull(f"{server.url}/own.zarr", tmp_path / "x.zarr")
+    assert "pulling" not in str(problem.value)
+    assert not (tmp_path / "x.zarr").exists()
+
+
 @pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../b", ".hidden", "a\\b", ""])
 def test_a_list_that_leads_elsewhere_is_refused(server, final_store, tmp_path, name):
     server.folder = tmp_path
@@ -226,13 +286,84 @@ def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
     assert not system.exists(f"{root}/.pushing")
 
 
+def test_a_push_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path):
+    chance = np.random.default_rng(5)
+    with bucket("killed"), relay(os.environ["AWS_ENDPOINT_URL"]) as way:
+        target = "s3://killed/large.zarr"
+        for _ in range(3):
+            running = obygaze("push", large_store, target, AWS_ENDPOINT_URL=way.url)
+            way.after = int(chance.integers(20_000, 500_000))
+            way.then = lambda: running.send_signal(signal.SIGKILL)  # noqa: B023  # called now
+            running.communicate(timeout=60)
+            assert running.returncode == -signal.SIGKILL
+            with pytest.raises(StoreError, match="is not a feature store"):
+                open_store(target)
+        way.after = 10**12
+        last = obygaze("push", large_store, target, "--json", AWS_ENDPOINT_URL=way.url)
+        told = json.loads(last.communicate(timeout=60)[0])
+        assert 0 < told["sent"] < told["files"]
+        assert verify(target) == []
+        assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(large_store)
+
+
 def test_a_store_that_is_damaged_here_is_not_offered_there(target, final_store, tmp_path):
     own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
     flip_bit(own / "rows.csv", 20)
-    with pytest.raises(StoreError, match=r"rows.csv is not what was sent; run: .*verify .*/own.za"):
+    with pytest.raises(StoreError, match=r"rows.csv is not as it was.*; run: .*verify .*/own.zarr"):
         push(own, target)
     with pytest.raises(StoreError, match=r"is not a feature store"):
         open_store(target)
+
+
+def test_what_is_damaged_here_does_not_replace_what_is_whole_there(target, final_store, tmp_path):
+    own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+    push(own, target)
+    shard = own / "frames/c/0/0/0"
+    shard.chmod(0o644)
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 is not as it was written, so the store "):
+        push(own, target)
+    shard.unlink()
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 cannot be read \(No such file"):
+        push(own, target)
+    assert verify(target) == []
+
+
+def test_only_the_stores_own_files_are_sent(target, final_store, tmp_path):
+    own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+    (own / "notes.txt").write_text("private")
+    assert push(own, target).left_out == ("notes.txt",)
+    assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(final_store)
+    own = Path(shutil.copytree(final_store, tmp_path / "strange.zarr"))
+    (tmp_path / "secret").write_text("private")
+    listed = json.loads((own / "checksums.json").read_text())
+    for name, why in (("../secret", "no name of a store's"), ("notes", "no file of a store")):
+        (own / "checksums.json").chmod(0o644)
+        (own / "checksums.json").write_text(json.dumps({name: "0" * 64, **listed}))
+        with pytest.raises(StoreError, match=why):
+            push(own, f"{target}.other")
+    with pytest.raises(StoreError, match=r"is not a feature store|does not exist"):
+        open_store(f"{target}.other")
+
+
+def test_of_two_that_push_at_once_one_gets_the_place(final_store, other_store, tmp_path):
+    """The other's mark comes over ours, when both saw that there is nothing yet."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    ours, put = (
+        hashlib.sha256((other_store / "checksums.json").read_bytes()),
+        LocalFileSystem.put_file,
+    )
+
+    def meanwhile(self, here, there, **options):
+        put(self, here, there, **options)
+        (tmp_path / "x.zarr/.pushing").write_text(ours.hexdigest())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalFileSystem, "put_file", meanwhile)
+        with pytest.raises(StoreError, match="holds a part of another store that is being pushed"):
+            push(final_store, tmp_path / "x.zarr")
+    assert not (tmp_path / "x.zarr/checksums.json").exists()
 
 
 def test_what_cannot_be_pushed_is_one_line(final_store, tmp_path):
@@ -271,9 +402,11 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
 ):
     """By processes of their own, as the Hub's client looks at its environment but once."""
     address = "hf://datasets/lab/toy"
+    own = shutil.copytree(final_store, tmp_path / "toy.zarr")
+    (own / "notes.txt").write_text("private")  # it stays here
     large = {name for name, data in files_of(final_store).items() if len(data) >= LARGE}
     lab.patience = 2
-    first = obygaze("push", final_store, address)
+    first = obygaze("push", own, address)
     told = first.communicate(timeout=60)[0]
     assert first.returncode == 1, told
     assert told.startswith(f"Error: {address}: ")
@@ -281,7 +414,7 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert set(lab.repos["lab/toy"]) == {".gitattributes"}
     assert lab.private == {"lab/toy"}
     lab.patience = None
-    again = obygaze("push", final_store, address, "--json")
+    again = obygaze("push", own, address, "--json")
     told = again.communicate(timeout=60)[0]
     assert again.returncode == 0, told
     assert len(lab.sent) == len(set(lab.sent)) == len(large)  # none was sent twice

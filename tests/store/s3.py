@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import socketserver
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
@@ -35,3 +40,52 @@ def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
             client.close()
             s3fs.S3FileSystem.clear_instance_cache()
             server.stop()
+
+
+@dataclass
+class Relay:
+    """A way to a server, on which something happens after so many bytes were sent to it."""
+
+    url: str = ""
+    after: int = 10**12
+    then: Callable[[], object] = lambda: None
+
+
+@contextlib.contextmanager
+def relay(endpoint: str) -> Iterator[Relay]:
+    """Hand on what is sent to a server, byte for byte, until it is told to stop."""
+    way, goal = Relay(), urlsplit(endpoint)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((goal.hostname, goal.port)) as there:
+                back = threading.Thread(target=self.pump, args=(there, self.request, False))
+                back.start()
+                self.pump(self.request, there, True)
+                back.join()
+
+        @staticmethod
+        def pump(source: socket.socket, sink: socket.socket, counted: bool) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(4096):
+                    if counted:
+                        way.after -= len(data)
+                    if way.after < 0:
+                        way.then()
+                        break
+                    sink.sendall(data)
+            with contextlib.suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        way.url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            yield way
+        finally:
+            server.shutdown()
+            thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,3 +122,13 @@ def test_several_processes_share_it(tmp_path):
     assert 50_000 < used < 120_000
     shutil.rmtree(tmp_path / "lru")
     assert Lru(tmp_path / "lru", 100).get("1") is None
+
+
+def test_what_finds_no_room_on_the_disk_leaves_nothing(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        Lru(tmp_path, 10**9).put("a", bytes(50_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

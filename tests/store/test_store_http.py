@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 import socket
 import ssl
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import describe, diff, finalise, open_store, subset, verify
+from obygaze_features.store import describe, diff, exchange, finalise, open_store, subset, verify
 from obygaze_features.store.items import read_items
 from obygaze_features.store.places import http
 from obygaze_features.store.views import StoreDataset
@@ -165,6 +168,30 @@ def test_verify_names_what_is_damaged_as_on_the_disk(server, own):
     (own / "README.md").unlink()
     assert verify(url) == verify(own)
     assert {one.file for one in verify(url)} == {"frames/c/0/0/0", "rows.csv", "README.md"}
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "frames/c/0/0/0", "evil"])
+def test_verify_holds_the_list_to_what_such_a_store_has_wherever_it_lies(server, own, name):
+    sums = json.loads((own / "checksums.json").read_text())
+    if name == "evil":
+        (own / name).write_bytes(b"x")
+        sums[name] = hashlib.sha256(b"x").hexdigest()
+    else:
+        del sums[name]
+    (own / "checksums.json").chmod(0o644)
+    (own / "checksums.json").write_text(json.dumps(sums))
+    with zipfile.ZipFile(own.parent / "final.zip", "w") as archive:
+        for file in own.rglob("*"):
+            if file.is_file():
+                archive.write(file, file.relative_to(own).as_posix())
+    here = [one for one in verify(own) if not one.harmless]
+    assert [one.file for one in here] == [name]
+    assert "list" in here[0].why
+    for address in (
+        f"{server.url}/final.zarr", f"{server.url}/final.zip", own.parent / "final.zip",
+        f"file://{own}",
+    ):  # fmt: skip
+        assert verify(address) == here
 
 
 def test_a_flipped_bit_is_named_and_not_kept(server, own):
@@ -357,10 +384,91 @@ def test_a_user_and_a_query_are_sent_and_never_shown(server):
     assert {one.get("Authorization") for one in server.headers} == {"Basic YW5uOnNAY3JldA=="}
 
 
+def test_who_asks_is_told_to_no_other_server(server, made):
+    with serve(made) as other:
+        server.refuse = lambda path: (302, {"Location": f"{other.url}{path}?key=signed"})
+        host = server.url.removeprefix("http://")
+        store = open_store(f"http://ann:secret@{host}/final.zarr?token=hush")
+        np.testing.assert_array_equal(store.read(["tt010"], "frames")[1][0], ROWS[10])
+        assert all("Authorization" in one for one in server.headers)
+        assert not any("Authorization" in one for one in other.headers)
+        assert store.where == f"{server.url}/final.zarr"
+        other.refuse = lambda path: (403, {})
+        with pytest.raises(StoreError, match="answers 403 Forbidden") as problem:
+            store.read(["tt020"], "frames")
+        assert not {"secret", "signed", "hush"} & set(re.findall(r"\w+", str(problem.value)))
+        server.refuse = lambda path: (302, {"Location": "gopher://bob:secret@x/?key=signed"})
+        with pytest.raises(StoreError, match=r"sends us to 'gopher://x/', which") as problem:
+            open_store(f"{server.url}/other.zarr")
+        assert "signed" not in str(problem.value)
+
+
+def test_who_asks_is_not_told_in_clear_by_a_server_of_https(made, certificate, monkeypatch):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv("OBYGAZE_CACHE_SIZE", "0")
+    assert http._is_as_safe("http://a/x", "https://a/y")
+    assert not http._is_as_safe("https://a/x", "http://a/y")
+    assert not http._is_as_safe("http://a:1/x", "https://a:1/y")
+    with serve(made) as plain, serve(made, context) as safe:
+        safe.refuse = lambda path: (302, {"Location": f"{plain.url}{path}"})
+        assert len(open_store(safe.url.replace("://", "://ann:secret@") + "/final.zarr")) == N
+        assert all("Authorization" in one for one in safe.headers)
+        assert not any("Authorization" in one for one in plain.headers)
+
+
+def test_nothing_kept_tells_who_asked(server, tmp_path):
+    host = server.url.removeprefix("http://")
+    store = open_store(f"http://ann:secret@{host}/final.zarr?token=hush")
+    some = subset(store, tmp_path / "some.zarr", ids=["tt001"]).path
+    finalise(some)
+    kept = [one for one in (*tmp_path.rglob("*"),) if one.is_file()]
+    assert len(kept) > 10
+    for one in kept:
+        assert not re.search(rb"secret|hush", one.name.encode() + one.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "address", ["http://ann:secret@host:abc/x?token=hush", "http://a:se?hush@"]
+)
+def test_an_address_that_is_wrong_is_shown_without_its_secrets(address):
+    with pytest.raises(UsageError, match="names no host") as problem:
+        open_store(address)
+    assert not re.search("secret|hush|se", str(problem.value).removesuffix("of one"))
+
+
+def test_a_file_that_was_moved_to_nowhere_is_not_there(server, tmp_path):
+    """As a server does that sends whatever it lacks to another page."""
+    server.refuse = lambda path: (302, {"Location": "/gone"}) if "/gone" not in path else None
+    with pytest.raises(StoreError, match=r"final.zarr is not a feature store: it has no zarr.json"):
+        open_store(f"{server.url}/final.zarr")
+    server.refuse = lambda path: (302, {"Location": "/gone"}) if "log.jsonl" in path else None
+    assert exchange.pull(f"{server.url}/final.zarr", tmp_path / "x.zarr").files
+
+
+def test_a_server_that_sends_more_than_was_asked_for_is_one_line(server):
+    store = open_store(f"{server.url}/final.zarr")
+    _ = store.status
+    server.refuse = lambda path: (206, {"Content-Range": f"bytes 0-{10**12}/{10**12 + 1}"})
+    with pytest.raises(StoreError, match="the server gives another part than asked for"):
+        store.place.read_part("frames/c/0/0/0", 0, 100)
+    server.refuse = lambda path: (206, {"Content-Range": "bytes 0-0/9"})
+    with pytest.raises(StoreError, match="the server sends more than it says"):
+        store.place.read_part("frames/c/0/0/0", 0, 1)
+
+
 def test_a_proxy_is_asked_where_there_is_one(server, monkeypatch):
     monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.setenv("no_proxy", "")
     assert len(open_store("http://far.example/final.zarr").ids) == N
+    assert not any("Proxy-Authorization" in one for one in server.headers)
+    server.forget()
+    monkeypatch.setenv("http_proxy", server.url.replace("://", "://ann:s%40cret@"))
+    assert len(open_store("http://far.example/final.zarr").ids) == N
+    told = {one.get("Proxy-Authorization") for one in server.headers}
+    assert told == {"Basic YW5uOnNAY3JldA=="}
+    server.forget()
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert len(open_store(f"{server.url}/final.zarr").ids) == N
 
@@ -395,6 +503,21 @@ def test_the_commands_take_urls(server, made, tmp_path, obygaze):
     assert gone.output.endswith(f"all verified -> {tmp_path}/here.zarr\n")
     sent = obygaze("stores", "push", tmp_path / "here.zarr", tmp_path / "there.zarr", "--json")
     assert json.loads(sent.output)["where"] == str(tmp_path / "there.zarr")
+
+
+def test_commands_show_no_secret(server, own, tmp_path, obygaze):
+    url = f"{server.url.replace('://', '://ann:hush@')}/final.zarr?token=hush"
+    for ask in (["info", url], ["verify", url], ["diff", url, own], ["diff", own, f"{url}x"]):
+        result = obygaze("stores", *ask)
+        assert (result.exit_code, "hush" in result.output) == (0, False)
+        assert f"{server.url}/final.zarr" in result.output
+    flip_bit(own / "rows.csv", 100)
+    flip_bit(own / "zarr.json", 9)
+    result = obygaze("stores", "verify", url)
+    assert (result.exit_code, "hush" in result.output) == (1, False)
+    assert result.output.endswith(
+        "next: tell whoever offers it, for whom it may be: obygaze stores repair\n"
+    )
 
 
 def test_an_experiment_reads_a_store_elsewhere(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from obygaze_features.errors import MissingExtra, StoreError, UsageError
+from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
 from obygaze_features.store import describe, diff, finalise, open_store, subset, verify
 from tests.store.making import flip_bit, numbers, open_state
 from tests.store.s3 import bucket
@@ -100,6 +100,22 @@ def test_a_url_that_nobody_knows_is_one_line():
         open_store("nonsense://x")
     with pytest.raises(MissingExtra, match="takes a package that is not installed"):
         open_store("gcs://bucket/x.zarr")
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("nonsense://ann:s@cret@x", "nonsense://x cannot be opened"),
+        ("gcs://ann:s@cret@bucket/x.zarr", "gcs://bucket/x.zarr takes a package"),
+        ("ftp://ann:s@cret@127.0.0.1:1/x.zarr", "ftp://127.0.0.1:1/x.zarr: .*refused"),
+        ("ftp://ann:s@cret@127.0.0.1:1/x.zip", "ftp://127.0.0.1:1: .*refused"),
+    ],
+)
+def test_what_is_secret_in_an_address_is_not_shown(address, why):
+    with pytest.raises(ObygazeError, match=why) as problem:
+        open_store(address)
+    assert "cret" not in str(problem.value)
+    assert "\n" not in str(problem.value)
 
 
 def test_any_of_fsspecs_file_systems_will_do(made):

@@ -11,8 +11,11 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.shared import (
+    delimiter_of,
     finish,
+    one_character,
     output_options,
+    parse_columns,
     source_argument,
     without_blank_rows,
 )
@@ -24,7 +27,6 @@ from obygaze_features.manifests.scheme import Concept, LabelScheme, Level, obyga
 __all__ = ["import_csv"]
 
 MEANINGS = tuple(dict.fromkeys((*items.COLUMNS, *labels.COLUMNS)))
-DELIMITERS = ",;\t|"
 
 
 def import_csv(
@@ -52,7 +54,7 @@ def import_csv(
     name
         The manifest's name; by default the file's.
     """
-    delimiter = delimiter or _delimiter_of(source)
+    delimiter = delimiter or delimiter_of(source)
     table = _renamed(without_blank_rows(read_table(source, delimiter=delimiter)), columns or {})
     labelled = "level" in table.columns
     left_out = set(labels.COLUMNS) - {"id"} if labelled else set()
@@ -83,16 +85,6 @@ def _only(table: Table, names: Sequence[str], rows: Sequence[int] | None = None)
         columns = {name: [cells[row] for row in rows] for name, cells in columns.items()}
         kept = [row if kept is None else kept[row] for row in rows]
     return Table(table.path, table.delimiter, columns, kept)
-
-
-def _delimiter_of(source: Path) -> str:
-    """What the header's cells are separated by: the mark that it has most of."""
-    try:
-        with source.open("rb") as file:
-            header = file.readline(1 << 16).decode("utf-8", "replace")
-    except OSError:
-        return ","  # `read_table` says what is wrong with the file
-    return max(DELIMITERS, key=header.count)
 
 
 def _renamed(table: Table, columns: Mapping[str, str]) -> Table:
@@ -165,19 +157,10 @@ def command(
       obygaze manifests import csv clips.csv -o manifests/mine \\
         --column id=clip --column media=video --column level=tension --levels calm,tense
     """
-    pairs = [pair.partition("=") for pair in columns]
-    if any(not column for _, _, column in pairs):
-        raise UsageError("--column takes MEANING=COLUMN, for instance --column id=clip")
-    mapping = {meaning: column for meaning, _, column in pairs}
-    if len(mapping) < len(pairs):
-        raise UsageError("a column and a meaning can each be named once; check --column")
-    delimiter = "\t" if delimiter == "\\t" else delimiter
-    if delimiter is not None and len(delimiter) != 1:
-        raise UsageError(f"--delimiter takes one character, not {delimiter!r}")
     manifest = import_csv(
         source,
-        mapping,
-        delimiter=delimiter,
+        parse_columns(columns, "id=clip"),
+        delimiter=one_character(delimiter),
         levels=None if levels is None else [level.strip() for level in levels.split(",")],
         name=name,
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.shared import finish, output_options, source_argument
+from obygaze_features.manifests.importers.shared import (
+    finish,
+    output_options,
+    safe_id,
+    source_argument,
+)
 from obygaze_features.manifests.items import Item, Items, id_problem
 from obygaze_features.manifests.locate import VIDEO_SUFFIXES
 from obygaze_features.manifests.manifest import Manifest
@@ -52,7 +54,7 @@ def import_folder(source: Path, *, ids: str | None = None) -> Manifest:
                 "keep one of them, or rename one if they are two"
             )
     items = [item for _, item, _ in sorted(found.values(), key=lambda value: value[0])]
-    return Manifest(name=_safe(source.resolve().name), items=Items.of(items), source="a folder")
+    return Manifest(name=safe_id(source.resolve().name), items=Items.of(items), source="a folder")
 
 
 def _rule_for(files: Sequence[tuple[str, Path]]) -> str:
@@ -111,25 +113,11 @@ def _moviegraphs(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
 
 
 def _by_name(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
-    stem, folder = _safe(path.stem), _safe(film) if film else ""
+    stem, folder = safe_id(path.stem), safe_id(film) if film else ""
     identifier = stem if stem.startswith(folder) else f"{folder}-{stem}"
     if problem := id_problem(identifier):
         raise ManifestError(f"{path}: {problem}; rename the file")
     return (film, 0, path.name), Item(identifier, film=film, media=path.name)
-
-
-def _safe(name: str) -> str:
-    """A name in the alphabet of ids: accents are dropped, other marks become an underscore.
-
-    Where letters of another script are lost, a piece of the name's hash keeps names apart.
-    """
-    plain = unicodedata.normalize("NFKD", name)
-    latin = plain.encode("ascii", "ignore").decode()
-    safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
-    lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
-    if lost or not safe:
-        return "-".join(filter(None, [safe, hashlib.sha256(name.encode()).hexdigest()[:8]]))
-    return safe
 
 
 @click.command("folder")

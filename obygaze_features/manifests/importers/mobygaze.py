@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import Concept, LabelScheme, obygaze_scheme
 
-__all__ = ["import_mobygaze", "read_segments"]
+__all__ = ["frame_span", "import_mobygaze", "read_mobygaze", "read_segments"]
 
 REQUIRED = (
     "annotator",
@@ -46,40 +46,43 @@ LABEL_EXTRAS = ("annotator", "comment", "subtitle", "text")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-def read_segments(table: Table, scheme: LabelScheme) -> Iterator[Segment]:
-    """The segments of ``mobygaze_dataframe.csv``.
+def frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
+    """A segment's start and end in seconds, by its own frame rate.
 
-    Frames become seconds by each row's own frame rate. The end frame belongs to the segment, so
-    that the segment lasts until the next frame begins.
+    The end frame belongs to the segment, so that the segment lasts until the next frame begins.
     """
+    rate = _number(cells["framerate"], "framerate")
+    first = _number(cells["start_frame"], "start_frame")
+    last = _number(cells["end_frame"], "end_frame")
+    if not rate > 0:
+        raise ManifestError(f"framerate {cells['framerate']!r} is not above 0")
+    if last < first:
+        raise ManifestError(f"the segment ends (frame {last:g}) before it starts ({first:g})")
+    return round(first / rate, 6), round((last + 1) / rate, 6)
+
+
+def read_segments(table: Table, scheme: LabelScheme) -> Iterator[Segment]:
+    """The segments of ``mobygaze_dataframe.csv``; raises on the first row that is not one."""
     for row, cells in enumerate(table.rows()):
         try:
-            rate = _number(cells["framerate"], "framerate")
-            first = _number(cells["start_frame"], "start_frame")
-            last = _number(cells["end_frame"], "end_frame")
-            if not rate > 0:
-                raise ManifestError(f"framerate {cells['framerate']!r} is not above 0")
-            if last < first:
-                raise ManifestError(
-                    f"the segment ends (frame {last:g}) before it starts ({first:g})"
-                )
-            yield Segment(
-                film=cells["imdb_key"],
-                annotator=cells["annotator"],
-                start=round(first / rate, 6),
-                end=round((last + 1) / rate, 6),
-                level=scheme.level(cells["label"]),
-                concepts=scheme.in_order(map(scheme.concept, parse_list(cells["concepts"]))),
-            )
+            start, end = frame_span(cells)
+            level = scheme.level(cells["label"])
+            concepts = scheme.in_order(map(scheme.concept, parse_list(cells["concepts"])))
         except ManifestError as error:
             raise table.problem(row, str(error)) from None
+        yield Segment(cells["imdb_key"], cells["annotator"], start, end, level, concepts)
+
+
+def read_mobygaze(source: Path) -> Table:
+    """The table as published, with all columns that its segments need."""
+    return read_table(
+        source, delimiter=";", required=REQUIRED, renamed=lambda name: name or "index"
+    )
 
 
 def import_mobygaze(source: Path) -> tuple[Manifest, list[str]]:
     """Read MObyGaze's segments into a manifest of spans; also the concepts it does not list."""
-    table = read_table(
-        source, delimiter=";", required=REQUIRED, renamed=lambda name: name or "index"
-    )
+    table = read_mobygaze(source)
     scheme, unlisted = _with_unlisted(table, obygaze_scheme())
     segments = list(read_segments(table, scheme))
     numbers: Counter[tuple[str, str]] = Counter()

@@ -1,10 +1,12 @@
-"""What importers share: list literals, the options of their commands, the closing words."""
+"""What importers share: list literals, ids, the options of their commands, the closing words."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +23,14 @@ from obygaze_features.manifests.download import download
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = [
+    "delimiter_of",
     "fetched",
     "finish",
+    "one_character",
     "output_options",
+    "parse_columns",
     "parse_list",
+    "safe_id",
     "source_argument",
     "url_options",
     "without_blank_rows",
@@ -35,6 +41,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _STRING = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
 _LIST = re.compile(rf"\[\s*(?:(?:{_STRING})\s*(?:,\s*(?:{_STRING})\s*)*+)?\]")
 _STRINGS = re.compile(_STRING)
+
+_DELIMITERS = ",;\t|"
 
 source_argument = click.argument("source", type=click.Path(path_type=Path))
 
@@ -53,6 +61,35 @@ def parse_list(text: str) -> list[str]:
         raise ManifestError(f"{quote(text)} is not a list such as ['Body', 'Look']")
     strings = (" ".join(found[1:-1].split()) for found in _STRINGS.findall(text))
     return [string for string in strings if string]
+
+
+def delimiter_of(source: Path) -> str:
+    """What the header's cells are separated by: the mark that it has most of."""
+    try:
+        with source.open("rb") as file:
+            header = file.readline(1 << 16).decode("utf-8", "replace")
+    except OSError:
+        return ","  # `read_table` says what is wrong with the file
+    return max(_DELIMITERS, key=header.count)
+
+
+def parse_columns(pairs: Sequence[str], example: str) -> dict[str, str]:
+    """Meaning -> column, of what ``--column MEANING=COLUMN`` was given."""
+    parted = [pair.partition("=") for pair in pairs]
+    if any(not column for _, _, column in parted):
+        raise UsageError(f"--column takes MEANING=COLUMN, for instance --column {example}")
+    mapping = {meaning: column for meaning, _, column in parted}
+    if len(mapping) < len(parted):
+        raise UsageError("a column and a meaning can each be named once; check --column")
+    return mapping
+
+
+def one_character(delimiter: str | None) -> str | None:
+    """What ``--delimiter`` was given, of which a shell writes a tab as ``\\t``."""
+    delimiter = "\t" if delimiter == "\\t" else delimiter
+    if delimiter is not None and len(delimiter) != 1:
+        raise UsageError(f"--delimiter takes one character, not {delimiter!r}")
+    return delimiter
 
 
 def output_options(default: str) -> Callable[[F], F]:
@@ -128,3 +165,17 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
         click.echo(note)
     step = "stats" if manifest.label_names else "show"
     click.echo(f"next: obygaze manifests {step} {output}")
+
+
+def safe_id(name: str) -> str:
+    """A name in the alphabet of ids: accents are dropped, other marks become an underscore.
+
+    Where letters of another script are lost, a piece of the name's hash keeps names apart.
+    """
+    plain = unicodedata.normalize("NFKD", name)
+    latin = plain.encode("ascii", "ignore").decode()
+    safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
+    lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
+    if lost or not safe:
+        return "-".join(filter(None, [safe, hashlib.sha256(name.encode()).hexdigest()[:8]]))
+    return safe

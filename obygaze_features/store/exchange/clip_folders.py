@@ -7,7 +7,8 @@ the clip's media; for spans of a longer film, and where nothing is found, by the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.locate import MediaFolder, expected_stem
 from obygaze_features.store.commit import Done, Failed
-from obygaze_features.store.exchange.incoming import as_stored, fit
+from obygaze_features.store.exchange.incoming import as_stored, fit, in_words
 from obygaze_features.store.exchange.provenance import Provenance
 from obygaze_features.store.format import ArraySpec, Status
 
@@ -28,6 +29,11 @@ __all__ = ["ClipFolders", "Load"]
 Load = Callable[[Path, str], NDArray[Any]]
 """Reads what a file has for an array; `StoreError` saying why it cannot be read."""
 
+Kind = tuple[tuple[int, ...], str]
+"""The shape and type of a clip's numbers."""
+
+LOOKED_AT = 51
+"""Files that are read, from all over the manifest, to see what most of them have."""
 _HEAD = 1 << 20
 
 
@@ -76,7 +82,7 @@ class ClipFolders:
         return tuple(self.folders)
 
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
-        """One array a folder, of the shape and type that its first readable file has."""
+        """One array a folder, of the shape and type that most of its files have."""
         return tuple(self._array(name, manifest) for name in self.folders)
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
@@ -97,20 +103,43 @@ class ClipFolders:
         return Done(values, "; ".join(sources))
 
     def _array(self, name: str, manifest: Manifest) -> ArraySpec:
-        found = (files for item in manifest if len(files := self._candidates(name, item)) == 1)
-        why = None
-        for (file,) in found:
+        found = [files[0] for one in manifest if len(files := self._candidates(name, one)) == 1]
+        if not found:
+            first = self._missing(name, manifest.items[0], [])
+            raise StoreError(
+                f"none of the {len(manifest)} items of {manifest.name} is there: {first}"
+            )
+        examples = self._kinds(name, found)
+        counts = Counter({kind: len(files) for kind, files in examples.items()})
+        (shape, dtype), most = counts.most_common(1)[0]
+        if 2 * most <= counts.total():
+            both = " and ".join(
+                f"{self._short(name, examples[kind][0])} holds {in_words(*kind)}"
+                for kind, _ in counts.most_common(2)
+            )
+            raise StoreError(
+                f"{both}, and most files of {self.folders[name].name} are not alike; the array of "
+                "a store has one shape and type a clip, so take out what does not belong to it"
+            )
+        return ArraySpec(name, shape, dtype, f"imported from {self.suffix} files")
+
+    def _kinds(self, name: str, found: Sequence[Path]) -> dict[Kind, list[Path]]:
+        """Shape and type -> some of the files that have it, the rest only if those are no good."""
+        kinds: dict[Kind, list[Path]] = {}
+        why, step = None, -(-len(found) // LOOKED_AT)
+        rest = (file for place, file in enumerate(found) if place % step)
+        for number, file in enumerate((*found[::step], *rest)):
+            if number >= LOOKED_AT and kinds:
+                break
             try:
                 values = self._read(name, file)
             except StoreError as problem:
                 why = why or f"{self._short(name, file)}: {problem}"
-                continue
-            meaning = f"imported from {self.suffix} files"
-            return ArraySpec(name, values.shape, str(values.dtype), meaning)
-        if why:
+            else:
+                kinds.setdefault((values.shape, str(values.dtype)), []).append(file)
+        if not kinds:
             raise StoreError(f"{self.folders[name]}: not one file can be read; {why}")
-        first = self._missing(name, manifest.items[0], [])
-        raise StoreError(f"none of the {len(manifest)} items of {manifest.name} is there: {first}")
+        return kinds
 
     def _read(self, name: str, file: Path) -> NDArray[Any]:
         """The numbers of a clip, without the batch of one that many keep around it."""

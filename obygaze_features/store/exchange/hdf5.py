@@ -54,7 +54,7 @@ def export_hdf5(
     overwrite
         Replace the file that lies at `output`.
     """
-    refuse_inside(store.path, output)
+    refuse_inside(store.place.address, output)
     specs = chosen(store, store.arrays if arrays is None else arrays)
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
         _write(temporary, store, specs)

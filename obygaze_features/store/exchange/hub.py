@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from obygaze_features.common.extras import need
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ObygazeError, StoreError
 from obygaze_features.store import format as spec
-from obygaze_features.store.exchange.push import holds_else
+from obygaze_features.store.exchange.push import holds_else, refuse_damaged
 from obygaze_features.store.places.hub import parse_address
 
 __all__ = ["push_to_hub"]
@@ -27,7 +27,7 @@ OURS_TO_IGNORE = {".gitattributes"}
 """What the Hub itself puts into a new data set."""
 
 
-def push_to_hub(path: Path, address: str, sums: Mapping[str, str]) -> int:
+def push_to_hub(path: Path, address: str, sums: Mapping[str, str], names: Sequence[str]) -> int:
     """Put a store into a data set of the Hub; gives the number of files sent.
 
     Parameters
@@ -36,8 +36,8 @@ def push_to_hub(path: Path, address: str, sums: Mapping[str, str]) -> int:
         A final store.
     address
         ``hf://datasets/OWNER/NAME``. Where there is none, a private one is made.
-    sums
-        The store's list of checksums.
+    sums, names
+        The store's list of checksums, and the names of all its files: nothing else is sent.
     """
     hub = need("huggingface_hub", extra="remote")
     where = parse_address(address, whole=True)
@@ -57,10 +57,12 @@ def push_to_hub(path: Path, address: str, sums: Mapping[str, str]) -> int:
             raise holds_else(address, odd)
         if wrong := _wrong(path, sums, there):
             sent = len(wrong)
+            refuse_damaged(path, sums, wrong)
             api.upload_folder(
                 **repo,
                 folder_path=path,
-                commit_message=f"{path.name}: {len(sums) + 1} files",
+                allow_patterns=list(names),
+                commit_message=f"{path.name}: {len(names)} files",
             )
             there = _there(hub, api, repo) or {}
         if wrong := _wrong(path, sums, there):

@@ -24,7 +24,7 @@ from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.reader import open_store
 from obygaze_features.store.writer import StoreWriter
 
-__all__ = ["Source", "as_stored", "bring_in", "fit"]
+__all__ = ["Source", "as_stored", "bring_in", "fit", "in_words"]
 
 
 class Source(Protocol):
@@ -116,12 +116,14 @@ def as_stored(values: NDArray[Any]) -> NDArray[Any]:
 def fit(values: NDArray[Any], one: ArraySpec) -> NDArray[Any]:
     """A row as the array wants it; `StoreError` if its shape or type is another."""
     if values.shape != one.shape or values.dtype != one.dtype:
-        have, meant = (
-            f"{'×'.join(map(str, shape)) or 'one number'} {dtype}"
-            for shape, dtype in ((values.shape, values.dtype), (one.shape, one.dtype))
-        )
+        have, meant = in_words(values.shape, str(values.dtype)), in_words(one.shape, one.dtype)
         raise StoreError(f"it holds {have}, where {one.name} has {meant} a clip")
     return values
+
+
+def in_words(shape: tuple[int, ...], dtype: str) -> str:
+    """The shape and type of a clip's numbers."""
+    return f"{'×'.join(map(str, shape)) or 'one number'} {dtype}"
 
 
 def _check_same(names: tuple[str, ...], stored: tuple[str, ...], output: Path) -> None:

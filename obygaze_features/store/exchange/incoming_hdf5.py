@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,9 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store import format as spec
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.exchange.hdf5 import ATTRIBUTES, REASONS, SOURCES
+from obygaze_features.store.exchange.hdf5_texts import read_texts
 from obygaze_features.store.exchange.incoming import as_stored, fit
-from obygaze_features.store.exchange.provenance import Provenance, stated
+from obygaze_features.store.exchange.provenance import Provenance, plain_json, stated
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.metadata import check_attributes
 
@@ -30,8 +30,6 @@ CACHE = 64 * 2**20
 """For chunks of many rows, so that none is decompressed for each of its rows anew."""
 MOST_AT_ONCE = 2**30
 """Bytes of a row, or of a chunk, which HDF5 reads whole: a file can claim any, and have none."""
-MOST_TEXTS = 2**28
-"""Bytes that a dataset of texts may take, besides texts of any length, which take 16 each."""
 
 
 class Hdf5Source:
@@ -150,11 +148,15 @@ class Hdf5Source:
         if ATTRIBUTES not in self._file:
             return {}
         try:
-            found = json.loads(self._text(ATTRIBUTES))
+            found = plain_json(self._text(ATTRIBUTES))
             if not isinstance(found, dict):
                 raise ValueError("no object")
-        except (ValueError, TypeError, RecursionError):
-            raise StoreError(f"{self.path}: its {ATTRIBUTES} cannot be read") from None
+        except StoreError:
+            raise
+        except (ValueError, TypeError, RecursionError) as problem:
+            raise StoreError(
+                f"{self.path}: its {ATTRIBUTES} cannot be read ({problem!s:.100})"
+            ) from None
         check_attributes(self.path, found)
         return found
 
@@ -236,14 +238,13 @@ class Hdf5Source:
 
     def _text(self, name: str) -> str:
         """A dataset that is one text."""
-        values = self._strings(name, axes=0)
-        return str(self._decoded(name, [values])[0])
+        return self._strings(name, axes=0)[0]
 
     def _texts(self, name: str) -> list[str]:
         """A dataset that is a list of texts."""
-        return self._decoded(name, self._strings(name, axes=1).tolist())
+        return self._strings(name, axes=1)
 
-    def _strings(self, name: str, *, axes: int) -> Any:
+    def _strings(self, name: str, *, axes: int) -> list[str]:
         import h5py
 
         dataset = self._dataset(name)
@@ -256,14 +257,10 @@ class Hdf5Source:
             raise StoreError(
                 f"{self.path}: {name} is not {'a list of texts' if axes else 'a text'}"
             )
-        if dataset.nbytes > MOST_TEXTS:
-            raise StoreError(f"{self.path}: {name} would take more than 256 MiB")
-        with self._naming(name):
-            return self._read(dataset, ())
-
-    def _decoded(self, name: str, values: list[bytes]) -> list[str]:
+        with self._naming(name), _reading():
+            found = read_texts(self.path, dataset)
         try:
-            return [one.decode() for one in values]
+            return [one.decode() for one in found]
         except UnicodeDecodeError:
             raise StoreError(f"{self.path}: {name} is not text in UTF-8") from None
 
@@ -276,11 +273,20 @@ class Hdf5Source:
             raise StoreError(f"{self.path}: {name}: {problem}") from None
 
     def _read(self, dataset: Any, where: Any) -> Any:
-        try:
+        with _reading():
             return dataset[where]
-        except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as problem:
-            words = " ".join(str(problem).split())
-            raise StoreError(f"it cannot be read ({words:.100})") from None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What the library says of a damaged file, in one line."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as problem:
+        words = " ".join(str(problem).split())
+        raise StoreError(f"it cannot be read ({words:.100})") from None
 
 
 def _check_written(dataset: Any, row: int) -> None:

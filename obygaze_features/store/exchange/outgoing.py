@@ -50,9 +50,9 @@ class Exported:
         return cls(path, len(store), done, names, path.stat().st_size)
 
 
-def refuse_inside(store: Path, output: Path) -> None:
-    """Raise if the output would be a file of the store that it is made of."""
-    if store.resolve() in output.resolve().parents:
+def refuse_inside(store: str | Path, output: Path) -> None:
+    """Raise if the output would be a file of the store, by its address, that it is made of."""
+    if isinstance(store, Path) and store.resolve() in output.resolve().parents:
         raise UsageError(f"{output} lies inside the store; choose another output")
 
 

@@ -17,12 +17,8 @@ from pathlib import Path
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.outgoing import refuse_inside
-from obygaze_features.store.integrity import read_checksums
-from obygaze_features.store.packed import is_store_name
-from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.reader import open_store
+from obygaze_features.store.exchange.own_files import beside, damaged, own_files
 
 __all__ = ["ALIGNMENT", "Packed", "pack"]
 
@@ -44,11 +40,14 @@ class Packed:
         Where it lies.
     files, size
         How many files are in it, and its bytes.
+    left_out
+        What lies in the store's folder and is no file of the store.
     """
 
     path: Path
     files: int
     size: int
+    left_out: tuple[str, ...] = ()
 
 
 def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
@@ -66,15 +65,7 @@ def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
     refuse_inside(path, output)
-    if not open_store(path).is_final:
-        raise StoreError(
-            f"{path} is still open, and cannot be packed; run: obygaze stores finalise {path}"
-        )
-    sums = read_checksums(Folder(path))
-    names = [*sums, spec.CHECKSUMS, *([spec.LOG] if (path / spec.LOG).exists() else [])]
-    for name in names:
-        if not is_store_name(name):
-            raise StoreError(f"{path / spec.CHECKSUMS} lists {name!r:.60}, no name of a store's")
+    sums, names = own_files(path, "packed")
     sizes = {name: _size(path, name) for name in names}
     names.sort(key=lambda name: (-sizes[name], name))
     with (
@@ -87,15 +78,16 @@ def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
             info = _entry(name, sizes[name], file.tell())
             sha256 = _copy(path, info, archive)
             if sums.get(name, sha256) != sha256:
-                raise _damaged(path, name, "is not as it was written")
-    return Packed(output, len(names), output.stat().st_size)
+                raise damaged(path, name, "is not as it was written", "packed")
+    return Packed(output, len(names), output.stat().st_size, beside(path, names))
 
 
 def _size(path: Path, name: str) -> int:
     try:
         return (path / name).stat().st_size
     except OSError as problem:
-        raise _damaged(path, name, f"cannot be read ({problem.strerror})") from None
+        why = f"cannot be read ({problem.strerror})"
+        raise damaged(path, name, why, "packed") from None
 
 
 def _entry(name: str, size: int, offset: int) -> zipfile.ZipInfo:
@@ -127,9 +119,3 @@ def _copy(path: Path, info: zipfile.ZipInfo, archive: zipfile.ZipFile) -> str:
 def _is_large(size: int) -> bool:
     """Whether an entry needs the larger header (ZIP64)."""
     return size * 1.05 > zipfile.ZIP64_LIMIT  # as zipfile itself decides
-
-
-def _damaged(path: Path, name: str, why: str) -> StoreError:
-    return StoreError(
-        f"{path / name} {why}, so the store is not packed; run: obygaze stores verify {path}"
-    )

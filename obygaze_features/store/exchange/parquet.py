@@ -52,7 +52,7 @@ def export_parquet(
     overwrite
         Replace the file that lies at `output`.
     """
-    refuse_inside(store.path, output)
+    refuse_inside(store.place.address, output)
     names = [name for name in POOLED if name in store.arrays] if arrays is None else arrays
     if not names:
         raise UsageError(

@@ -14,7 +14,7 @@ from obygaze_features.common.words import unknown
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store.format import ArraySpec, Recipe
 
-__all__ = ["UNKNOWN", "Provenance", "read_provenance", "stated"]
+__all__ = ["UNKNOWN", "Provenance", "plain_json", "read_provenance", "stated"]
 
 UNKNOWN = "unknown"
 _KEYS = ("backbone", "preprocessing", "precision")
@@ -65,8 +65,8 @@ def read_provenance(path: Path) -> Provenance:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        table = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-        plain: Any = json.loads(json.dumps(table, allow_nan=False))
+        is_json = path.suffix.lower() == ".json"
+        plain = plain_json(text if is_json else json.dumps(tomllib.loads(text)))
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
     except (ValueError, TypeError, RecursionError) as problem:  # TypeError: TOML has dates
@@ -92,6 +92,16 @@ def read_provenance(path: Path) -> Provenance:
     if "weights_sha256" in backbone and not _is_sha256(backbone["weights_sha256"]):
         raise StoreError(f"{path}: weights_sha256 is 64 hexadecimal digits, in lower case")
     return _provenance(backbone, preprocessing, precision)
+
+
+def plain_json(text: str) -> Any:
+    """What a text of JSON says; `ValueError` if every reader and file could not hold it.
+
+    Python reads and writes NaN, infinity and halves of characters, which JSON does not have.
+    """
+    value = json.loads(text)
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    return value
 
 
 def _provenance(

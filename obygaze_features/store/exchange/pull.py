@@ -9,23 +9,25 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from obygaze_features.common.files import (
     disk_errors,
+    new_folder,
     refuse_to_overwrite,
     sha256_of,
-    sync_folder,
     write_bytes,
 )
 from obygaze_features.common.progress import meter
 from obygaze_features.common.words import size
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
+from obygaze_features.store.checksums import read_checksums
+from obygaze_features.store.contents import check_list
 from obygaze_features.store.finalise import READ_ONLY
-from obygaze_features.store.integrity import read_checksums
 from obygaze_features.store.metadata import read_attributes
 from obygaze_features.store.packed import is_store_name
 from obygaze_features.store.places.choose import place_of
@@ -55,7 +57,7 @@ class Pulled:
     fetched: int
 
 
-def pull(address: str | Path, output: Path) -> Pulled:
+def pull(address: str | Path, output: Path, *, overwrite: bool = False) -> Pulled:
     """Fetch a final store; run again, it goes on where it was cut off.
 
     Parameters
@@ -64,10 +66,12 @@ def pull(address: str | Path, output: Path) -> Pulled:
         As for `open_store`: a URL, an archive or a folder.
     output
         The new store, ``NAME.zarr``.
+    overwrite
+        Replace the store that lies at `output`, once the new one is there and verified.
     """
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    refuse_to_overwrite(output)
+    refuse_to_overwrite(output, overwrite=overwrite)
     place = place_of(address)
     if read_attributes(place)["state"] != "final":
         raise StoreError(
@@ -77,30 +81,71 @@ def pull(address: str | Path, output: Path) -> Pulled:
     sums = read_checksums(place)
     if odd := [name for name in sums if not is_store_name(name)]:
         raise StoreError(f"{place.of(spec.CHECKSUMS)} lists {odd[0]!r:.80}, no name of a store's")
-    with disk_errors(output, StoreError):
-        folder = _begun(place, output)
+    with (
+        disk_errors(output, StoreError),
+        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as made,
+        _begun(place, output) as folder,
+    ):
         fetched = _fetch_all(place, sums, folder)
-        for inside, _, _ in os.walk(folder):
-            sync_folder(Path(inside))
-        if not open_store(folder).is_final:  # whatever the source said before
-            raise StoreError(f"{place.where} was changed meanwhile; run the same command again")
-        refuse_to_overwrite(output)
-        os.rename(folder, output)
-        sync_folder(output.parent)
+        _check_whole(place, folder, sums)
+        made.rmdir()
+        folder.rename(made)
     files = [file for file in output.rglob("*") if file.is_file()]
     return Pulled(output, len(files), sum(file.stat().st_size for file in files), fetched)
 
 
-def _begun(place: Place, output: Path) -> Path:
+@contextlib.contextmanager
+def _begun(place: Place, output: Path) -> Iterator[Path]:
     """The folder that an earlier run began with, or a new one if that was of another store."""
     folder = output.with_name(f".{output.name}.pulling")
-    listed, known = place.read(spec.CHECKSUMS), folder / spec.CHECKSUMS
-    if folder.exists() and not (known.is_file() and known.read_bytes() == listed):
-        shutil.rmtree(folder)
-    if not folder.exists():
-        write_bytes(known, listed)
-        known.chmod(READ_ONLY)
-    return folder
+    with _alone(folder, output):
+        listed, known = place.read(spec.CHECKSUMS), folder / spec.CHECKSUMS
+        if folder.exists() and not (known.is_file() and known.read_bytes() == listed):
+            shutil.rmtree(folder)
+        if not folder.exists():
+            write_bytes(known, listed)
+            known.chmod(READ_ONLY)
+        yield folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, output: Path) -> Iterator[None]:
+    """Raise if another process is fetching into the same folder: both would add to its files."""
+    lock = folder.with_name(f"{folder.name}.lock")
+    with lock.open("wb") as file:
+        if not _lock(file):
+            raise StoreError(
+                f"another process is fetching {output}; wait for it, or choose another name"
+            )
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Take a file for this process alone, for as long as it is open; False if another has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows, and file systems without locks
+        return True
+    # Who had it before may have removed its name at this moment.
+    return os.fstat(file.fileno()).st_nlink > 0
+
+
+def _check_whole(place: Place, folder: Path, sums: Mapping[str, str]) -> None:
+    """Raise unless what was fetched is a final store with all files that such a one has."""
+    try:
+        store = open_store(folder)
+        if not store.is_final:  # whatever the source said before
+            raise StoreError(f"{place.where} was changed meanwhile; run the same command again")
+        check_list(place.where, store, sums)
+    except StoreError as problem:
+        raise StoreError(str(problem).replace(str(folder), place.where)) from None
 
 
 def _fetch_all(place: Place, sums: Mapping[str, str], folder: Path) -> int:

@@ -7,21 +7,21 @@ lie there by then, a mark says.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.files import sha256_of
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
-from obygaze_features.store.integrity import read_checksums
+from obygaze_features.store.exchange.own_files import beside, damaged, own_files
 from obygaze_features.store.places.choose import is_url
 from obygaze_features.store.places.fsspec_place import FsspecPlace, file_system, in_one_line
 from obygaze_features.store.places.place import sha256_at
-from obygaze_features.store.reader import open_store
 
-__all__ = ["Pushed", "holds_else", "push"]
+__all__ = ["Pushed", "holds_else", "push", "refuse_damaged"]
 
 MARK = ".pushing"
 """The name of the mark; it holds the SHA-256 of the store's ``checksums.json``."""
@@ -39,12 +39,15 @@ class Pushed:
         How many files it has, and their bytes.
     sent
         Files that this run sent; the others were there.
+    left_out
+        What lies in the store's folder and is no file of the store.
     """
 
     where: str
     files: int
     size: int
     sent: int
+    left_out: tuple[str, ...] = ()
 
 
 def push(path: Path, target: str | Path) -> Pushed:
@@ -58,16 +61,11 @@ def push(path: Path, target: str | Path) -> Pushed:
         Where it shall lie: a folder, or a URL such as ``s3://bucket/NAME.zarr`` or
         ``hf://datasets/OWNER/NAME``. `StoreError` if something else lies there.
     """
-    store = open_store(path)
-    if not store.is_final:
-        raise StoreError(
-            f"{path} is still open, and cannot be pushed; run: obygaze stores finalise {path}"
-        )
-    sums, where = read_checksums(store.place), str(target)
+    (sums, names), where = own_files(path, "pushed"), str(target)
     if where.startswith("hf://"):
         from obygaze_features.store.exchange.hub import push_to_hub
 
-        sent = push_to_hub(path, where, sums)
+        sent = push_to_hub(path, where, sums, names)
     elif where.startswith(("http://", "https://")):
         raise UsageError(
             f"{where}: over HTTP stores are only read; push to a folder, s3:// or hf://"
@@ -77,8 +75,23 @@ def push(path: Path, target: str | Path) -> Pushed:
     else:
         there = _Target(path, where)
         where, sent = there.place.where, there.fill(sums)
-    names = [*sums, spec.CHECKSUMS, *([spec.LOG] if (path / spec.LOG).exists() else [])]
-    return Pushed(where, len(names), sum((path / name).stat().st_size for name in names), sent)
+    size = sum((path / name).stat().st_size for name in names)
+    return Pushed(where, len(names), size, sent, beside(path, names))
+
+
+def refuse_damaged(path: Path, sums: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raise on the first of these files that is not what the store lists: it is not sent then.
+
+    What lies elsewhere may be whole, and would be replaced.
+    """
+    for name in names:
+        try:
+            have = sha256_of(path / name)
+        except OSError as problem:
+            why = f"cannot be read ({problem.strerror})"
+            raise damaged(path, name, why, "pushed") from None
+        if sums.get(name, have) != have:
+            raise damaged(path, name, "is not as it was written", "pushed")
 
 
 def holds_else(where: str, names: Iterable[str]) -> StoreError:
@@ -113,12 +126,13 @@ class _Target:
             # Without the group's own file a half of a store is none to any reader.
             last = ["zarr.json", spec.CHECKSUMS]
             lacking = [name for name in lacking if name != "zarr.json"]
-        self._send(lacking)
+        self._send(sums, lacking)
         again = self._wrong(sums, [name for name in sums if name not in last])
-        self._send(again)
+        self._send(sums, again)
         still = self._wrong(sums, again)
         if not still and not published:
-            self._send(last)
+            self._claim(self._there())  # it may be another's by now, who began at the same time
+            self._send(sums, last)
             still = self._wrong(sums, last[:1])
             with in_one_line(self.place.of(MARK)):
                 self.system.rm_file(f"{self.root}/{MARK}")
@@ -157,8 +171,9 @@ class _Target:
                 self.system.makedirs(self.root, exist_ok=True)
                 self.system.pipe_file(f"{self.root}/{MARK}", ours)
 
-    def _send(self, names: Sequence[str]) -> None:
+    def _send(self, sums: Mapping[str, str], names: Sequence[str]) -> None:
         for name in progress(names, "Sending", unit="file", total=len(names)):
+            refuse_damaged(self.path, sums, [name])
             target = f"{self.root}/{name}"
             with in_one_line(self.place.of(name)):
                 self.system.makedirs(target.rpartition("/")[0], exist_ok=True)
@@ -177,4 +192,8 @@ class _Target:
         return wrong
 
     def _size(self, name: str) -> int:
-        return (self.path / name).stat().st_size
+        try:
+            return (self.path / name).stat().st_size
+        except OSError as problem:
+            why = f"cannot be read ({problem.strerror})"
+            raise damaged(self.path, name, why, "pushed") from None

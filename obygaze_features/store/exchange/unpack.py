@@ -19,11 +19,13 @@ from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
-from obygaze_features.store.contents import plain_files, shard_files
+from obygaze_features.store.contents import check_list
 from obygaze_features.store.exchange.pack import COPIED, Packed
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.packed import check_entries
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.places.archive import Archive
+from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.reader import open_at
 
 __all__ = ["unpack"]
 
@@ -56,15 +58,12 @@ def unpack(archive: Path, output: Path, *, overwrite: bool = False) -> Packed:
             raise StoreError(f"{problem}; nothing was unpacked") from None
         sums = _checksums(archive, opened)
         _check_listed(archive, {info.filename for info in entries}, sums)
+        _check_whole(archive, sums)
         with new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder:
             for info in progress(entries, "Unpacking", unit="file"):
                 sha256 = _copy(opened, info, folder / info.filename)
                 if sums.get(info.filename, sha256) != sha256:
                     raise _refused(archive, info.filename, "is not as it was written")
-            store = open_store(folder)
-            if not store.is_final:
-                raise StoreError(f"{archive} holds a store that is still open; it cannot be whole")
-            _check_whole(archive, store, sums)
     return Packed(output, len(entries), sum(info.file_size for info in entries))
 
 
@@ -88,16 +87,18 @@ def _check_listed(archive: Path, names: set[str], sums: Mapping[str, str]) -> No
         raise _refused(archive, odd[0], "is no file of this store")
 
 
-def _check_whole(archive: Path, store: FeatureStore, sums: Mapping[str, str]) -> None:
-    """Raise unless the store lists the files that one like it has, and no others."""
-    names = plain_files(store, sums)
-    if not (lost := sorted(names - sums.keys())):
-        names |= shard_files(store, store.status)
-        lost = sorted(names - sums.keys())
-    if lost:
-        raise _refused(archive, lost[0], "is not in it, nor among its checksums")
-    if odd := sorted(sums.keys() - names):
-        raise _refused(archive, odd[0], "is no file of this store, though it lists it")
+def _check_whole(archive: Path, sums: Mapping[str, str]) -> None:
+    """Raise unless it is a final store that lists the files that one like it has, and no others.
+
+    It is read in place for this, so that messages name the archive.
+    """
+    try:
+        store = open_at(Archive(archive, Folder(archive.parent), archive.name))
+        if not store.is_final:
+            raise StoreError(f"{archive} holds a store that is still open; it cannot be whole")
+        check_list(archive, store, sums)
+    except StoreError as problem:
+        raise StoreError(f"{problem}; nothing was unpacked") from None
 
 
 def _copy(opened: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> str:

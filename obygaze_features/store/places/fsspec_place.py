@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from obygaze_features.common.extras import need
-from obygaze_features.errors import MissingExtra, StoreError, UsageError
+from obygaze_features.common.words import shown
+from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
 from obygaze_features.store.places.place import Span
 from obygaze_features.store.places.spans import LARGEST, read_together
 
@@ -28,7 +28,7 @@ class FsspecPlace:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.where = re.sub(r"//[^/@]*@", "//", address).rstrip("/")
+        self.where = shown(address).rstrip("/")
         self._made: tuple[int, Any, str] | None = None
         self._opened()
 
@@ -78,16 +78,17 @@ class FsspecPlace:
 
 def file_system(address: str) -> tuple[Any, str]:
     """Of a URL fsspec's file system, and the path in it."""
-    fsspec = need("fsspec", extra="remote")
-    try:
-        system, path = fsspec.core.url_to_fs(address)
-    except ImportError as problem:
-        raise MissingExtra(
-            f"{address} takes a package that is not installed ({problem}); of S3 it is in: "
-            "pip install 'obygaze[remote]'"
-        ) from None
-    except ValueError as problem:
-        raise UsageError(f"{address} cannot be opened: {problem}") from None
+    fsspec, where = need("fsspec", extra="remote"), shown(address)
+    with in_one_line(where):
+        try:
+            system, path = fsspec.core.url_to_fs(address)
+        except ImportError as problem:
+            raise MissingExtra(
+                f"{where} takes a package that is not installed ({problem}); of S3 it is in: "
+                "pip install 'obygaze[remote]'"
+            ) from None
+        except ValueError as problem:
+            raise UsageError(f"{where} cannot be opened: {problem}") from None
     return system, path.rstrip("/")
 
 
@@ -98,10 +99,10 @@ def in_one_line(where: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from None
-    except StoreError:
+    except ObygazeError:
         raise
     except Exception as problem:  # each has its own, and they are often no OSError
-        why = " ".join(str(problem).split()) or type(problem).__name__
+        why = shown(" ".join(str(problem).split())) or type(problem).__name__
         if isinstance(problem, PermissionError) or "redential" in f"{type(problem)}{why}":
             why = (
                 f"no access ({why}); set credentials that may read it, of S3 AWS_ACCESS_KEY_ID "

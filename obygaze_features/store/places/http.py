@@ -11,15 +11,14 @@ import os
 import re
 import ssl
 import time
-import weakref
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPException, HTTPResponse
 from importlib.metadata import version
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
+from obygaze_features.common.words import shown
 from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store.places.connections import Connections, basic
 from obygaze_features.store.places.place import Span
 from obygaze_features.store.places.spans import read_together
 
@@ -34,10 +33,6 @@ TIMEOUT = 30
 REDIRECTS = 5
 LONGEST_WAIT = 60
 """Seconds that a server may ask us to wait."""
-SHORT = 2**16
-"""Bytes that are rather read than a new connection made."""
-
-Key = tuple[int, str, str]
 _BUSY = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _LOST = {400, 401, 403, 404, 410}
@@ -69,7 +64,7 @@ class Http:
         except ValueError:
             named = False
         if not named:
-            raise UsageError(f"{url} names no host, or no port of one")
+            raise UsageError(f"{shown(url)} names no host, or no port of one")
         self.address = address or url
         host = parts.netloc.rpartition("@")[2]
         self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
@@ -80,15 +75,12 @@ class Http:
             "Accept-Encoding": "identity",
         }
         if parts.username:
-            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = f"Basic {b64encode(secret.encode()).decode()}"
+            self._headers["Authorization"] = basic(parts.username, parts.password)
         elif token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._sizes: dict[str, int] = {}
         self._moved: dict[str, str] = {}
-        # Connections are taken and put back by one call each, which threads may do without a lock.
-        self._idle: dict[Key, list[HTTPConnection]] = {}
-        weakref.finalize(self, _close, self._idle)
+        self._connections = Connections(TIMEOUT)
 
     def of(self, name: str) -> str:
         """The file's URL."""
@@ -137,6 +129,8 @@ class Http:
                     for block in _blocks(answer, skip):
                         failures = 0
                         start += len(block)
+                        if stop is not None and start > stop:
+                            raise StoreError(f"{self.of(name)}: the server sends more than it says")
                         yield block
                     if stop is not None and start < stop:
                         raise ConnectionError("the connection was cut")
@@ -155,7 +149,11 @@ class Http:
         """Where an answer begins and ends, and what of it comes before what was asked for."""
         if answer.status == 206:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-            if found is None or (start >= 0 and int(found[1]) != start):
+            if (
+                found is None
+                or (start >= 0 and int(found[1]) != start)
+                or (length is not None and int(found[2]) - int(found[1]) >= length)
+            ):
                 raise StoreError(f"{self.of(name)}: the server gives another part than asked for")
             if found[3] != "*":
                 self._sizes[name] = int(found[3])
@@ -174,32 +172,34 @@ class Http:
     def _answer(self, name: str, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
         """The server's answer to a request of a file, wherever the server sends us for it."""
         own = f"{self._url}/{quote(name, safe='/%~')}{self._query}"
-        url = self._moved.get(name, own)
+        url = known = self._moved.get(name, own)
         for _ in range(REDIRECTS + 1):
-            key, connection, target = self._connection(url)
             sent = {**self._headers, **headers}
-            if urlsplit(url).netloc != urlsplit(own).netloc:
+            if not _is_as_safe(own, url):
                 sent.pop("Authorization", None)
-            answer = None
-            try:
-                connection.request("GET", target, headers=sent)
-                answer = connection.getresponse()
+            with self._connections.ask(url, sent) as answer:
                 if answer.status in _MOVED:
-                    url = self._moved[name] = urljoin(url, answer.headers.get("Location", ""))
+                    url = self._moved[name] = self._next(url, answer)
                     continue
-                if answer.status in _LOST and url != own:
+                if answer.status in _LOST and url == known != own:
                     del self._moved[name]
-                    url = own  # where it sent us to last time may hold for a while only
+                    url = known = own  # where it sent us to last time may hold for a while only
                     continue
                 self._refuse(name, answer)
                 yield answer
                 return
-            except (OSError, HTTPException):
-                _close({key: self._idle.pop(key, [])})  # what is old there, is so of all
-                raise
-            finally:
-                self._put_back(key, connection, answer)
         raise StoreError(f"{self.of(name)}: the server sends us from one place to the next")
+
+    def _next(self, url: str, answer: HTTPResponse) -> str:
+        """Where a server sends us to."""
+        url = urljoin(url, answer.headers.get("Location", ""))
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            place = shown(url)  # what follows may be a key to it
+            raise StoreError(
+                f"{self.where}: the server sends us to {place!r:.80}, which is no page"
+            )
+        return url
 
     def _refuse(self, name: str, answer: HTTPResponse) -> None:
         """Raise if an answer has nothing for us and never will."""
@@ -218,39 +218,6 @@ class Http:
         if answer.status not in (200, 206, 416, *_BUSY):
             raise StoreError(f"{self.of(name)}: the server answers {answer.status} {answer.reason}")
 
-    def _connection(self, url: str) -> tuple[Key, HTTPConnection, str]:
-        """A connection, a kept one if there is, and what to ask it for."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise StoreError(f"{self.where}: the server sends us to {url!r:.80}, which is no page")
-        # Not another process's: a fork has the same connections.
-        key = os.getpid(), parts.scheme, parts.netloc
-        proxy = None if proxy_bypass(parts.hostname) else getproxies().get(parts.scheme)
-        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
-        if proxy and parts.scheme == "http":
-            target = url
-        with contextlib.suppress(IndexError):
-            return key, self._idle.setdefault(key, []).pop(), target
-        make = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        if not proxy:
-            return key, make(parts.hostname, parts.port, timeout=TIMEOUT), target
-        by = urlsplit(proxy if "://" in proxy else f"//{proxy}")
-        connection = make(by.hostname or "", by.port, timeout=TIMEOUT)
-        if parts.scheme == "https":
-            connection.set_tunnel(parts.hostname, parts.port)
-        return key, connection, target
-
-    def _put_back(self, key: Key, connection: HTTPConnection, answer: HTTPResponse | None) -> None:
-        """Keep a connection whose answer was read to its end; close any other."""
-        if answer is not None and not answer.will_close:
-            if (answer.length or 0) < SHORT:
-                with contextlib.suppress(OSError, HTTPException):
-                    answer.read()
-            if answer.isclosed():
-                self._idle.setdefault(key, []).append(connection)
-                return
-        connection.close()
-
     def _in_words(self, name: str, problem: Exception, tries: int) -> str:
         why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         if isinstance(problem, ssl.SSLCertVerificationError):
@@ -262,12 +229,6 @@ class Http:
         )
 
 
-def _close(idle: Mapping[Key, Sequence[HTTPConnection]]) -> None:
-    for connections in idle.values():
-        for connection in connections:
-            connection.close()
-
-
 def _range(start: int, stop: int | None) -> dict[str, str]:
     """The header that asks for a part."""
     if start < 0:
@@ -275,6 +236,13 @@ def _range(start: int, stop: int | None) -> dict[str, str]:
     if stop is not None:
         return {"Range": f"bytes={start}-{stop - 1}"}
     return {"Range": f"bytes={start}-"} if start else {}
+
+
+def _is_as_safe(own: str, other: str) -> bool:
+    """Whether what proves who asks for one URL may be sent for another: the same server's."""
+    a, b = urlsplit(own), urlsplit(other)
+    upgraded = a.scheme == "http" and a.port is None and b.scheme == "https"
+    return a.netloc == b.netloc and (a.scheme == b.scheme or upgraded)
 
 
 def _blocks(answer: HTTPResponse, skip: int) -> Iterator[bytes]:

@@ -1,0 +1,232 @@
+"""Grids: the clips that timelines are projected onto, as a manifest whose items have spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.annotations.timelines import Remark, Timelines, decimal, seconds
+from obygaze_features.common.tables import read_table
+from obygaze_features.common.words import counted, some
+from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_stem
+from obygaze_features.manifests.manifest import Manifest
+
+__all__ = ["SLACK", "clips_by_film", "microseconds", "read_grid"]
+
+#: Times are rounded to whole microseconds, so that what a clip and a segment have in common may be
+#: off by one, and what is asked of it by another.
+SLACK = 2
+#: What a typing error such as 0.001 would go beyond, and fill the memory.
+MOST = 2_000_000
+_LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
+
+
+def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
+    """The clips of a grid, and what is odd about them.
+
+    Parameters
+    ----------
+    what
+        A manifest's folder, whose items have spans; a number of seconds (``60`` or ``60s``: clips
+        from 0 to each film's end, the last one shorter where need be); or a CSV file of shots or
+        scenes, with the columns film, start and end in seconds, and if you like id.
+    timelines
+        What is to be projected: its films are cut into clips, and each of them needs some.
+    """
+    name = str(what)
+    if length := _LENGTH.fullmatch(name):
+        grid, remarks = _regular(float(length[1]), timelines)
+    elif Path(what).is_dir():
+        grid, remarks = _of_manifest(Path(what))
+    elif Path(what).is_file():
+        grid, remarks = _listed(Path(what), timelines)
+    else:
+        raise UsageError(
+            f"{name} is no grid: a manifest's folder, a number of seconds (60) or a CSV file with "
+            "film, start and end is meant"
+        )
+    by_film = clips_by_film(grid.items)
+    return grid, [*remarks, *_films(name, by_film, timelines), *_apart(name, grid.items, by_film)]
+
+
+def clips_by_film(items: Items) -> dict[str, NDArray[np.intp]]:
+    """Film -> the rows of its spans, in time; the media's stem where no film is named."""
+    found: dict[str, list[int]] = {}
+    for row in np.flatnonzero(~np.isnan(items.starts)).tolist():
+        found.setdefault(items.films[row] or media_stem(items.media[row]), []).append(row)
+    ordered = {}
+    for film, of_film in found.items():
+        rows = np.array(of_film, np.intp)
+        ordered[film] = rows[np.lexsort((items.ends[rows], items.starts[rows]))]
+    return ordered
+
+
+def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
+    """Seconds as whole microseconds, in which spans compare exactly."""
+    found: NDArray[np.int64] = np.rint(np.asarray(values, float) * 1e6).astype(np.int64)
+    return found
+
+
+def _of_manifest(folder: Path) -> tuple[Manifest, list[Remark]]:
+    grid = Manifest.load(folder)
+    blank = np.flatnonzero(np.isnan(grid.items.starts)).tolist()
+    if len(blank) == len(grid):
+        raise AnnotationError(
+            f"{folder}: its items have no spans, so that nothing can be projected onto them; give "
+            "items.csv a start and an end, in seconds of the film"
+        )
+    where = str(folder / "items.csv")
+    return grid, [
+        Remark(where, grid.items.films[row], "", f"{grid.ids[row]} has no span", "left out")
+        for row in blank
+    ]
+
+
+def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
+    step = round(length * 1e6)
+    if step < SHORTEST * 1e6:
+        raise UsageError(f"a grid of {length:g} s is none; give seconds above 0")
+    films = [film for film in timelines.films if film in timelines.by_film]
+    ends = [round(timelines.end_of(film) * 1e6) for film in films]
+    # What is shorter than a span may be, one microsecond, is no clip of its own.
+    counts = [max(1, -(-(end - 1) // step)) for end in ends]
+    if sum(counts) > MOST:
+        raise UsageError(
+            f"a grid of {length:g} s would have {sum(counts):,} clips; take longer ones"
+        )
+    spans = [
+        (film, place * step / 1e6, min((place + 1) * step, end) / 1e6)
+        for film, end, count in zip(films, ends, counts, strict=True)
+        for place in range(count)
+    ]
+    grid = _made(f"{timelines.name}-{decimal(length)}s", timelines, spans, _numbered(spans))
+    if not (unknown := [film for film in films if timelines.films[film].end is None]):
+        return grid, []
+    what = f"no end is known of {counted(len(unknown), 'film')}: {some(unknown)}"
+    done = "the last clip ends where the last segment does"
+    return grid, [Remark(f"a grid of {length:g} s", "", "", what, done)]
+
+
+def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
+    """Shots or scenes, in order of film (as films come in the file) and time."""
+    table = read_table(path, required=("film", "start", "end"))
+    named = "id" in table.columns
+    cells = (table[name] for name in ("film", "start", "end", *(["id"] if named else [])))
+    found: list[tuple[tuple[str, float, float], str, int]] = []
+    bad: list[tuple[int, str]] = []
+    seen: set[str] = set()
+    for row, (film, start, end, *given) in enumerate(zip(*cells, strict=True)):
+        try:
+            begin, finish = seconds(start, "start"), seconds(end, "end")
+        except AnnotationError as error:
+            bad.append((row, str(error)))
+            continue
+        identifier = given[0] if named else ""
+        if problem := id_problem(film):
+            bad.append((row, f"film: {problem}"))
+        elif named and (problem := id_problem(identifier)):
+            bad.append((row, problem))
+        elif named and identifier.lower() in seen:
+            bad.append((row, f"another clip is called {identifier!r} already"))
+        elif finish < begin + SHORTEST:
+            ends = "ends before it starts" if finish < begin else "has no length"
+            bad.append((row, f"the clip {ends} ({start} to {end})"))
+        else:
+            seen.add(identifier.lower())
+            found.append(((film, begin, finish), identifier, row))
+    if not found:
+        raise AnnotationError(f"{path} holds no clips, only {counted(len(bad), 'bad row')}")
+    films = list(dict.fromkeys(span[0] for span, _, _ in found))
+    place = {film: number for number, film in enumerate(films)}
+    found.sort(key=lambda one: (place[one[0][0]], *one[0][1:], one[1]))
+    spans = [span for span, _, _ in found]
+    extra = {
+        name: [column[row] for _, _, row in found]
+        for name, column in table.columns.items()
+        if name not in ("film", "start", "end", "id", "kind", "media", "text")
+    }
+    ids = [identifier for _, identifier, _ in found] if named else _numbered(spans)
+    lines = table.lines() if bad else []
+    return _made(path.stem, timelines, spans, ids, extra), [
+        Remark(f"{path}, line {lines[row]}", table["film"][row], "", what, "left out")
+        for row, what in bad
+    ]
+
+
+def _numbered(spans: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Ids of the spans' films and their numbers in them, from 1 on."""
+    counts: dict[str, int] = {}
+    ids = []
+    for film, _, _ in spans:
+        counts[film] = counts.get(film, 0) + 1
+        ids.append(f"{film}-{counts[film]:04d}")
+    return ids
+
+
+def _made(
+    name: str,
+    timelines: Timelines,
+    spans: Sequence[tuple[str, float, float]],
+    ids: list[str],
+    extra: Mapping[str, list[str]] | None = None,
+) -> Manifest:
+    films = [film for film, _, _ in spans]
+    items = Items(
+        ids=ids,
+        kinds=["clip"] * len(ids),
+        films=films,
+        media=films,
+        texts=[""] * len(ids),
+        starts=np.array([start for _, start, _ in spans]),
+        ends=np.array([end for _, _, end in spans]),
+        extra=extra or {},
+    )
+    about = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
+    return Manifest(name, items, scheme=timelines.scheme, **about)
+
+
+def _films(
+    where: str, by_film: Mapping[str, NDArray[np.intp]], timelines: Timelines
+) -> list[Remark]:
+    """Films that only the timelines have, or only the grid."""
+    annotated = timelines.by_film
+    if not annotated:
+        raise AnnotationError(f"the timelines {timelines.name!r} hold no segments")
+    if not set(annotated) & set(by_film):
+        raise AnnotationError(
+            f"{where} has no clips of any film of the timelines: it has {some(list(by_film))}, "
+            f"they have {some(list(annotated))}"
+        )
+    return [
+        *(
+            Remark(where, film, "", "the grid has no clips of it", "left out")
+            for film in annotated
+            if film not in by_film
+        ),
+        *(
+            Remark(where, film, "", "nobody annotated it", "no labels")
+            for film in dict.fromkeys([*timelines.films, *by_film])
+            if film not in annotated
+        ),
+    ]
+
+
+def _apart(where: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) -> list[Remark]:
+    """Clips that do not begin where those before them end."""
+    found = []
+    for film, rows in by_film.items():
+        starts, ends = microseconds(items.starts[rows]), microseconds(items.ends[rows])
+        apart = starts[1:] - np.maximum.accumulate(ends)[:-1]
+        for place in np.flatnonzero(np.abs(apart) > SLACK).tolist():
+            by, clip = decimal(abs(int(apart[place])) / 1e6), items.ids[int(rows[place + 1])]
+            if apart[place] > 0:
+                what, done = f"a gap of {by} s before {clip}", "kept; segments there count nowhere"
+            else:
+                what, done = f"{clip} overlaps what is before it by {by} s", "kept; both count"
+            found.append(Remark(where, film, "", what, done))
+    return found

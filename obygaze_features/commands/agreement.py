@@ -1,0 +1,125 @@
+"""`obygaze annotations agreement`: how far annotators agree, and where they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from obygaze_features.common.commands import (
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+
+__all__ = ["agreement"]
+
+
+@click.command()
+@folder_argument("manifest")
+@click.option(
+    "--labels",
+    multiple=True,
+    help="A label set to compare; twice or more. By default those projected from annotators' "
+    "timelines; where there are none, all that are not merged.",
+)
+@click.option(
+    "--generator",
+    type=click.Choice(["shuffled", "uniform"]),
+    default="shuffled",
+    show_default=True,
+    help="How random sequences are drawn.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1_000_000),
+    default=62,
+    show_default=True,
+    help="How many random sequences.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Another seed, other random sequences.",
+)
+@click.option(
+    "--segments",
+    type=click.Path(path_type=Path),
+    metavar="TIMELINES",
+    help="Also gamma on these timelines' free segments (extra: agreement).",
+)
+@click.option(
+    "--differences",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="How many stretches to show in which they differ.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write all as CSV into this folder."
+)
+@overwrite_option
+@json_option
+def agreement(
+    manifest: Path,
+    labels: tuple[str, ...],
+    generator: str,
+    samples: int,
+    seed: int,
+    segments: Path | None,
+    differences: int,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """How far annotators agree on a manifest's clips, and where they do not.
+
+    For each film and pair of label sets: the paper's gamma over all levels and without the clips
+    that either calls Not Sure, Cohen's kappa, Krippendorff's alpha (nominal, ordinal, by the
+    paper's distances), the confusion of levels, and the stretches in which they differ, the
+    longest first.
+
+    gamma = 1 - d/e: d is the mean distance of the levels, e the same for random sequences. The
+    paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
+    'uniform' draws two sequences with equal chances. 'closed' is what either comes to with ever
+    more sequences; p is the share of sequences that agree at least as well.
+
+    Ends with exit code 3 if films lack a second annotator; they are named and left out.
+
+    \b
+    Examples:
+      obygaze annotations agreement manifests/mine
+      obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
+      obygaze annotations agreement manifests/mine --segments timelines/mine --json
+    """
+    from obygaze_features.annotations.agreement import Chance
+    from obygaze_features.annotations.agreement_report import agreement_report, save_agreement
+    from obygaze_features.annotations.agreement_text import describe_agreement
+    from obygaze_features.annotations.timelines import Timelines
+    from obygaze_features.common.files import refuse_to_overwrite
+    from obygaze_features.common.words import some
+    from obygaze_features.manifests.manifest import Manifest
+
+    if output is not None:
+        refuse_to_overwrite(output, overwrite=overwrite)
+    found = agreement_report(
+        Manifest.load(manifest),
+        labels,
+        Chance(generator, samples, seed),
+        timelines=None if segments is None else Timelines.load(segments),
+    )
+    if output is not None:
+        save_agreement(found, output, overwrite=overwrite)
+    if as_json:
+        echo_json(found.to_json())
+    else:
+        click.echo(describe_agreement(found, differences=differences))
+        if output is not None:
+            click.echo(f"\nagreement, confusion and differences as CSV -> {output}")
+    if found.remarks:
+        films = [f"{one.film or '-'} ({one.annotator})" for one in found.remarks]
+        click.echo(f"left out, no second annotator: {some(films, 12)}", err=True)
+        click.get_current_context().exit(3)

@@ -1,0 +1,277 @@
+"""`obygaze annotations project`, `merge` and `sweep`: from timelines to labels of clips."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from obygaze_features.common.commands import (
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+from obygaze_features.common.tables import align
+from obygaze_features.common.words import counted
+from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from obygaze_features.annotations.timelines import Remark
+    from obygaze_features.manifests.labels import LabelSet
+
+__all__ = ["merge", "project", "sweep"]
+
+MOST = 8
+
+grid_option = click.option(
+    "--grid",
+    required=True,
+    metavar="GRID",
+    help="A manifest whose clips have start and end; a number of seconds (60); or a CSV file of "
+    "shots or scenes with film, start, end and, if you like, id.",
+)
+
+
+@click.command()
+@folder_argument("timelines")
+@grid_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A new manifest's folder; by default the labels go into the grid, where it is a manifest.",
+)
+@click.option(
+    "--threshold",
+    type=float,
+    default=0.2,
+    show_default=True,
+    help="The share of a clip that a segment must cover to count for it.",
+)
+@overwrite_option
+@json_option
+def project(
+    timelines: Path,
+    grid: str,
+    output: Path | None,
+    threshold: float,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Give clips the levels and concepts of annotators' segments.
+
+    A segment counts for a clip if it covers at least --threshold of it. Of those that count the
+    highest level wins, with the concepts of all that have it; where none counts, the clip has the
+    lowest level. Each annotator becomes a label set, over the clips of the films that they
+    annotated; `obygaze annotations merge` makes one of them. Ends with exit code 3 if something
+    was left out.
+
+    \b
+    Examples:
+      obygaze annotations project timelines --grid 60 -o manifests/mine
+      obygaze annotations project timelines --grid shots.csv --threshold 0.3 -o manifests/mine
+      obygaze annotations project timelines --grid manifests/mine
+    """
+    from obygaze_features.annotations.grids import read_grid
+    from obygaze_features.annotations.keeping import keep_labels
+    from obygaze_features.annotations.merge import made_of
+    from obygaze_features.annotations.projection import project as project_on
+    from obygaze_features.annotations.timelines import Timelines
+
+    loaded = Timelines.load(timelines)
+    clips, odd = read_grid(grid, loaded)
+    folder = output or clips.folder
+    if folder is None:
+        raise UsageError(f"the grid {grid} is no manifest that labels could go into; name one: -o")
+    found = project_on(loaded, clips, threshold=threshold)
+    names = [labels.name for labels in found.label_sets]
+    remarks = [*odd, *found.remarks, *made_of(clips, names)]
+    keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
+    if as_json:
+        echo_json(
+            {
+                "manifest": str(folder),
+                "threshold": threshold,
+                "clips": len(clips),
+                "label_sets": {one.name: _levels(one) for one in found.label_sets},
+                "remarks": [vars(one) for one in remarks],
+            }
+        )
+    else:
+        click.echo(f"{counted(len(clips), 'clip')}, threshold {threshold:g} -> {folder}")
+        _echo_levels(found.label_sets, clips.scheme.codes)
+        _echo_remarks(remarks)
+        if len(found.label_sets) > 1:
+            click.echo(f"next: obygaze annotations merge {folder}")
+    _exit_if_left_out(remarks)
+
+
+@click.command()
+@folder_argument("manifest")
+@click.option(
+    "--labels",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A label set to merge, once for each; by default all that were projected.",
+)
+@click.option("--name", default="merged", show_default=True, help="The merged label set's name.")
+@overwrite_option
+@json_option
+def merge(
+    manifest: Path, names: tuple[str, ...], name: str, overwrite: bool, as_json: bool
+) -> None:
+    """Make one label set of several annotators'.
+
+    The highest level wins; concepts are united among those who gave it. A clip that only one
+    annotator has is taken from that one, and the films of such clips are named. The merged label
+    set is what is meant where no other is named, unless the manifest has a default one already.
+
+    \b
+    Examples:
+      obygaze annotations merge manifests/mine
+      obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
+    """
+    from obygaze_features.annotations.keeping import keep_labels
+    from obygaze_features.annotations.merge import merge as merge_sets
+    from obygaze_features.annotations.merge import to_merge
+    from obygaze_features.manifests.manifest import Manifest
+
+    loaded = Manifest.load(manifest)
+    chosen = to_merge(loaded, names)
+    found = merge_sets(chosen, loaded, name)
+    default = keep_labels(loaded, [found.labels], manifest, default=name, overwrite=overwrite)
+    if as_json:
+        echo_json(
+            {
+                "manifest": str(manifest),
+                "labels": name,
+                "of": {one.name: _levels(one) for one in chosen},
+                **_levels(found.labels),
+                "default_labels": default,
+                "remarks": [vars(one) for one in found.remarks],
+            }
+        )
+        return
+    _echo_levels([*chosen, found.labels], loaded.shared_scheme(chosen).codes)
+    default_or_not = "the default" if default == name else f"{default} stays the default"
+    click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default_or_not})")
+    _echo_remarks(found.remarks)
+
+
+@click.command()
+@folder_argument("timelines")
+@grid_option
+@click.option(
+    "--thresholds",
+    default=".1,.2,.3,.4",
+    show_default=True,
+    metavar="T,...",
+    help="The shares of a clip that a segment must cover.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the table, as CSV.",
+)
+@overwrite_option
+@json_option
+def sweep(
+    timelines: Path,
+    grid: str,
+    thresholds: str,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """What the threshold makes of the labels.
+
+    Projects and merges at each threshold, and counts: clips of each level, and concepts a clip in
+    the mean. Nothing is saved but the table. Ends with exit code 3 if something was left out.
+
+    \b
+    Examples:
+      obygaze annotations sweep timelines --grid 60
+      obygaze annotations sweep timelines --grid manifests/mine --thresholds .2,.5 -o sweep.csv
+    """
+    from obygaze_features.annotations.grids import read_grid
+    from obygaze_features.annotations.sweep import sweep as sweep_over
+    from obygaze_features.annotations.sweep import sweep_csv
+    from obygaze_features.annotations.timelines import Timelines
+    from obygaze_features.common.files import new_file, refuse_to_overwrite
+
+    try:
+        asked = [float(text) for text in thresholds.split(",")]
+    except ValueError:
+        raise UsageError(f"--thresholds takes numbers such as .1,.2, not {thresholds!r}") from None
+    if output is not None:
+        refuse_to_overwrite(output, overwrite=overwrite)
+    loaded = Timelines.load(timelines)
+    clips, odd = read_grid(grid, loaded)
+    found, more = sweep_over(loaded, clips, asked)
+    remarks = [*odd, *more]
+    if output is not None:
+        with new_file(output, overwrite=overwrite) as path:
+            path.write_text(sweep_csv(found), encoding="utf-8")
+    if as_json:
+        rows = [one.to_json() for one in found]
+        echo_json({"thresholds": rows, "remarks": [vars(one) for one in remarks]})
+    else:
+        header = ["threshold", "clips", *clips.scheme.codes, "concepts a clip"]
+        click.echo(
+            align(
+                header,
+                [
+                    [
+                        f"{one.threshold:g}",
+                        f"{one.clips:,}",
+                        *(f"{n:,} ({one.shares[level]:.1%})" for level, n in one.levels.items()),
+                        f"{one.concepts_per_clip:.3f}",
+                    ]
+                    for one in found
+                ],
+            )
+        )
+        _echo_remarks(remarks)
+        if output is not None:
+            click.echo(f"table -> {output}")
+    _exit_if_left_out(remarks)
+
+
+def _levels(labels: LabelSet) -> dict[str, Any]:
+    return {"clips": len(labels), "levels": Counter(labels.levels)}
+
+
+def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
+    rows = []
+    for labels in label_sets:
+        counts = Counter(labels.levels)
+        numbers = [f"{counts[code]:,}" for code in codes]
+        rows.append([labels.name, f"{len(labels):,}", *numbers])
+    click.echo(align(["labels", "clips", *codes], rows))
+
+
+def _echo_remarks(remarks: Sequence[Remark]) -> None:
+    """What was left out first; long lists are cut."""
+    if not remarks:
+        return
+    click.echo(f"{counted(len(remarks), 'remark')}:")
+    for one in sorted(remarks, key=lambda one: not _left_out(one))[:MOST]:
+        who = " ".join(filter(None, [one.film, one.annotator]))
+        click.echo(f"  {one.where}: {f'{who}: ' if who else ''}{one.what} ({one.done})")
+    if len(remarks) > MOST:
+        click.echo(f"  and {len(remarks) - MOST:,} more; --json names all")
+
+
+def _exit_if_left_out(remarks: Sequence[Remark]) -> None:
+    if any(map(_left_out, remarks)):
+        click.get_current_context().exit(3)
+
+
+def _left_out(remark: Remark) -> bool:
+    return remark.done.startswith("left out")

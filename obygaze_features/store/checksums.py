@@ -1,0 +1,34 @@
+"""The files of a store that never change, held to the list that was kept of their checksums."""
+
+from __future__ import annotations
+
+from obygaze_features.errors import StoreError
+from obygaze_features.store import format as spec
+from obygaze_features.store.places.place import Place, load_json, sha256_at
+
+__all__ = ["CHANGED", "compare", "read_checksums"]
+
+CHANGED = "it is not as it was written"
+
+
+def read_checksums(place: Place) -> dict[str, str]:
+    """The SHA-256 of each file that a store's ``checksums.json`` lists."""
+    where = place.of(spec.CHECKSUMS)
+    try:
+        sums = load_json(place, spec.CHECKSUMS)
+    except OSError as problem:
+        raise StoreError(f"{where} cannot be read: {problem.strerror}") from None
+    if not isinstance(sums, dict):
+        raise StoreError(f"{where} is not a list of checksums")
+    return {str(name): str(sha256) for name, sha256 in sums.items()}
+
+
+def compare(place: Place, name: str, sha256: str | None) -> str | None:
+    """What is wrong with a file, if anything; without a checksum only whether it can be read."""
+    try:
+        have = sha256_at(place, name)
+    except FileNotFoundError:
+        return "it is lost"
+    except OSError as problem:
+        return f"it cannot be read ({problem.strerror})"
+    return CHANGED if sha256 and have != sha256 else None

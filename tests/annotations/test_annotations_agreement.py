@@ -1,0 +1,271 @@
+"""The paper's gamma: its worked cases, what must hold for any levels, and the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.annotations.agreement import Chance, agreement, gamma
+from obygaze_features.annotations.distances import distances_of
+from obygaze_features.annotations.pairs import pairs_of
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests import (
+    Item,
+    Items,
+    LabelScheme,
+    LabelSet,
+    Level,
+    Manifest,
+    obygaze_scheme,
+)
+
+A = ["EN", "EN", "HN", "S", "EN", "NS", "EN", "S", "HN", "EN"]
+B = ["EN", "HN", "HN", "NS", "EN", "S", "EN", "S", "EN", "EN"]
+PAPER = distances_of(obygaze_scheme())
+CODES = ["EN", "HN", "NS", "S"]
+#: In tenths, as the paper prints it.
+TENTHS = {"ENHN": 3, "ENNS": 7, "ENS": 10, "HNNS": 4, "HNS": 7, "NSS": 3}
+
+levels = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=1)
+
+
+def apart(a: Sequence[str], b: Sequence[str]) -> Fraction:
+    """The mean distance, in exact numbers."""
+    tenths = [TENTHS.get("".join(sorted(pair)), 0) for pair in zip(a, b, strict=True)]
+    return Fraction(sum(tenths), 10 * len(tenths))
+
+
+def make_manifest(films: dict[str, dict[str, Sequence[str]]], seconds: float = 60) -> Manifest:
+    """Films of clips of one length; a dot stands for a clip that an annotator lacks."""
+    items, labels = [], {}
+    for film, annotators in films.items():
+        for number in range(max(map(len, annotators.values()))):
+            start = number * seconds
+            items.append(
+                Item(f"{film}-{number:02}", film=film, media=film, start=start, end=start + seconds)
+            )
+        for name, given_levels in annotators.items():
+            for number, level in enumerate(given_levels):
+                if level != ".":
+                    labels.setdefault(name, {})[f"{film}-{number:02}"] = level
+    return Manifest("made", Items.of(items)).with_parts(
+        labels=[
+            LabelSet(name, list(of), list(of.values()), [()] * len(of))
+            for name, of in labels.items()
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected", "value"),
+    [("shuffled", 0.414, 0.710145), ("uniform", 0.425, 0.717647)],
+)
+def test_the_worked_case(generator: str, expected: float, value: float) -> None:
+    found = gamma(A, B, PAPER, Chance(generator))
+    assert found.clips == 10
+    assert found.distance == pytest.approx(0.12, abs=1e-12)
+    assert found.closed == pytest.approx(expected, abs=1e-12)
+    assert found.closed_gamma == pytest.approx(value, abs=5e-7)
+    assert found.gamma is not None
+    assert found.expected is not None
+    assert found.gamma == 1 - found.distance / found.expected
+    assert abs(found.expected - expected) < 0.05
+    assert found.p == 1 / 63
+
+
+@pytest.mark.parametrize("generator", ["shuffled", "uniform"])
+def test_random_sequences_converge_to_the_closed_form(generator: str) -> None:
+    found = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
+    assert found.expected == pytest.approx(found.closed, abs=0.003)
+
+
+@given(levels)
+def test_the_mean_over_all_orders_is_the_closed_form(pairs: list[tuple[str, str]]) -> None:
+    a, b = zip(*pairs[:5], strict=True)
+    orders = [apart(a, order) for order in permutations(b)]
+    assert gamma(a, b, PAPER).closed == pytest.approx(float(sum(orders) / len(orders)))
+
+
+def test_p_is_the_share_of_orders_that_agree_as_well() -> None:
+    a, b = ["EN", "EN", "HN", "NS", "S", "S"], ["EN", "HN", "NS", "NS", "EN", "S"]
+    orders = [apart(a, order) for order in permutations(b)]
+    exact = sum(one <= apart(a, b) for one in orders) / len(orders)
+    assert 0.02 < exact < 0.5
+    found = gamma(a, b, PAPER, Chance(samples=20_000, seed=1))
+    assert found.p == pytest.approx(exact, abs=0.01)
+
+
+@given(levels)
+@settings(deadline=None)
+def test_the_distance_is_exact_and_the_same_both_ways(pairs: list[tuple[str, str]]) -> None:
+    a, b = zip(*pairs, strict=True)
+    one, other = gamma(a, b, PAPER), gamma(b, a, PAPER)
+    for found in (one, other):
+        assert found.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
+    assert one.closed == pytest.approx(other.closed, abs=1e-12)
+
+
+@given(levels, st.sampled_from(["shuffled", "uniform"]))
+@settings(deadline=None)
+def test_identical_annotators_have_gamma_1(pairs: list[tuple[str, str]], generator: str) -> None:
+    a = [level for level, _ in pairs]
+    found = gamma(a, a, PAPER, Chance(generator))
+    assert (found.distance, found.gamma, found.closed_gamma) == (0, 1, 1)
+
+
+def test_what_is_not_defined_is_none() -> None:
+    nothing = gamma([], [], PAPER)
+    assert (nothing.clips, nothing.gamma, nothing.p) == (0, None, None)
+    # Both orders of these two are tried by chance alone; a seed that meets the other one only:
+    pairs = [gamma(["EN", "S"], ["S", "EN"], PAPER, Chance(samples=1, seed=s)) for s in range(20)]
+    assert {one.gamma for one in pairs if one.expected == 0} == {None}
+    assert {one.gamma for one in pairs if one.expected != 0} == {0}
+
+
+def test_levels_of_others_are_apart_by_even_steps() -> None:
+    scheme = LabelScheme("tension", (Level("calm", "Calm"), Level("uneasy", "U"), Level("x", "X")))
+    distances = distances_of(scheme)
+    assert distances.name == "even"
+    assert gamma(["calm", "x"], ["uneasy", "calm"], distances).distance == 0.75
+    backwards = replace(obygaze_scheme(), levels=obygaze_scheme().levels[::-1])
+    assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
+
+
+def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
+    manifest = make_manifest({"f": {"ann": A, "bea": B}})
+    [pair] = pairs_of(manifest)[0]
+    found = agreement(pair, PAPER)
+    kept = [(a, b) for a, b in zip(A, B, strict=True) if "NS" not in (a, b)]
+    assert found.sure is not None
+    assert found.sure.clips == len(kept) == 8
+    assert found.sure.distance == pytest.approx(float(apart(*zip(*kept, strict=True))))
+    a, b = zip(*kept, strict=True)
+    far = [float(apart([x], [y])) for x in a for y in b]
+    assert found.sure.closed == pytest.approx(np.mean(far))
+
+
+def test_a_pair_is_compared_on_the_clips_that_both_have() -> None:
+    manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
+    [pair], remarks = pairs_of(manifest)
+    assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
+    assert agreement(pair, PAPER).gamma.clips == 10
+
+
+def test_a_film_has_its_own_random_sequences() -> None:
+    alone = make_manifest({"second": {"ann": A, "bea": B}})
+    among = make_manifest(
+        {"first": {"ann": B, "bea": A, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
+    )
+    [pair] = pairs_of(alone)[0]
+    found = {(one.film, one.a, one.b): agreement(one, PAPER) for one in pairs_of(among)[0]}
+    assert len(found) == 6
+    assert found["second", "ann", "bea"].to_json() == agreement(pair, PAPER).to_json()
+    assert found["first", "ann", "bea"].gamma.expected != found["second", "ann", "bea"].gamma
+
+
+def test_one_label_set_is_no_pair() -> None:
+    manifest = make_manifest({"f": {"ann": A}})
+    with pytest.raises(UsageError, match=r"between two label sets.*has ann"):
+        pairs_of(manifest)
+
+
+def test_projected_label_sets_come_before_all_others() -> None:
+    manifest = make_manifest({"f": {"ann": A, "bea": B, "paper": A}})
+    assert len(pairs_of(manifest)[0]) == 3
+    projected = [
+        replace(manifest.labels(name), about={"annotator": name}) for name in ("ann", "bea")
+    ]
+    [pair] = pairs_of(manifest.with_parts(labels=projected))[0]
+    assert (pair.a, pair.b) == ("ann", "bea")
+    assert len(pairs_of(manifest.with_parts(labels=projected), ["ann", "paper"])[0]) == 1
+
+
+def saved(folder: Path, films: dict[str, dict[str, Sequence[str]]]) -> Path:
+    manifest = make_manifest(films)
+    merged = replace(manifest.labels("ann"), name="merged", about={"of": {"ann": {}, "bea": {}}})
+    manifest.with_parts(labels=[merged]).save(folder)
+    return folder
+
+
+def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+    films = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}
+    folder = saved(tmp_path / "m", films)
+    result = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    for line in (
+        "made: 2 pairs of label sets, a film each; distances: the paper's matrix",
+        "gamma against 62 random sequences, shuffled, seed 0",
+        "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
+        "where they differ, the longest first (4 stretches)",
+    ):
+        assert line in result.output
+    with (tmp_path / "out/agreement.csv").open() as file:
+        one, two = csv.DictReader(file)
+    assert (one["film"], one["a"], one["b"], one["distance"]) == ("one", "ann", "bea", "0.12")
+    assert (one["closed"], one["closed_gamma"]) == ("0.414", "0.710145")
+    assert (two["distance"], two["gamma"], two["kappa"]) == ("0", "1", "1")
+    with (tmp_path / "out/confusion.csv").open() as file:
+        counts = {(r["level_a"], r["level_b"]): r["clips"] for r in csv.DictReader(file)}
+    assert len(counts) == 16
+    with (tmp_path / "out/differences.csv").open() as file:
+        longest, *_ = csv.DictReader(file)
+    assert (longest["first"], longest["start"], longest["end"]) == ("one-01", "60", "120")
+    again = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
+    assert (again.exit_code, "--overwrite" in again.output) == (1, True)
+
+
+def test_the_order_of_annotators_and_the_seed(
+    tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    folder = saved(tmp_path / "m", {"one": {"ann": A, "bea": B}})
+
+    def said(*options: object) -> str:
+        result = obygaze("annotations", "agreement", folder, "--json", *options)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    plain = said()
+    assert said("--labels", "bea", "--labels", "ann") == plain
+    assert said("--seed", 1) != plain
+    found = json.loads(said("--generator", "uniform", "--samples", 500))
+    assert (found["generator"], found["samples"], found["seed"]) == ("uniform", 500, 0)
+    [pair] = found["pairs"]
+    assert pair["gamma"]["closed_gamma"] == pytest.approx(0.717647, abs=5e-7)
+    assert found["paper"]["pairs"] == 23
+    with_merged = json.loads(said("--labels", "ann", "--labels", "merged"))
+    assert with_merged["means"]["gamma"] == 1
+    assert with_merged["differences"] == []
+
+
+def test_films_without_a_second_annotator_are_named(
+    tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    films = {"one": {"ann": A, "bea": B}, "two": {"ann": A}, "three": {"bea": A}}
+    folder = saved(tmp_path / "m", films)
+    result = obygaze("annotations", "agreement", folder)
+    assert result.exit_code == 3
+    assert "left out, no second annotator: two (ann), three (bea)" in result.output
+    found = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)
+    assert [one["film"] for one in found["pairs"]] == ["one"]
+    assert [one["film"] for one in found["remarks"]] == ["two", "three"]
+
+
+def test_one_level_only_is_said_with_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+    folder = saved(tmp_path / "m", {"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}})
+    result = obygaze("annotations", "agreement", folder)
+    assert result.exit_code == 0
+    assert "they differ nowhere" in result.output
+    [pair] = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)["pairs"]
+    assert (pair["gamma"]["gamma"], pair["sure"]["gamma"], pair["kappa"]) == (1, None, None)
+    assert pair["alpha_nominal"] is pair["alpha_ordinal"] is pair["alpha_distances"] is None

@@ -1,0 +1,332 @@
+"""ELAN's files: what another program writes is read, and hostile ones are refused in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pympi.Elan import Eaf
+
+from obygaze_features.annotations import Film, Segment, Timelines
+from obygaze_features.annotations.export import elan_files
+from obygaze_features.annotations.importers.elan import import_elan
+from obygaze_features.common.elan import Document, Span, Tier, to_eaf
+from obygaze_features.common.elan_reader import LARGEST, MOST_TIERS
+from obygaze_features.errors import AnnotationError
+
+Run = Callable[..., Result]
+
+
+def by_pympi(path: Path) -> Path:
+    """Two annotators' tiers and one of dialogue, as a library of others writes them."""
+    eaf = Eaf()
+    eaf.remove_tier("default")
+    eaf.add_linguistic_type("below", constraints="Symbolic_Association", timealignable=False)
+    eaf.add_tier("shots", part="Juno", ann="Anna B")
+    eaf.add_annotation("shots", 1000, 2500, "Sure: Body, Clothes")
+    eaf.add_annotation("shots", 3000, 4000, "hard negative")
+    eaf.add_annotation("shots", 5000, 6000, "?")
+    eaf.add_tier("Bob")
+    eaf.add_annotation("Bob", 0, 2000, "a kiss")
+    eaf.add_annotation("Bob", 2000, 9000, "")
+    eaf.add_annotation("Bob", 9000, 9500, "nothing")
+    for name, values in {
+        "level@Bob": ["S", "Easy Negative"],
+        "Bob-concepts": ["Look; Posture", ""],
+        "Bob notes": [None, "see above"],
+        "Bob colour": ["red", None],
+    }.items():
+        eaf.add_tier(name, ling="below", parent="Bob")
+        for time, value in zip((500, 2500), values, strict=True):
+            if value is not None:
+                eaf.add_ref_annotation(name, "Bob", time, value)
+    eaf.add_tier("dialogue")
+    eaf.add_annotation("dialogue", 100, 900, "Hello: Look")
+    eaf.to_file(str(path))
+    return path
+
+
+def test_what_another_program_writes(tmp_path: Path) -> None:
+    found = import_elan([by_pympi(tmp_path / "Juno 2007.eaf")])
+    assert found.segments == (
+        Segment("Juno_2007", "Anna_B", 1, 2.5, "S", ("Body", "Clothing")),
+        Segment("Juno_2007", "Anna_B", 3, 4, "HN"),
+        Segment("Juno_2007", "Bob", 0, 2, "S", ("Look", "Posture"), "a kiss"),
+        Segment("Juno_2007", "Bob", 2, 9, "EN", (), "see above"),
+    )
+    assert found.films == {"Juno_2007": Film("Juno 2007")}
+    assert {(one.where.split(", a")[0], one.what, one.done) for one in found.remarks} == {
+        ("Juno 2007.eaf, tier 'shots'", "unknown label '?'; " + KNOWN, "left out"),
+        ("Juno 2007.eaf, tier 'Bob'", "unknown label 'nothing'; " + KNOWN, "left out"),
+        (
+            "Juno 2007.eaf, tier 'dialogue'",
+            "names no level in 1 annotation (the first: 'Hello: Look')",
+            "left out",
+        ),
+    }
+
+
+KNOWN = "known: Easy Negative, Hard Negative, Not Sure, Sure"
+
+
+def test_annotators_are_named_by_tier_or_folder(tmp_path: Path, obygaze: Run) -> None:
+    (tmp_path / "in/Cleo").mkdir(parents=True)
+    plain = Document([Tier("default", "x", [Span(0, 1000, "Sure")])])
+    named = Document([Tier("one", "x", [Span(0, 1000, "HN")], participant="Dan")])
+    (tmp_path / "in/Cleo/juno.eaf").write_text(to_eaf(plain))
+    (tmp_path / "in/juno.eaf").write_text(to_eaf(named))
+    (tmp_path / "in/notes.txt").write_text("nothing of ELAN's")
+    told = obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
+    assert told.exit_code == 0, told.output
+    found = Timelines.load(tmp_path / "t")
+    assert {film: list(of) for film, of in found.by_film.items()} == {"juno": ["Cleo", "Dan"]}
+    assert import_elan([tmp_path / "in"], film="other").segments[0].film == "other"
+    (tmp_path / "none").mkdir()
+    with pytest.raises(AnnotationError, match=r"no \.eaf files in"):
+        import_elan([tmp_path / "none"])
+
+
+MILLISECONDS = st.integers(0, 200_000).map(lambda value: value / 1000)
+FRAMES = st.integers(0, 5000).map(lambda value: round(value / 23.976, 6))
+TEXTS = st.text(max_size=8).map(
+    lambda text: re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)
+).filter(lambda text: text == "" or text.strip())  # fmt: skip
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> Timelines:
+    times = draw(st.sampled_from([MILLISECONDS, FRAMES]))
+    concept = st.sampled_from(["Body", "Look", "Speech"])
+    segments = set()
+    for _ in range(draw(st.integers(1, 10))):
+        start, end = sorted(draw(st.lists(times, min_size=2, max_size=2, unique=True)))
+        film, annotator = draw(st.sampled_from("fg")), draw(st.sampled_from("ab"))
+        level = draw(st.sampled_from(["EN", "HN", "NS", "S"]))
+        concepts = draw(st.sets(concept))
+        names = tuple(one for one in ("Look", "Body", "Speech") if one in concepts)
+        segments.add(Segment(film, annotator, start, end, level, names, draw(TEXTS)))
+    end = draw(st.none() | FRAMES.map(lambda value: round(value + 300, 6)))
+    used = sorted({one.film for one in segments})
+    return Timelines.of("t", segments, films={film: Film(draw(TEXTS), end) for film in used})
+
+
+@given(timelines())
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
+def test_what_is_exported_comes_back(tmp_path: Path, made: Timelines) -> None:
+    for path in tmp_path.glob("*.eaf"):
+        path.unlink()
+    for name, text in elan_files(made).items():
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+    back = import_elan([tmp_path])
+    assert (back.segments, back.films, back.scheme) == (made.segments, made.films, made.scheme)
+    assert all("overlaps" in one.what for one in back.remarks)
+
+
+def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:
+    segments = [Segment("f", "a", 1.000417, 2.043711, "S"), Segment("f", "a", 2.043711, 3, "EN")]
+    text = elan_files(Timelines.of("t", segments))["f.eaf"]
+    assert text.count('TIME_VALUE="2044"') == 2
+    path = tmp_path / "f.eaf"
+    path.write_text(text.replace('TIME_VALUE="2044"', 'TIME_VALUE="2500"'))
+    spans = [(one.start, one.end) for one in import_elan([path]).segments]
+    assert spans == [(1.000417, 2.5), (2.5, 3)]
+
+
+LONG = """\
+Anna\tP\t00:00:01.000\t1.0\t1000\t00:01:02.500\t62.5\t62500\t00:01:01.500\t61.5\t61500\tSure: Look
+Anna, comment\tP\t00:00:01.000\t1.0\t1000\t00:01:02.500\t62.5\t62500\t00:01:01.500\t61.5\t61500\twhy
+Bob\t\t00:00:03.000\t3.0\t3000\t00:00:04.000\t4.0\t4000\t00:00:01.000\t1.0\t1000\tHN
+Bob\t\tlater\t3.0\t3000\t00:00:04.000\t4.0\t4000\t00:00:01.000\t1.0\t1000\tHN
+Bob, comment\t\t00:00:08.000\t3.0\t3000\t00:00:09.000\t4.0\t4000\t00:00:01.000\t1.0\t1000\tlost
+"""
+SHORT = "Anna\t1000\t62500\tSure: Look\nBob\t3000\t4000\tHN\nBob\t\t4000\tHN\n"
+WIDE = """\
+"#file:///films/juno.mp4 -- offset: 0
+Temps de départ - hh:mm:ss.ms\tFin - hh:mm:ss.ms\tFin - hh:mm:ss:ff PAL\tAnna\tAnna-concepts\tBob
+00:00:01.000\t00:01:02.500\t00:01:02:12\tSure\tLook\t
+00:00:03.000\t00:00:04.000\t00:00:04:00\t\t\tHN
+00:00:03.000\tlater\t\t\t\tHN
+"""
+
+
+@pytest.mark.parametrize(("text", "left_out"), [(LONG, [4, 5]), (SHORT, [3]), (WIDE, [5])])
+def test_exports_as_tab_delimited_text(tmp_path: Path, text: str, left_out: list[int]) -> None:
+    path = tmp_path / "juno.txt"
+    path.write_bytes(text.replace("\n", "\r\n").encode())
+    found = import_elan([path])
+    first = found.segments[[one.level for one in found.segments].index("S")]
+    who = "P" if text is LONG else "Anna"
+    comment = "why" if text is LONG else ""
+    assert first == Segment("juno", who, 1, 62.5, "S", ("Look",), comment)
+    [other] = [one for one in found.segments if one is not first]
+    assert other == Segment("juno", "Bob", 3, 4, "HN")
+    assert sorted(one.where for one in found.remarks) == [
+        f"juno.txt, line {line}" for line in left_out
+    ]
+    assert {one.done for one in found.remarks} == {"left out"}
+
+
+def test_an_export_of_several_files(tmp_path: Path) -> None:
+    rows = [f"Anna\tP\t0.0\t1.5\t1.5\tSure\t{film}.eaf\tC:\\x\\{film}.eaf\n" for film in "fg"]
+    (tmp_path / "all.txt").write_text("".join(rows))
+    assert [one.film for one in import_elan([tmp_path / "all.txt"]).segments] == ["f", "g"]
+    (tmp_path / "all.txt").write_text("dear diary\n")
+    with pytest.raises(AnnotationError, match="is not what ELAN exports"):
+        import_elan([tmp_path / "all.txt"])
+
+
+EAF = to_eaf(Document([Tier("a", "segment", [Span(0, 1000, "Sure", {"comment": "why"})])]))
+LINE = EAF[: EAF.index("why")].count("\n") + 1
+ROOT = "<ANNOTATION_DOCUMENT "
+BOMB = "<!DOCTYPE b [<!ENTITY a0 'ha'>" + "".join(
+    f"<!ENTITY a{n} '&a{n - 1};&a{n - 1};&a{n - 1};&a{n - 1};'>" for n in range(1, 30)
+)
+
+
+def with_type(doctype: str, entity: str) -> bytes:
+    return EAF.replace(ROOT, doctype + ROOT).replace("Sure", f"Sure{entity}").encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"\0" * 100, "is not XML, or is cut short"),
+        (EAF.encode("utf-16"), "is UTF-16"),
+        (EAF.replace("why", "é").encode("latin-1"), f"line {LINE}: not UTF-8 (byte 0xe9)"),
+        (EAF[: len(EAF) // 2].encode(), "is not XML, or is cut short"),
+        (EAF.replace("Sure", "Sure&nbsp;").encode(), "undefined entity"),
+        (with_type(BOMB + "]>", "&a29;"), "declares a document type"),
+        (with_type("<!DOCTYPE b SYSTEM 'secret.dtd'>", ""), "declares a document type"),
+        (with_type("<!DOCTYPE b [<!ENTITY x SYSTEM 'secret.txt'>]>", "&x;"), "a document type"),
+        (b"<html><body/></html>", "is XML of another kind ('html')"),
+        (b"<a>" * 100_000, "is not XML, or is cut short"),
+        (b"<a>" * 100_000 + b"</a>" * 100_000, "is XML of another kind"),
+        (EAF.encode() + b" " * LARGEST, "is larger than 17 MB"),
+        (EAF.replace('"milliseconds"', '"PAL-frames"').encode(), "times in 'PAL-frames'"),
+        (
+            EAF.replace(
+                "<TIER ",
+                "".join(f'<TIER TIER_ID="t{n}"/>' for n in range(MOST_TIERS)) + "<TIER ",
+                1,
+            ).encode(),
+            "has 1,002 tiers",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_is_none_is_one_line(
+    tmp_path: Path, obygaze: Run, data: bytes, message: str
+) -> None:
+    (tmp_path / "secret.txt").write_text("the password")
+    (tmp_path / "f.eaf").write_bytes(data)
+    told = obygaze("annotations", "import", "elan", tmp_path / "f.eaf", "-o", tmp_path / "t")
+    assert told.exit_code == 1, told.output
+    assert told.stderr.startswith(f"Error: {tmp_path / 'f.eaf'}")
+    assert message in told.stderr
+    assert told.stderr.count("\n") == 1
+    assert "password" not in told.output
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_film_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AnnotationError, match=r"f\.eaf cannot be read: No such file"):
+        import_elan([tmp_path / "f.eaf"])
+
+
+def test_cut_anywhere_it_is_refused_or_whole(tmp_path: Path) -> None:
+    path, data = tmp_path / "f.eaf", EAF.encode()
+    whole = len(data.rstrip())
+    for size in range(0, whole, 7):
+        path.write_bytes(data[:size])
+        with pytest.raises(AnnotationError):
+            import_elan([path])
+    path.write_bytes(data[:whole])
+    assert import_elan([path]).segments == (Segment("f", "a", 0, 1, "S", (), "why"),)
+
+
+def test_nothing_that_a_file_refers_to_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(*_: object) -> None:
+        raise AssertionError("a connection was made")
+
+    monkeypatch.setattr("socket.socket.connect", connect)
+    monkeypatch.setattr("socket.getaddrinfo", connect)
+    (tmp_path / "levels.ecv").write_text("not XML")
+    outside = (
+        '<CONTROLLED_VOCABULARY CV_ID="levels" EXT_REF="er1"/>'
+        f'<EXTERNAL_REF EXT_REF_ID="er1" TYPE="ecv" VALUE="file://{tmp_path}/levels.ecv"/>'
+        '<EXTERNAL_REF EXT_REF_ID="er2" TYPE="ecv" VALUE="https://lab.example/levels.ecv"/>'
+    )
+    header = 'TIME_UNITS="milliseconds"><MEDIA_DESCRIPTOR TIME_ORIGIN="500" MEDIA_URL="file:///x"/>'
+    text = EAF.replace("</ANNOTATION_DOCUMENT>", outside + "</ANNOTATION_DOCUMENT>")
+    text = text.replace('TIME_UNITS="milliseconds">', header)
+    (tmp_path / "f.eaf").write_text(text)
+    found = import_elan([tmp_path / "f.eaf"])
+    assert len(found.segments) == 1
+    assert [one.done for one in found.remarks] == ["kept"] * 3
+    assert "https://lab.example/levels.ecv', which is not fetched" in found.remarks[1].what
+    assert "shifted by '500' milliseconds" in found.remarks[2].what
+
+
+def test_tiers_that_hang_in_rings_or_on_nothing_end(tmp_path: Path) -> None:
+    """What ELAN would not write: parents in a circle, notes on notes that are not there."""
+    text = """<ANNOTATION_DOCUMENT><TIME_ORDER><TIME_SLOT TIME_SLOT_ID="s" TIME_VALUE="5"/>
+    <TIME_SLOT TIME_SLOT_ID="e" TIME_VALUE="9"/><TIME_SLOT TIME_SLOT_ID="n"/></TIME_ORDER>
+    <TIER TIER_ID="A" PARENT_REF="B"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a1"
+    TIME_SLOT_REF1="s" TIME_SLOT_REF2="e"><ANNOTATION_VALUE>S</ANNOTATION_VALUE>
+    </ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+    <TIER TIER_ID="B" PARENT_REF="A"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="b1"
+    TIME_SLOT_REF1="s" TIME_SLOT_REF2="n"><ANNOTATION_VALUE>S</ANNOTATION_VALUE>
+    </ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+    <TIER TIER_ID="D" PARENT_REF="gone"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="d1"
+    ANNOTATION_REF="gone"/></ANNOTATION></TIER>
+    <TIER TIER_ID="C" PARENT_REF="gone"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="c1"
+    TIME_SLOT_REF1="s" TIME_SLOT_REF2="e"><ANNOTATION_VALUE>S</ANNOTATION_VALUE>
+    </ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+    <TIER TIER_ID="C comment" PARENT_REF="C"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="r1"
+    ANNOTATION_REF="r2"><ANNOTATION_VALUE>x</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION>
+    <ANNOTATION><REF_ANNOTATION ANNOTATION_ID="r2" ANNOTATION_REF="r1"><ANNOTATION_VALUE>y
+    </ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION>
+    <ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="r3" TIME_SLOT_REF1="s" TIME_SLOT_REF2="n">
+    <ANNOTATION_VALUE>part</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+    </ANNOTATION_DOCUMENT>"""
+    (tmp_path / "f.eaf").write_text(text)
+    found = import_elan([tmp_path / "f.eaf"])
+    segments = {(one.annotator, one.start, one.end, one.comment) for one in found.segments}
+    assert segments == {("A", 0.005, 0.009, ""), ("C", 0.005, 0.009, "part")}
+    lost = {one.where.rpartition(" ")[2]: one.what for one in found.remarks}
+    assert lost["d1"] == "hangs on no annotation"
+    assert lost["r1"] == lost["r2"] == "hangs on no annotation of 'C' that has times"
+
+
+@given(st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_is_cut_out_or_doubled_nothing_breaks(tmp_path: Path, data: st.DataObject) -> None:
+    """A file is read, with every annotation's row, or refused by name; there is no third way."""
+    name, text = data.draw(st.sampled_from([("f.eaf", EAF), ("f.txt", LONG), ("f.txt", WIDE)]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+        middle = data.draw(st.sampled_from(["", text[start:end] * 2, "\0", "\t", '"', "<TIER/>"]))
+        text = text[:start] + middle + text[end:]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    refused = ""
+    try:
+        found = import_elan([tmp_path / name])
+    except AnnotationError as error:
+        refused = str(error)
+    if refused:
+        assert name in refused
+        assert "\n" not in refused
+    else:
+        found.save(tmp_path / "t", overwrite=True)
+        assert Timelines.load(tmp_path / "t").segments == found.segments

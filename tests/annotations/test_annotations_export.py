@@ -1,0 +1,232 @@
+"""What timelines hold, in figures; and as files for ELAN and for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import Result
+from pympi.Elan import Eaf
+
+from obygaze_features.annotations import Film, Remark, Segment, Timelines
+from obygaze_features.annotations.export import elan_files, tables
+from obygaze_features.annotations.importers.csv_table import import_csv
+from obygaze_features.annotations.importers.elan import import_elan
+from obygaze_features.annotations.importers.mobygaze import import_mobygaze
+from obygaze_features.annotations.importers.shared import read_films
+from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest
+from tests.experiments.test_experiments_elan import check_schema
+
+Run = Callable[..., Result]
+
+SEGMENTS = [
+    Segment("juno", "ann", 0, 10.0004, "EN"),
+    Segment("juno", "ann", 5, 20, "S", ("Look", "Body"), "=cmd|'calc'!A0"),
+    Segment("juno", "ann", 12, 15.5, "S", ("Body",), "'+1"),
+    Segment("juno", "bob", 0, 30, "HN", (), "Été\r\n«x» <&>\x0b"),
+    Segment("leon", "ann", 3600, 3725.25, "NS", ("Speech",)),
+]
+CLIPS = [
+    Item("juno-1", film="juno", media="Juno.mkv", start=0.0, end=10.0),
+    Item("juno-2", film="juno", media="Juno.mkv", start=10.0, end=20.5),
+    Item("other-1", film="other", media="other.mp4", start=0.0, end=1.0),
+    Item("juno-whole", film="juno", media="whole.mp4"),
+]
+
+
+@pytest.fixture
+def made() -> Timelines:
+    films = {"juno": Film("Juno — 2007", 30.000021), "leon": Film("=Léon")}
+    remarks = (Remark("f.csv, line 2", "juno", "bob", "ends before it starts", "left out"),)
+    return Timelines.of("mine", SEGMENTS, films=films, remarks=remarks)
+
+
+@pytest.fixture
+def manifest() -> Manifest:
+    ids = ["juno-1", "juno-2", "other-1"]
+    looks = [(), ("Body", "Look"), ()]
+    sets = [
+        LabelSet("ann", ids, ["EN", "S", "EN"], looks),
+        LabelSet("merged", ids, ["HN", "S", "EN"], [(), ("Body",), ()]),
+        LabelSet("bob", ["other-1"], ["EN"], [()]),
+    ]
+    return Manifest("clips", Items.of(CLIPS)).with_parts(labels=sets)
+
+
+def save(folder: Path, files: dict[str, str]) -> Path:
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    return folder
+
+
+def test_another_program_reads_every_annotators_tiers(made: Timelines, tmp_path: Path) -> None:
+    folder = save(tmp_path / "films", elan_files(made))
+    heard = []
+    for film in ("juno", "leon"):
+        check_schema(ElementTree.parse(folder / f"{film}.eaf").getroot())
+        read = Eaf(str(folder / f"{film}.eaf"))
+        for tier in read.get_tier_names():
+            about = read.get_parameters_for_tier(tier)
+            if "PARENT_REF" in about:
+                continue
+            spans = sorted(read.get_annotation_data_for_tier(tier))
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+            below: dict[tuple[int, int, str], str] = {}
+            for what in ("concepts", "comment"):
+                if f"{tier}, {what}" in read.get_tier_names():
+                    for start, end, value, *_ in read.get_ref_annotation_data_for_tier(
+                        f"{tier}, {what}"
+                    ):
+                        below[start, end, what] = value
+            for start, end, value in spans:
+                said = [below.get((start, end, what), "") for what in ("concepts", "comment")]
+                heard.append((film, about["ANNOTATOR"], start, end, value, *said))
+    assert sorted(heard) == [
+        ("juno", "ann", 0, 10000, "Easy Negative", "", ""),
+        ("juno", "ann", 5000, 20000, "Sure", "Look, Body", "=cmd|'calc'!A0"),
+        ("juno", "ann", 12000, 15500, "Sure", "Body", "'+1"),
+        ("juno", "bob", 0, 30000, "Hard Negative", "", "Été\r\n«x» <&>\ufffd"),
+        ("leon", "ann", 3600000, 3725250, "Not Sure", "Speech", ""),
+    ]
+
+
+def test_spreadsheets_get_no_formulas_and_give_all_back(made: Timelines, tmp_path: Path) -> None:
+    files = tables(made)
+    assert list(files) == ["segments.csv", "films.csv"]
+    for text in files.values():
+        assert text.startswith("\ufeff")
+        for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline="")):
+            assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row)
+    folder = save(tmp_path / "out", files)
+    back = import_csv(folder / "segments.csv", films=read_films(folder / "films.csv"))
+    assert (back.segments, back.films) == (made.segments, made.films)
+
+
+def test_the_sample_comes_back_from_both(authors: Path, tmp_path: Path, obygaze: Run) -> None:
+    made = import_mobygaze(authors / "mobygaze/sample_120_rows.csv")
+    made.save(tmp_path / "t")
+    ask = ["annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", tmp_path / "out"]
+    told = obygaze(*ask)
+    assert told.exit_code == 0, told.output
+    assert f"1 file for ELAN, one a film -> {tmp_path / 'out'}" in told.stdout
+    assert f"segments.csv, films.csv -> {tmp_path / 'out'}" in told.stdout
+    films = read_films(tmp_path / "out/films.csv")
+    for back in (
+        import_elan([tmp_path / "out"]),
+        import_csv(tmp_path / "out/segments.csv", films=films),
+    ):
+        assert (back.segments, back.films, back.scheme) == (made.segments, made.films, made.scheme)
+
+    # What is there is let alone, and nothing is written then.
+    (tmp_path / "out/films.csv").unlink()
+    refused = obygaze(*ask)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    assert "exists already" in refused.stderr
+    assert not (tmp_path / "out/films.csv").exists()
+    assert obygaze(*ask, "--overwrite").exit_code == 0
+
+
+def test_a_manifests_labels_are_further_tiers_and_not_read_back(
+    made: Timelines, manifest: Manifest, tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "films", elan_files(made, manifest))
+    read = Eaf(str(folder / "juno.eaf"))
+    check_schema(ElementTree.parse(folder / "juno.eaf").getroot())
+    tiers = list(read.get_tier_names())
+    assert [tier for tier in tiers if tier.endswith("clips")] == ["ann, clips", "merged, clips"]
+    spans = [(0, 10000, "Hard Negative"), (10000, 20500, "Sure")]
+    assert sorted(read.get_annotation_data_for_tier("merged, clips")) == spans
+    clips = read.get_ref_annotation_data_for_tier("merged, clips, clip")
+    assert sorted(one[2] for one in clips) == ["juno-1", "juno-2"]
+    [[_, _, concepts, *_]] = read.get_ref_annotation_data_for_tier("ann, clips, concepts")
+    assert concepts == "Body, Look"
+    [linked] = read.get_linked_files()
+    assert linked["RELATIVE_MEDIA_URL"] == "./Juno.mkv"
+    assert Eaf(str(folder / "leon.eaf")).get_linked_files() == []
+    # XML has no way of writing a vertical tab.
+    assert [one.start for one in import_elan([folder]).segments] == [
+        one.start for one in made.segments
+    ]
+    assert import_elan([folder]).annotators == ["ann", "bob"]
+
+
+def test_a_manifests_labels_side_by_side(made: Timelines, manifest: Manifest) -> None:
+    text = tables(made, manifest)["clips.csv"].removeprefix("\ufeff")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [(row["clip"], row["start"], row["end"]) for row in rows] == [
+        ("juno-1", "0", "10"), ("juno-2", "10", "20.5"),
+    ]  # fmt: skip
+    assert [row["ann"] for row in rows] == ["Easy Negative", "Sure"]
+    assert [row["merged"] for row in rows] == ["Hard Negative", "Sure"]
+    assert [row["ann, concepts"] for row in rows] == ["", "Body, Look"]
+    assert [row["bob"] for row in rows] == ["", ""]
+
+
+def test_what_cannot_be_exported(made: Timelines, tmp_path: Path, obygaze: Run) -> None:
+    made.save(tmp_path / "t")
+    assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
+    whole = Manifest("whole", Items.of([Item("juno-whole", film="juno", media="whole.mp4")]))
+    with pytest.raises(AnnotationError, match="'whole' has no clips with a start and an end"):
+        elan_files(made, whole)
+    none = obygaze("annotations", "export", tmp_path, "--csv", "-o", tmp_path / "x")
+    assert (none.exit_code, none.stderr.count("\n")) == (1, 1)
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_timelines_hold(made: Timelines, tmp_path: Path, obygaze: Run) -> None:
+    made.save(tmp_path / "t")
+    facts = json.loads(obygaze("annotations", "show", tmp_path / "t", "--json").stdout)
+    assert facts["segments"] == 5
+    for film, by_annotator in made.by_film.items():
+        assert facts["films"][film]["title"] == made.films[film].title
+        for annotator, segments in by_annotator.items():
+            said = facts["films"][film]["annotators"][annotator]
+            assert said["segments"] == len(segments)
+            for code in made.scheme.codes:
+                of_level = [one for one in segments if one.level == code]
+                assert said["levels"][code] == pytest.approx(float(brute_force(of_level)))
+            assert said["covered"] == pytest.approx(float(brute_force(segments)))
+    assert facts["films"]["juno"]["annotators"]["bob"]["remarks"] == 1
+    told = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
+    assert told[0] == "mine: 5 segments of 2 films by 2 annotators"
+    row = next(line.split() for line in told if "ann" in line.split())
+    assert row == ["juno", "ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
+    assert told[-1] == "f.csv, line 2: ends before it starts (left out)"
+
+
+def brute_force(segments: list[Segment]) -> Fraction:
+    """The length of the union: the pieces between all boundaries that some segment covers."""
+    spans = [(Fraction(one.start), Fraction(one.end)) for one in segments]
+    edges = sorted({edge for span in spans for edge in span})
+    return sum(
+        (b - a for a, b in itertools.pairwise(edges) if any(s <= a and b <= e for s, e in spans)),
+        Fraction(0),
+    )
+
+
+def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
+    segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
+    remarks = tuple(Remark(f"line {n}", "f00", "a", "odd", "kept") for n in range(50))
+    Timelines.of("many", segments, remarks=remarks).save(tmp_path / "t")
+    told = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
+    assert "and 10 more; --json has all" in told
+    assert "and 10 more remarks; --json has all" in told
+
+
+def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
+    Timelines.of("none", [], films={"juno": Film("Juno")}).save(tmp_path / "t")
+    told = obygaze("annotations", "show", tmp_path / "t")
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("none: 0 segments of 0 films by 0 annotators")
+    made = obygaze("annotations", "export", tmp_path / "t", "--csv", "-o", tmp_path / "x")
+    assert made.exit_code == 0, made.output
+    assert "juno" in (tmp_path / "x/films.csv").read_text()

@@ -1,0 +1,226 @@
+"""Clips to project onto: cells of so many seconds, lists of shots, manifests with spans."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.annotations import Film, Segment, Timelines
+from obygaze_features.annotations.grids import read_grid
+from obygaze_features.annotations.projection import project
+from obygaze_features.errors import AnnotationError, ManifestError, ObygazeError, UsageError
+from obygaze_features.manifests import Item, Items, Manifest
+from tests.annotations.worked import FIRST, SECOND, segments, worked
+
+
+def spans(grid: Manifest) -> list[tuple[str, float | None, float | None]]:
+    return [(item.id, item.start, item.end) for item in grid]
+
+
+def ends_at(end: float, film: str = "film") -> Timelines:
+    """One segment to the film's very end, which is known."""
+    only = Segment(film, "one", 0.0, end, "EN")
+    return Timelines.of("short", [only], films={film: Film(end=end)})
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("what", ["60", "60s", "60 s", "60.0"])
+def test_cells_of_so_many_seconds(what: str) -> None:
+    grid, remarks = read_grid(what, ends_at(150.5))
+    assert remarks == []
+    assert spans(grid) == [
+        ("film-0001", 0, 60),
+        ("film-0002", 60, 120),
+        ("film-0003", 120, 150.5),
+    ]
+    assert {item.media for item in grid} == {item.film for item in grid} == {"film"}
+    assert grid.name == "short-60s"
+
+
+def test_a_film_of_whole_cells_and_one_shorter_than_a_cell() -> None:
+    assert len(read_grid("60", ends_at(120))[0]) == 2
+    assert spans(read_grid("60", ends_at(12.5))[0]) == [("film-0001", 0, 12.5)]
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(2, 10**8), st.integers(10**4, 10**8))
+def test_cells_lie_side_by_side_from_0_to_the_end(end: int, step: int) -> None:
+    """To the microsecond, and none is too short for a span."""
+    length = f"{step // 10**6}.{step % 10**6:06d}"
+    grid, _ = read_grid(length, ends_at(end / 1e6))
+    starts, ends = (np.rint(times * 1e6) for times in (grid.items.starts, grid.items.ends))
+    assert (starts[1:] == ends[:-1]).all()
+    assert (ends - starts)[:-1].tolist() == [step] * (len(grid) - 1)
+    assert starts[0] == 0
+    assert 0 <= end - ends[-1] <= 1
+    assert 2 <= ends[-1] - starts[-1] <= step
+
+
+def test_films_whose_end_nobody_says() -> None:
+    grid, [remark] = read_grid("100", worked())
+    assert grid.items.ends[-1] == 420
+    assert (remark.what, remark.done) == (
+        "no end is known of 1 film: film",
+        "the last clip ends where the last segment does",
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("0", "a grid of 0 s is none"),
+        ("0.00001", "would have 15,050,000 clips; take longer ones"),
+        ("sixty", "sixty is no grid"),
+        ("-60", "-60 is no grid"),
+    ],
+)
+def test_what_is_no_grid(what: str, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read_grid(what, ends_at(150.5))
+
+
+def test_shots_in_a_table(tmp_path: Path) -> None:
+    """In any order, without ids; what else the table says is kept."""
+    path = write(
+        tmp_path / "shots.csv",
+        "scene,film,end,start",
+        "kitchen,film,200,100",
+        "credits,film,420,200",
+        "street,film,100,0",
+    )
+    grid, remarks = read_grid(path, worked())
+    assert remarks == []
+    assert spans(grid) == [
+        ("film-0001", 0, 100),
+        ("film-0002", 100, 200),
+        ("film-0003", 200, 420),
+    ]
+    assert grid.items.extra == {"scene": ["street", "kitchen", "credits"]}
+    assert grid.name == "shots"
+
+
+def test_rows_that_are_no_clips_are_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "scenes.csv",
+        "film,start,end,id",
+        "film,0,100,a",
+        "film,100,100,b",
+        "film,150,120,c",
+        "film,100,2h,d",
+        "film,100,200,a",
+        "film,100,200,A",
+        "film,100,200,../e",
+        ",100,200,f",
+        "film,-1,200,g",
+        "film,nan,200,g",
+        "film,100,200,h",
+    )
+    grid, remarks = read_grid(path, worked())
+    assert grid.ids == ["a", "h"]
+    assert {one.done for one in remarks} == {"left out"}
+    assert [(one.where.rpartition(" ")[2], one.what) for one in remarks] == [
+        ("3", "the clip has no length (100 to 100)"),
+        ("4", "the clip ends before it starts (150 to 120)"),
+        ("5", "end '2h' is not a number of seconds"),
+        ("6", "another clip is called 'a' already"),
+        ("7", "another clip is called 'A' already"),
+        ("8", remarks[5].what),
+        ("9", "film: an empty id"),
+        ("10", "start '-1' is not a time in a film"),
+        ("11", "start 'nan' is not a time in a film"),
+    ]
+    assert "'../e' is not allowed" in remarks[5].what
+
+
+def test_gaps_and_overlaps_are_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "shots.csv",
+        "film,start,end",
+        "film,0,100",
+        "film,100.000002,200",
+        "film,212.5,300",
+        "film,290,310",
+        "film,220,230",
+    )
+    _, remarks = read_grid(path, worked())
+    assert [one.what for one in remarks] == [
+        "a gap of 12.5 s before film-0003",
+        "film-0004 overlaps what is before it by 80 s",
+        "film-0005 overlaps what is before it by 10 s",
+    ]
+    assert all(one.done.startswith("kept") for one in remarks)
+
+
+def test_a_manifest_with_spans(tmp_path: Path) -> None:
+    """Where the film is not named it is the media's name; items without a span are named."""
+    items = [
+        Item("a", film="film", start=0.0, end=100.0),
+        Item("b", media="film.mkv", start=100.0, end=200.0),
+        Item("c", film="film"),
+    ]
+    Manifest("mine", Items.of(items)).save(tmp_path / "mine")
+    grid, [remark] = read_grid(tmp_path / "mine", worked())
+    assert (grid.folder, grid.ids) == (tmp_path / "mine", ["a", "b", "c"])
+    assert (remark.film, remark.what, remark.done) == ("film", "c has no span", "left out")
+    assert [one.ids for one in project(worked(), grid).label_sets] == [["a", "b"]] * 2
+
+
+def test_a_manifest_without_spans(tmp_path: Path) -> None:
+    Manifest("mine", Items.of([Item("a", film="film")])).save(tmp_path / "mine")
+    with pytest.raises(AnnotationError, match="its items have no spans"):
+        read_grid(tmp_path / "mine", worked())
+
+
+def test_films_that_only_one_side_has(tmp_path: Path) -> None:
+    both = segments("one", FIRST) + segments("one", SECOND, "other")
+    timelines = Timelines.of("two films", both, films={"unseen": Film(end=10.0)})
+    shots = ("film,start,end", "film,0,100", "third,0,100")
+    grid, remarks = read_grid(write(tmp_path / "shots.csv", *shots), timelines)
+    assert [(one.film, one.what, one.done) for one in remarks] == [
+        ("other", "the grid has no clips of it", "left out"),
+        ("unseen", "nobody annotated it", "no labels"),
+        ("third", "nobody annotated it", "no labels"),
+    ]
+    assert project(timelines, grid).label_sets[0].ids == ["film-0001"]
+    elsewhere = write(tmp_path / "third.csv", "film,start,end", "third,0,100")
+    with pytest.raises(
+        AnnotationError, match="no clips of any film of the timelines: it has third"
+    ):
+        read_grid(elsewhere, timelines)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"", ManifestError),
+        (b"film,start\nfilm,0\n", ManifestError),
+        (b"film,start,end\nfilm,0,1", ManifestError),
+        (b"film,start,end\n\xff,0,1\n", ManifestError),
+        (b"film,start,end\n", AnnotationError),
+        (b"film,start,end\nfilm,1,1\n", AnnotationError),
+        (b"PK\x03\x04\x00\x00", ManifestError),
+    ],
+)
+def test_tables_that_cannot_be_read_are_one_line(
+    tmp_path: Path, text: bytes, error: type[ObygazeError]
+) -> None:
+    path = tmp_path / "shots.csv"
+    path.write_bytes(text)
+    with pytest.raises(error) as raised:
+        read_grid(path, worked())
+    assert "shots.csv" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_timelines_without_segments() -> None:
+    with pytest.raises(AnnotationError, match="hold no segments"):
+        read_grid("60", Timelines.of("empty", []))

@@ -1,0 +1,303 @@
+"""From MObyGaze's file and any table to timelines; what is wrong with a row is named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obygaze_features.annotations import Film, Remark, Segment, Timelines
+from obygaze_features.annotations.cells import concept_cell, concept_names, guarded, unguarded
+from obygaze_features.annotations.gathering import Row, gather
+from obygaze_features.annotations.importers.csv_table import import_csv
+from obygaze_features.annotations.importers.mobygaze import import_mobygaze
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+
+Run = Callable[..., Result]
+
+MOBYGAZE = "index;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;framerate\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def table(tmp_path: Path, *rows: str, header: str = "film,annotator,start,end,level") -> Path:
+    return write(tmp_path / "marks.csv", "\n".join([header, *rows, ""]))
+
+
+def spans(timelines: Timelines) -> list[tuple[float, float]]:
+    return [(one.start, one.end) for one in timelines.segments]
+
+
+def what(timelines: Timelines) -> list[tuple[str, str, str]]:
+    return [(one.where, one.what, one.done) for one in timelines.remarks]
+
+
+def test_the_sample_of_mobygaze(authors: Path) -> None:
+    path = authors / "mobygaze/sample_120_rows.csv"
+    found = import_mobygaze(path)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter=";"))
+    codes = {"Easy Negative": "EN", "Hard Negative": "HN", "Not sure": "NS", "Sure": "S"}
+    rate = Fraction("23.976")
+    wanted = sorted(
+        (
+            row["annotator"],
+            float(round(int(row["start_frame"]) / rate, 6)),
+            float(round((int(row["end_frame"]) + 1) / rate, 6)),
+            codes[row["label"]],
+        )
+        for row in rows
+    )
+    assert [(one.annotator, one.start, one.end, one.level) for one in found.segments] == wanted
+    assert found.films == {"tt0097576": Film("Indiana Jones and the Last Crusade")}
+    assert found.segments[0].comment == "credits"
+    # Two annotators once began a segment on the last frame of the one before.
+    assert {(one.where, one.done) for one in found.remarks} == {
+        ("sample_120_rows.csv, line 64", "kept"),
+        ("sample_120_rows.csv, line 101", "kept"),
+    }
+
+
+def test_a_bad_row_is_named_and_the_others_go_on(tmp_path: Path, obygaze: Run) -> None:
+    rows = [
+        "0;a;Sure;['Body'];[];0;49;tt1;25",
+        "1;a;Sure;[];[];60;49;tt1;25",
+        "2;a;Maybe;[];[];60;70;tt1;25",
+        "3;a;Sure;[];[];60;70;tt1;0",
+        "4;a;Sure;[];[];60;70;tt1;",
+        "5;a;Sure;Body;[];60;70;tt1;25",
+        "6;a;Sure;['Body'];[];0;49;tt1;25",
+        "7;a;Sure;['Body|Look'];[];80;90;tt1;25",
+        "8;;Sure;[];[];80;90;tt1;25",
+        "9;a;Sure;['Lighting'];not a list;100;149;tt1;25",
+        "10;b;Sure;[];[];250;300;tt1;25",
+        "11;b;Sure;[];[];200;300;tt1;25",
+    ]
+    source = write(tmp_path / "m.csv", MOBYGAZE + "\n".join(rows) + "\n")
+    films = write(tmp_path / "films.csv", "film,title,end\ntt1,A Film,10\n")
+    ask = ["annotations", "import", "mobygaze", source, "--films", films, "-o", tmp_path / "t"]
+    told = obygaze(*ask)
+    assert told.exit_code == 3
+    found = Timelines.load(tmp_path / "t")
+    assert [(one.annotator, one.start, one.end) for one in found.segments] == [
+        ("a", 0, 2), ("a", 4, 6), ("b", 8, 10),
+    ]  # fmt: skip
+    assert found.segments[1].comment == "not a list"
+    assert "Lighting" in found.scheme.concept_names
+    assert "Lighting" not in found.scheme.visual_concepts
+    named = {int(one.where.removeprefix("m.csv, line ")): one for one in found.remarks}
+    for line, (words, done) in {
+        3: ("ends (frame 49) before it starts (60)", "left out"),
+        4: ("unknown label 'Maybe'", "left out"),
+        5: ("framerate '0' is not above 0", "left out"),
+        6: ("framerate '' is not a number", "left out"),
+        7: ("'Body' is not a list", "left out"),
+        8: ("says the same as m.csv, line 2", "left out"),
+        9: ("unknown concept 'Body|Look'", "left out"),
+        10: ("names no annotator", "left out"),
+        11: ("unknown concept 'Lighting'", "kept"),
+        12: ("starts at 0:00:10, past the film's end 0:00:10", "left out"),
+        13: ("goes on to 0:00:12.04, past the film's end 0:00:10", "cut"),
+    }.items():
+        assert words in named[line].what
+        assert named[line].done == done
+        assert f"m.csv, line {line}: " in told.stdout
+    assert len(named) == len(found.remarks) == 11
+    assert "9 rows left out" in told.stdout
+
+    asked = obygaze(*ask, "--overwrite", "--json")
+    assert asked.exit_code == 3
+    facts = json.loads(asked.stdout)
+    assert [Remark(**one) for one in facts["remarks"]] == list(found.remarks)
+    assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
+
+
+def test_long_lists_of_remarks_are_cut_and_what_was_lost_comes_first(
+    tmp_path: Path, obygaze: Run
+) -> None:
+    rows = [f"f,a,{start},{start + 2},S" for start in range(30)]
+    source = table(tmp_path, *rows, "f,a,9,3,S")
+    told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
+    lines = told.stdout.splitlines()
+    assert "marks.csv, line 32: ends (0:00:03) before it starts" in lines[1]
+    assert f"and 18 more; {tmp_path / 't' / 'remarks.csv'} has all" in lines
+    assert len(Timelines.load(tmp_path / "t").remarks) == 30
+
+
+def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
+    seconds = import_csv(table(tmp_path, "f,a,75.5,3600.04,Sure", "f,a,0,1,EN"))
+    clock = import_csv(table(tmp_path, "f,a,1:15.5,01:00:00.040,Sure", "f,a,0:00,0:00:01,EN"))
+    header = "film,annotator,start_frame,end_frame,level"
+    frames = import_csv(
+        table(tmp_path, "f,a,1887.5,90000,Sure", "f,a,0,24,EN", header=header), frame_rate=25
+    )
+    own = import_csv(
+        table(tmp_path, "f,a,3775,180001,S,50", "f,a,0,24,EN,", header=header + ",FrameRate"),
+        frame_rate=25,
+    )
+    assert spans(seconds) == spans(clock) == spans(frames) == [(0, 1), (75.5, 3600.04)]
+    assert spans(own) == [(0, 1), (75.5, 3600.04)]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("f,a,x,2,S", "start 'x' is no time; write seconds or h:mm:ss"),
+        ("f,a,-1,2,S", "start '-1' is no time"),
+        ("f,a,nan,2,S", "start 'nan' is no time"),
+        ("f,a,1:75,2:00,S", "start '1:75' is no time"),
+        ("f,a,1,2000000000,S", "end '2000000000' is not a time in a film"),
+        ("f,a,2,2,S", "ends where it starts (0:00:02)"),
+        ("f,a,1,2,", "unknown label ''"),
+        (",a,1,2,S", "names no film"),
+        (f"f,{'x' * 200},1,2,S", "is longer than 128 characters"),
+    ],
+)
+def test_a_cell_that_cannot_be_read(tmp_path: Path, row: str, message: str) -> None:
+    found = import_csv(table(tmp_path, "f,a,0,1,EN", row))
+    assert spans(found) == [(0, 1)]
+    [remark] = found.remarks
+    assert remark.where == "marks.csv, line 3"
+    assert message in remark.what
+    assert remark.done == "left out"
+
+
+@pytest.mark.parametrize("rate", ["0", "", "x", "-25"])
+def test_a_frame_rate_of_nothing(tmp_path: Path, rate: str) -> None:
+    header = "film,annotator,start_frame,end_frame,level,framerate"
+    found = import_csv(table(tmp_path, "f,a,0,24,EN,25", f"f,a,25,49,S,{rate}", header=header))
+    assert spans(found) == [(0, 1)]
+    assert "framerate" in found.remarks[0].what
+
+
+def test_columns_by_other_names_of_a_spreadsheets_make(tmp_path: Path) -> None:
+    source = tmp_path / "marks.csv"
+    text = (
+        'Movie;film;who;Start;END;Level;Concepts;comment\r\nJuno;7;Ann;1;2;sure;"Body|Look";é\r\n'
+    )
+    source.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    found = import_csv(source, {"film": "Movie", "annotator": "who"})
+    assert found.segments == (Segment("Juno", "Ann", 1, 2, "S", ("Look", "Body"), "é"),)
+
+
+def test_names_become_ids_and_the_film_keeps_its_title(tmp_path: Path) -> None:
+    rows = ["Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S"]
+    found = import_csv(table(tmp_path, *rows))
+    assert {one.title for one in found.films.values()} == {"Été à Paris", "кино"}
+    assert found.annotators == ["Anna_B"]
+    found.save(tmp_path / "t")
+    assert Timelines.load(tmp_path / "t") == found
+    with pytest.raises(AnnotationError, match="'A B' and 'a_b' would both be called 'a_b'"):
+        import_csv(table(tmp_path, "f,A B,0,1,S", "f,a_b,0,1,S"))
+
+
+@pytest.mark.parametrize(
+    ("header", "error", "message"),
+    [
+        ("movie,annotator,start,end,level", ManifestError, "--column film=NAME"),
+        ("film,annotator,start_frame,end_frame,level", AnnotationError, "--frame-rate"),
+        ("film,annotator,start_frame,level", ManifestError, "no column 'end_frame'"),
+        ("film,annotator,begin,end,level", ManifestError, "no column 'start'"),
+    ],
+)
+def test_a_table_without_what_it_takes(
+    tmp_path: Path, header: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        import_csv(table(tmp_path, ",".join("x" * len(header.split(","))), header=header))
+
+
+def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
+    source = table(tmp_path, "f,a,0,1,S")
+    with pytest.raises(UsageError, match="has start and end"):
+        import_csv(source, frame_rate=25)
+    with pytest.raises(UsageError, match="no meaning 'id'"):
+        import_csv(source, {"id": "film"})
+    with pytest.raises(ManifestError, match="no column 'who'; there are film, annotator"):
+        import_csv(source, {"annotator": "who"})
+    for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
+        told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t", *option)
+        assert told.exit_code == 2
+    assert not (tmp_path / "t").exists()
+
+
+def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
+    for rows, reason in [((), "holds no segment"), (("f,a,2,1,S",), "marks.csv, line 2: ends")]:
+        source = table(tmp_path, *rows)
+        told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
+        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+        assert reason in told.stderr
+        assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("f,T,x", "line 3: end 'x' is no time"),
+        ("f,T,0", "line 3: film 'f' ends where it starts"),
+        ("e,T,1:00", "line 3: film 'e' is there already"),
+    ],
+)
+def test_a_table_of_films_that_is_not_right(
+    tmp_path: Path, obygaze: Run, row: str, message: str
+) -> None:
+    films = write(tmp_path / "films.csv", f"film,title,end\ne,E,1:30:00\n{row}\n")
+    source = table(tmp_path, "f,a,0,1,S")
+    told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
+    assert told.exit_code == 1
+    assert message in told.stderr
+
+
+NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])
+ROWS = st.builds(
+    Row,
+    where=st.uuids().map(str),
+    film=st.sampled_from(["f", "Gé", ""]),
+    annotator=st.sampled_from(["a", "b"]),
+    start=st.integers(0, 40).map(float),
+    end=st.integers(0, 40).map(float),
+    level=st.sampled_from(["EN", "sure", "Not Sure", "maybe"]),
+    concepts=st.lists(NAMES, max_size=3).map(tuple),
+    comment=st.sampled_from(["", "why"]),
+)
+
+
+@given(st.lists(ROWS, max_size=12), st.randoms())
+def test_the_order_of_rows_does_not_matter(rows: list[Row], chance: random.Random) -> None:
+    films = {"f": Film("F", 30.0)}
+    one = gather("t", rows, films)
+    other = gather("t", chance.sample(rows, len(rows)), films)
+    assert (one.segments, one.scheme, one.films) == (other.segments, other.scheme, other.films)
+    # Every row is either a segment, or named as left out.
+    left_out = [remark.where for remark in one.remarks if remark.done == "left out"]
+    assert len(left_out) == len(set(left_out)) == len(rows) - len(one.segments)
+    # And every overlap within an annotator is named, by brute force.
+    spans_of = [(s.film, s.annotator, s.start, s.end) for s in one.segments]
+    overlapping = any(
+        a[:2] == b[:2] and a[2] < b[3] and b[2] < a[3]
+        for place, a in enumerate(spans_of)
+        for b in spans_of[:place]
+    )
+    assert overlapping == any("overlaps" in remark.what for remark in one.remarks)
+
+
+@given(st.lists(st.sampled_from(["Body", "A, b", "c; d", "Type of shot"]), unique=True))
+def test_cells_of_concepts_come_back(names: list[str]) -> None:
+    assert list(concept_names(concept_cell(names))) == names
+
+
+@given(st.text(alphabet="'=+-@\t\rab"))
+def test_formulas_are_guarded_and_come_back(text: str) -> None:
+    assert unguarded(guarded(text)) == text
+    assert not guarded(text).startswith(("=", "+", "-", "@", "\t", "\r"))

@@ -1,0 +1,298 @@
+"""`obygaze annotations project`, `merge` and `sweep`, and a model trained on what they made."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from obygaze_features.annotations import Film, Segment, Timelines
+from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests.check import check
+from obygaze_features.manifests.manifest import read_header
+from tests.annotations.worked import grid, said, segments, worked
+from tests.world import write_store
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def timelines(tmp_path: Path) -> Path:
+    worked().save(tmp_path / "timelines")
+    return tmp_path / "timelines"
+
+
+@pytest.fixture
+def spans(tmp_path: Path) -> Path:
+    """The worked case's clips, as a manifest without labels."""
+    grid().save(tmp_path / "spans")
+    return tmp_path / "spans"
+
+
+def test_into_the_grid_itself(obygaze: Command, timelines: Path, spans: Path) -> None:
+    before = read_header(spans)["digest"]
+    result = obygaze("annotations", "project", timelines, "--grid", spans)
+    assert result.exit_code == 0, result.output
+    assert f"5 clips, threshold 0.2 -> {spans}" in result.output
+    lines = [line.split() for line in result.output.splitlines()]
+    assert ["labels", "clips", "EN", "HN", "NS", "S"] in lines
+    assert ["one", "5", "3", "0", "1", "1"] in lines
+    assert ["two", "5", "2", "1", "1", "1"] in lines
+    assert f"next: obygaze annotations merge {spans}" in result.output
+    assert Manifest.load(spans).default_labels is None
+
+    result = obygaze("annotations", "merge", spans)
+    assert result.exit_code == 0, result.output
+    assert "merged.csv (the default)" in result.output
+    manifest = Manifest.load(spans)
+    assert (manifest.default_labels, manifest.digest) == ("merged", before)
+    assert said(manifest.labels())[1:3] == [
+        ("S", {"Body", "Look"}),
+        ("NS", {"Clothing", "Look", "Posture"}),
+    ]
+    assert manifest.labels().ratio == ["", "0.5", "1", "", "1"]
+    about = manifest.labels().about
+    assert about["of"]["one"]["threshold"] == 0.2
+    assert about["of"]["two"]["timelines"]["name"] == "worked"
+    assert about["grid"]["digest"] == before
+    assert check(spans) == []
+
+
+def test_into_a_new_manifest(obygaze: Command, timelines: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    result = obygaze("annotations", "project", timelines, "--grid", "100", "-o", new, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["label_sets"]["one"] == {"clips": 5, "levels": {"EN": 3, "S": 1, "NS": 1}}
+    assert [one["done"] for one in told["remarks"]] == [
+        "the last clip ends where the last segment does"
+    ]
+    manifest = Manifest.load(new)
+    assert manifest.label_names == ["one", "two"]
+    assert manifest.labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
+    told = json.loads(obygaze("annotations", "merge", new, "--json", "--name", "ours").stdout)
+    assert (told["labels"], told["default_labels"], told["clips"]) == ("ours", "ours", 5)
+    assert sorted(told["of"]) == ["one", "two"]
+
+
+def test_a_copy_of_a_manifest_keeps_what_it_has(
+    obygaze: Command, timelines: Path, tmp_path: Path
+) -> None:
+    """A grid with labels of its own, which stay what is meant where no others are named."""
+    levels = ["EN", "S", "EN", "EN", "EN"]
+    own = LabelSet("own", grid().ids, levels, [()] * 5)
+    grid().with_parts(labels=[own]).save(tmp_path / "spans")
+    copy = tmp_path / "copy"
+    result = obygaze("annotations", "project", timelines, "--grid", tmp_path / "spans", "-o", copy)
+    assert result.exit_code == 0, result.output
+    assert Manifest.load(tmp_path / "spans").label_names == ["own"]
+    result = obygaze("annotations", "merge", copy)
+    assert "merged.csv (own stays the default)" in result.output
+    manifest = Manifest.load(copy)
+    assert manifest.label_names == ["merged", "one", "own", "two"]
+    assert manifest.labels().levels == levels
+
+
+def test_a_single_label_set_stays_the_default_when_others_come(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    """It was meant because there was no other; nobody wrote that down."""
+    (spans / "labels").mkdir()
+    (spans / "labels" / "own.csv").write_text("id,level\nfilm-0,S\n")
+    assert read_header(spans)["default_labels"] is None
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert Manifest.load(spans).default_labels == "own"
+
+
+def test_nothing_is_replaced_unless_asked(obygaze: Command, timelines: Path, spans: Path) -> None:
+    project = ("annotations", "project", timelines, "--grid", spans)
+    assert obygaze(*project).exit_code == 0
+    before = {path: path.read_bytes() for path in spans.rglob("*.*")}
+    result = obygaze(*project, "--threshold", "0.4")
+    assert result.exit_code == 1
+    assert "one.csv exists already" in result.stderr
+    assert {path: path.read_bytes() for path in spans.rglob("*.*")} == before
+    assert obygaze(*project, "--threshold", "0.4", "--overwrite").exit_code == 0
+    assert Manifest.load(spans).labels("one").about["threshold"] == 0.4
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 1
+    result = obygaze(*project, "--overwrite")
+    assert (
+        "merged: merged from label sets that are replaced (kept; merge them anew)" in result.output
+    )
+    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.4
+    assert obygaze("annotations", "merge", spans, "--overwrite").exit_code == 0
+    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.2
+
+
+def test_concepts_that_the_manifest_lacked_are_in_its_scheme(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    loaded = Manifest.load(spans)
+    few = replace(loaded.scheme, concepts=loaded.scheme.concepts[:3])
+    replace(loaded, scheme=few).save(spans, overwrite=True)
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+    assert check(spans) == []
+    assert said(Manifest.load(spans).labels())[2] == ("NS", {"Clothing", "Look", "Posture"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--grid", "60"], 2, "the grid 60 is no manifest that labels could go into"),
+        (["--grid", "60", "-o", "new", "--threshold", "1.5"], 2, "a share of a clip"),
+        (["--grid", "nowhere"], 2, "nowhere is no grid"),
+    ],
+)
+def test_misuse_is_one_line(
+    obygaze: Command, timelines: Path, arguments: list[str], code: int, words: str
+) -> None:
+    result = obygaze("annotations", "project", timelines, *arguments)
+    assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
+    assert words in result.stderr
+    assert not Path("new").exists()
+
+
+def test_a_manifest_with_one_annotator_is_not_merged(
+    obygaze: Command, spans: Path, tmp_path: Path
+) -> None:
+    lone = Timelines.of("lone", segments("one", [(0, 100, "S", "Look")]))
+    lone.save(tmp_path / "lone")
+    assert obygaze("annotations", "project", tmp_path / "lone", "--grid", spans).exit_code == 0
+    result = obygaze("annotations", "merge", spans)
+    assert result.exit_code == 2
+    assert "two annotators or more, and there is one" in result.stderr
+    assert obygaze("annotations", "merge", spans, "--labels", "nobody").exit_code == 2
+
+
+def test_label_sets_of_two_thresholds_are_merged_only_by_name(
+    obygaze: Command, timelines: Path, spans: Path, tmp_path: Path
+) -> None:
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    Timelines.of("more", segments("three", [(0, 100, "S", "Look")])).save(tmp_path / "more")
+    more = ("annotations", "project", tmp_path / "more", "--grid", spans, "--threshold", ".5")
+    assert obygaze(*more).exit_code == 0
+    result = obygaze("annotations", "merge", spans)
+    assert (result.exit_code, "different thresholds" in result.stderr) == (2, True)
+    named = [word for name in ("one", "three") for word in ("--labels", name)]
+    assert obygaze("annotations", "merge", spans, *named).exit_code == 0
+    assert Manifest.load(spans).labels().levels == ["S", "S", "NS", "EN", "EN"]
+    result = obygaze("annotations", "merge", spans, *named, "--name", "one", "--overwrite")
+    assert (result.exit_code, "one of those that are merged" in result.stderr) == (2, True)
+
+
+def test_a_ratio_that_is_no_number_is_one_line(obygaze: Command, spans: Path) -> None:
+    (spans / "labels").mkdir()
+    for name, ratio in (("one", "0.5"), ("two", "half")):
+        (spans / "labels" / f"{name}.csv").write_text(f"id,level,ratio\nfilm-0,S,{ratio}\n")
+    result = obygaze("annotations", "merge", spans, "--labels", "one", "--labels", "two")
+    assert result.exit_code == 1
+    assert "the label set 'two' has a bad ratio" in result.stderr
+    assert Manifest.load(spans).label_names == ["one", "two"]
+
+
+def test_what_is_left_out_ends_with_3_and_is_named(
+    obygaze: Command, tmp_path: Path, spans: Path
+) -> None:
+    late = [(500 + 10 * step, 505 + 10 * step, "S", "Look") for step in range(12)]
+    both = [*worked().segments, *segments("one", late), *segments("two", late, "other")]
+    Timelines.of("late", both).save(tmp_path / "late")
+    project = ("annotations", "project", tmp_path / "late", "--grid", spans)
+    result = obygaze(*project)
+    assert result.exit_code == 3
+    assert "13 remarks:" in result.output
+    assert "other: the grid has no clips of it (left out)" in result.output
+    assert "from 500 to 505 s (S) lies in no clip (left out)" in result.output
+    assert "and 5 more; --json names all" in result.output
+    told = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
+    assert len(told["remarks"]) == 13
+    swept = obygaze("annotations", "sweep", *project[2:])
+    assert (swept.exit_code, "13 remarks:" in swept.output) == (3, True)
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+
+
+def test_films_with_one_annotator_are_named_when_merged(obygaze: Command, tmp_path: Path) -> None:
+    more = [*worked().segments, *segments("two", [(0, 90, "S", "Look")], "other")]
+    Timelines.of("more", more).save(tmp_path / "more")
+    new = tmp_path / "new"
+    assert (
+        obygaze("annotations", "project", tmp_path / "more", "--grid", "60", "-o", new).exit_code
+        == 0
+    )
+    result = obygaze("annotations", "merge", new)
+    assert result.exit_code == 0
+    assert "other two: no second annotator for 2 clips (taken from two)" in result.output
+    assert Manifest.load(new).labels().extra["annotators"] == ["2"] * 7 + ["1"] * 2
+
+
+def test_the_sweep(obygaze: Command, timelines: Path, spans: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in spans.rglob("*.*")}
+    command = ("annotations", "sweep", timelines, "--grid", spans)
+    result = obygaze(*command, "--thresholds", ".3, .2,.15", "-o", tmp_path / "sweep.csv")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "0.15 5 1 (20.0%) 1 (20.0%) 0 (0.0%) 3 (60.0%) 1.000" in lines
+    assert "0.2 5 2 (40.0%) 1 (20.0%) 1 (20.0%) 1 (20.0%) 1.200" in lines
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["threshold"] for row in rows] == ["0.15", "0.2", "0.3"]
+    assert (rows[1]["EN"], rows[1]["EN_share"], rows[1]["concepts_per_clip"]) == (
+        "2",
+        "0.400000",
+        "1.200000",
+    )
+    told = json.loads(obygaze(*command, "--json").stdout)
+    assert [one["threshold"] for one in told["thresholds"]] == [0.1, 0.2, 0.3, 0.4]
+    assert told["thresholds"][1]["levels"] == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    assert {path: path.read_bytes() for path in spans.rglob("*.*")} == before
+    again = obygaze(*command, "-o", tmp_path / "sweep.csv")
+    assert (again.exit_code, "exists already" in again.stderr) == (1, True)
+    wrong = obygaze(*command, "--thresholds", "some")
+    assert (wrong.exit_code, "takes numbers" in wrong.stderr) == (2, True)
+
+
+def test_the_merged_labels_train_a_model(obygaze: Command, tmp_path: Path) -> None:
+    """From timelines of four films to scores, through features that tell the levels apart."""
+    chance = np.random.default_rng(3)
+    films = {f"tt{number}": Film(end=900.0) for number in range(4)}
+    drawn = []
+    for film in films:
+        for annotator, shift in (("one", 0.0), ("two", 2.5)):
+            for start in range(0, 900, 30):
+                level = "S" if start % 90 == 0 else ("HN", "EN")[int(chance.integers(2))]
+                names = ("Look",) if level == "S" else ()
+                end = min(start + 30 + shift, 900.0)
+                drawn.append(Segment(film, annotator, start + shift, end, level, names))
+    Timelines.of("made up", drawn, films=films).save(tmp_path / "timelines")
+    folder = tmp_path / "manifest"
+    project = ("project", tmp_path / "timelines", "--grid", "10", "-o", folder)
+    for command in (project, ("merge", folder)):
+        result = obygaze("annotations", *command)
+        assert result.exit_code == 0, result.output
+    assert obygaze("manifests", "split", folder, "--by-film").exit_code == 0
+    manifest = Manifest.load(folder)
+    labels = manifest.labels()
+    assert len(labels) == len(manifest) == 360
+    # Three clips each time by one annotator, and a quarter of the next one by the other, later.
+    assert labels.levels.count("S") == 4 * 10 * (3 + 1)
+    features = {
+        one: chance.normal(size=8).astype(np.float32) + (2.0 if level == "S" else 0.0)
+        for one, level in zip(labels.ids, labels.levels, strict=True)
+    }
+    write_store(tmp_path / "toy.zarr", manifest, features)
+    (tmp_path / "experiment.toml").write_text(
+        'name = "Sure against the rest"\nmanifest = "manifest"\nstore = "toy.zarr"\n'
+        'split = "leave-film-out"\npositives = ["S"]\ntrain_negatives = ["EN", "HN"]\n'
+        'estimators = ["svm"]\n'
+    )
+    run = ("models", "run", tmp_path / "experiment.toml", "-o", tmp_path / "run")
+    result = obygaze(*run)
+    assert result.exit_code == 0, result.output
+    assert "svm" in result.output

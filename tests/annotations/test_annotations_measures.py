@@ -1,0 +1,85 @@
+"""Kappa, alpha and confusion, against scikit-learn and the package krippendorff."""
+
+from __future__ import annotations
+
+import warnings
+
+import krippendorff
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score, confusion_matrix
+
+from obygaze_features.annotations.distances import distances_of
+from obygaze_features.annotations.measures import (
+    cohen_kappa,
+    confusion,
+    krippendorff_alpha,
+    nominal,
+    ordinal,
+)
+from obygaze_features.manifests import obygaze_scheme
+
+CODES = ["EN", "HN", "NS", "S"]
+MATRIX = distances_of(obygaze_scheme()).matrix
+pairs = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=2, max_size=60)
+
+
+def by_the_paper(i1: np.ndarray, i2: np.ndarray, **_: object) -> np.ndarray:
+    return MATRIX[i1, i2]
+
+
+@given(pairs)
+@settings(deadline=None)
+def test_against_scikit_learn(labels: list[tuple[str, str]]) -> None:
+    a, b = zip(*labels, strict=True)
+    counts = confusion(a, b, CODES)
+    np.testing.assert_array_equal(counts, confusion_matrix(a, b, labels=CODES))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        expected = cohen_kappa_score(a, b, labels=CODES)
+    found = cohen_kappa(counts)
+    assert np.isnan(expected) if found is None else found == pytest.approx(expected, abs=1e-9)
+
+
+@given(pairs)
+@settings(deadline=None)
+def test_against_krippendorff(labels: list[tuple[str, str]]) -> None:
+    a, b = zip(*labels, strict=True)
+    counts = confusion(a, b, CODES)
+    ranks = np.array([[CODES.index(level) for level in one] for one in (a, b)], dtype=float)
+    for level, differences in (
+        ("nominal", nominal(counts)),
+        ("ordinal", ordinal(counts)),
+        (lambda v1, v2, **rest: by_the_paper(**rest), MATRIX),
+    ):
+        found = krippendorff_alpha(counts, differences)
+        if len({*a, *b}) == 1:
+            assert found is None
+            continue
+        expected = krippendorff.alpha(
+            reliability_data=ranks, level_of_measurement=level, value_domain=[0.0, 1.0, 2.0, 3.0]
+        )
+        assert found == pytest.approx(expected, abs=1e-9)
+
+
+@given(pairs, st.permutations(CODES))
+@settings(deadline=None)
+def test_names_of_levels_do_not_matter(labels: list[tuple[str, str]], names: list[str]) -> None:
+    a, b = zip(*labels, strict=True)
+    renamed = dict(zip(CODES, names, strict=True))
+    counts = confusion(a, b, CODES)
+    other = confusion([renamed[one] for one in a], [renamed[one] for one in b], CODES)
+    assert cohen_kappa(counts) == pytest.approx(cohen_kappa(other))
+    for one, two in ((counts, other), (counts, counts.T)):
+        assert krippendorff_alpha(one, nominal(one)) == pytest.approx(
+            krippendorff_alpha(two, nominal(two))
+        )
+
+
+def test_no_clips_are_not_defined() -> None:
+    counts = confusion([], [], CODES)
+    assert counts.sum() == 0
+    assert cohen_kappa(counts) is None
+    assert krippendorff_alpha(counts, MATRIX) is None

@@ -1,0 +1,344 @@
+"""Segments onto clips and annotators into one, against the paper's case and exact fractions."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.annotations import Segment, Timelines
+from obygaze_features.annotations.grids import read_grid
+from obygaze_features.annotations.merge import merge
+from obygaze_features.annotations.projection import project
+from obygaze_features.annotations.sweep import sweep
+from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.manifests import (
+    Concept,
+    Item,
+    Items,
+    LabelScheme,
+    LabelSet,
+    Level,
+    Manifest,
+    obygaze_scheme,
+)
+from obygaze_features.manifests.importers.mobygaze import import_mobygaze
+from tests.annotations.worked import FIRST, SECOND, grid, said, segments, worked
+
+LEVELS = ("EN", "HN", "NS", "S")
+CONCEPTS = ("Look", "Body", "Posture")
+
+
+def test_the_papers_case() -> None:
+    found = project(worked(), grid())
+    one, two = found.label_sets
+    assert (one.name, two.name) == ("one", "two")
+    empty: set[str] = set()
+    assert said(one) == [
+        ("EN", empty),
+        ("S", {"Body"}),
+        ("NS", {"Look", "Posture"}),
+        ("EN", empty),
+        ("EN", empty),
+    ]
+    assert said(two) == [
+        ("EN", empty),
+        ("S", {"Look"}),
+        ("NS", {"Clothing", "Look"}),
+        ("EN", empty),
+        ("HN", {"Posture"}),
+    ]
+    assert one.ratio == ["", "0.5", "0.38", "", ""]
+    assert two.ratio == ["", "0.2", "1", "", "1"]
+    merged = merge([one, two], found.grid)
+    assert said(merged.labels) == [
+        ("EN", empty),
+        ("S", {"Body", "Look"}),
+        ("NS", {"Clothing", "Look", "Posture"}),
+        ("EN", empty),
+        ("HN", {"Posture"}),
+    ]
+    assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
+    assert merged.remarks == found.remarks == []
+
+
+def test_the_case_at_other_thresholds() -> None:
+    """A segment of exactly .2 is lost right above it; 15 seconds of Sure count at .15."""
+    two = project(worked(), grid(), threshold=0.2001).label_sets[1]
+    assert said(two)[1] == ("NS", {"Activity"})
+    assert said(project(worked(), grid(), threshold=0.15).label_sets[1])[0] == ("S", {"Look"})
+    one = project(worked(), grid(), threshold=0.5).label_sets[0]
+    assert [level for level, _ in said(one)] == ["EN", "S", "EN", "EN", "EN"]
+    swept, remarks = sweep(worked(), grid(), [0.5, 0.2, 0.15])
+    found = {one.threshold: one for one in swept}
+    assert list(found) == [0.15, 0.2, 0.5]
+    assert found[0.15].levels == {"EN": 1, "HN": 1, "NS": 0, "S": 3}
+    assert found[0.2].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    assert found[0.2].concepts_per_clip == pytest.approx(6 / 5)
+    assert found[0.5].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    assert remarks == []
+
+
+@pytest.mark.parametrize("threshold", [0, -0.1, 1.01, float("nan")])
+def test_a_threshold_is_a_share(threshold: float) -> None:
+    with pytest.raises(UsageError, match="share of a clip"):
+        project(worked(), grid(), threshold=threshold)
+
+
+def frames_to_seconds(frame: int, rate: Fraction) -> float:
+    return round(float(frame / rate), 6)
+
+
+@pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
+def test_a_fifth_of_the_frames_is_a_fifth_and_one_frame_less_is_not(rate: Fraction) -> None:
+    """Wherever the clip begins; in seconds, rounded, it may be a fifth less a microsecond."""
+    clips = [(start, start + 5 * count) for start in range(7, 5000, 131) for count in (1, 7, 60)]
+    for short, level in ((0, "S"), (1, "EN")):
+        for begin, end in clips:
+            last = begin + (end - begin) // 5 - short
+            marks = [((begin, last), "S", {"Look"})] if last > begin else []
+            timelines = timelines_of({"one": [*marks, ((end, end + 1), "EN", set())]}, rate)
+            made = grid([(frames_to_seconds(begin, rate), frames_to_seconds(end, rate))])
+            [labels] = project(timelines, made).label_sets
+            assert labels.levels == [level], (begin, end, rate)
+
+
+RATES = st.sampled_from([Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001)])
+FRAMES = st.integers(0, 400)
+SPANS = st.tuples(FRAMES, st.integers(1, 120)).map(lambda span: (span[0], span[0] + span[1]))
+MARKS = st.lists(
+    st.tuples(SPANS, st.sampled_from(LEVELS), st.sets(st.sampled_from(CONCEPTS))), max_size=8
+)
+THRESHOLDS = st.sampled_from([Fraction(n, 20) for n in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)])
+Frames = tuple[int, int]
+Mark = tuple[Frames, str, set[str]]
+
+
+def timelines_of(marks: dict[str, Sequence[Mark]], rate: Fraction) -> Timelines:
+    scheme = obygaze_scheme()
+    return Timelines.of(
+        "drawn",
+        [
+            Segment(
+                "film",
+                annotator,
+                frames_to_seconds(start, rate),
+                frames_to_seconds(end, rate),
+                level,
+                scheme.in_order(names),
+            )
+            for annotator, of_one in marks.items()
+            for (start, end), level, names in of_one
+        ],
+    )
+
+
+def by_hand(
+    clip: Frames, marks: Sequence[Mark], threshold: Fraction
+) -> tuple[str, set[str], Fraction]:
+    """The rule, in frames and exact fractions, a clip and a segment at a time."""
+    kept = []
+    for (start, end), level, names in marks:
+        shared = max(0, min(end, clip[1]) - max(start, clip[0]))
+        ratio = Fraction(shared, clip[1] - clip[0])
+        if shared and ratio >= threshold:
+            kept.append((LEVELS.index(level), names, ratio))
+    best = max((level for level, _, _ in kept), default=0)
+    won = [one for one in kept if one[0] == best]
+    names = set().union(*(one[1] for one in won))
+    return LEVELS[best], names, max((one[2] for one in won), default=Fraction(0))
+
+
+@settings(deadline=None, max_examples=150)
+@given(MARKS, st.lists(SPANS, min_size=1, max_size=6), THRESHOLDS, RATES)
+def test_as_by_hand_in_exact_fractions(
+    marks: list[Mark], clips: list[Frames], threshold: Fraction, rate: Fraction
+) -> None:
+    """Also where clips overlap or leave gaps; what is equal in frames is equal in seconds."""
+    marks = [*marks, ((0, 1), "EN", set())]
+    spans = [tuple(frames_to_seconds(frame, rate) for frame in clip) for clip in clips]
+    made = grid([(start, end) for start, end in spans])
+    [labels] = project(
+        timelines_of({"one": marks}, rate), made, threshold=float(threshold)
+    ).label_sets
+    expected = [by_hand(clip, marks, threshold) for clip in clips]
+    assert said(labels) == [(level, names) for level, names, _ in expected]
+    for text, (_, _, ratio) in zip(labels.ratio, expected, strict=True):
+        assert (float(text) if text else 0) == pytest.approx(float(ratio), abs=1e-4)
+        assert bool(text) == bool(ratio)
+
+
+@settings(deadline=None, max_examples=60)
+@given(MARKS.filter(bool), MARKS.filter(bool), st.randoms(use_true_random=False))
+def test_order_does_not_matter(mine: list[Mark], theirs: list[Mark], chance: random.Random) -> None:
+    rate = Fraction(25)
+    straight = timelines_of({"one": mine, "two": theirs}, rate)
+    shuffled = list(straight.segments)
+    chance.shuffle(shuffled)
+    made, _ = read_grid("2", straight)
+    found = project(straight, made)
+    again = project(Timelines.of("drawn", shuffled), made)
+    assert [vars(one) for one in again.label_sets] == [vars(one) for one in found.label_sets]
+    forth, back = (merge(sets, made) for sets in (found.label_sets, found.label_sets[::-1]))
+    assert vars(forth.labels) == vars(back.labels)
+
+
+@settings(deadline=None, max_examples=60)
+@given(MARKS.filter(bool))
+def test_identical_annotators_merge_to_themselves(marks: list[Mark]) -> None:
+    timelines = timelines_of({"one": marks, "two": marks}, Fraction(24))
+    made, _ = read_grid("3s", timelines)
+    one, two = project(timelines, made).label_sets
+    merged = merge([one, two], made)
+    assert said(one) == said(two) == said(merged.labels)
+    assert merged.labels.ratio == one.ratio
+    assert merged.labels.extra["annotators"] == ["2"] * len(made)
+
+
+@settings(deadline=None, max_examples=60)
+@given(MARKS.filter(bool), MARKS.filter(bool))
+def test_raising_the_threshold_never_raises_a_level(mine: list[Mark], theirs: list[Mark]) -> None:
+    timelines = timelines_of({"one": mine, "two": theirs}, Fraction(24))
+    made, _ = read_grid("2.5", timelines)
+    before = None
+    for threshold in (0.05, 0.1, 0.2, 0.35, 0.6, 1):
+        sets = project(timelines, made, threshold=threshold).label_sets
+        now = [
+            [LEVELS.index(level) for level in one.levels]
+            for one in (*sets, merge(sets, made).labels)
+        ]
+        if before is not None:
+            for lower, higher in zip(before, now, strict=True):
+                assert all(b >= a for b, a in zip(lower, higher, strict=True))
+        before = now
+
+
+def test_merging_takes_from_one_what_only_one_has() -> None:
+    """Film b has one annotator, and of film a the second clip."""
+    items = [
+        Item(f"{film}-{number}", film=film, start=number * 10.0, end=number * 10.0 + 10)
+        for film in "ab"
+        for number in (1, 2)
+    ]
+    manifest = Manifest("mine", Items.of(items))
+    one = LabelSet("one", ["a-1"], ["NS"], [("Look",)], ["0.25"])
+    two = LabelSet(
+        "two",
+        ["a-1", "a-2", "b-1", "b-2"],
+        ["HN", "S", "HN", "EN"],
+        [("Body",), ("Body",), (), ()],
+        ["1.00", "0.5", "", ""],
+    )
+    merged = merge([two, one], manifest, "both")
+    assert merged.labels.ids == manifest.ids
+    assert said(merged.labels) == [
+        ("NS", {"Look"}),
+        ("S", {"Body"}),
+        ("HN", set()),
+        ("EN", set()),
+    ]
+    assert merged.labels.ratio == ["0.25", "0.5", "", ""]
+    assert merged.labels.extra["annotators"] == ["2", "1", "1", "1"]
+    assert [(one.film, one.annotator, one.what) for one in merged.remarks] == [
+        ("a", "two", "no second annotator for 1 of its 2 clips"),
+        ("b", "two", "no second annotator for 2 clips"),
+    ]
+
+
+def test_what_the_labels_say_of_themselves() -> None:
+    found = project(worked(), grid(), threshold=0.3)
+    about = found.label_sets[0].about
+    assert about["threshold"] == 0.3
+    assert about["annotator"] == "one"
+    assert about["grid"] == {"name": "grid", "digest": grid().digest}
+    other = Timelines.of("worked", segments("one", FIRST[1:]) + segments("two", SECOND))
+    changed = project(other, grid()).label_sets[0].about
+    assert len(about["timelines"]["sha256"]) == 64
+    assert changed["timelines"]["sha256"] != about["timelines"]["sha256"]
+    merged = merge(found.label_sets, found.grid).labels.about
+    assert merged["of"] == {one.name: one.about for one in found.label_sets}
+    assert "highest level wins" in merged["rule"]
+
+
+def test_segments_in_no_clip_are_named() -> None:
+    late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
+    [remark] = project(Timelines.of("worked", late), grid()).remarks
+    assert (remark.annotator, remark.done) == ("one", "left out")
+    assert "from 500 to 510 s (S) lies in no clip" in remark.what
+
+
+def test_a_segment_beside_a_clip_of_a_few_microseconds_does_not_count_for_it() -> None:
+    """A fifth of such a clip is less than the slack; that a long clip lies over it is no help."""
+    made = grid([(0, 100), (10, 10.000005)])
+    beside = Timelines.of("tiny", segments("one", [(10.000006, 60, "S", "Look")]))
+    assert project(beside, made).label_sets[0].levels == ["S", "EN"]
+    within = Timelines.of("tiny", segments("one", [(10, 60, "S", "Look")]))
+    assert project(within, made).label_sets[0].levels == ["S", "S"]
+
+
+def test_schemes_must_have_the_same_levels() -> None:
+    calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
+    made = Manifest("other", grid().items, scheme=calm)
+    with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) are not those"):
+        project(worked(), made)
+
+
+def test_concepts_that_the_grid_does_not_have_are_added() -> None:
+    """The grid calls a concept by another name, and lacks another."""
+    names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
+    scheme = LabelScheme("ours", obygaze_scheme().levels, names)
+    found = project(worked(), Manifest("other", grid().items, scheme=scheme))
+    assert said(found.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
+    assert found.grid.scheme.concept_names[:2] == ("Gaze", "Body")
+    assert said(merge(found.label_sets, found.grid).labels)[1] == ("S", {"Body", "Gaze"})
+
+
+def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
+    """Against the file's own frames, in exact fractions."""
+    source = authors / "mobygaze" / "sample_120_rows.csv"
+    read, _ = import_mobygaze(source)
+    labels = read.labels()
+    timelines = Timelines.of(
+        "mobygaze",
+        [
+            Segment(item.film, annotator, item.start or 0.0, item.end or 0.0, level, concepts)
+            for item, annotator, level, concepts in zip(
+                read, labels.extra["annotator"], labels.levels, labels.concepts, strict=True
+            )
+        ],
+        scheme=read.scheme,
+    )
+    made, remarks = read_grid("60", timelines)
+    found = project(timelines, made)
+    assert [one.what for one in remarks] == ["no end is known of 1 film: tt0097576"]
+    assert found.remarks == []
+
+    marks: dict[str, list[tuple[Fraction, Fraction, str]]] = {}
+    with source.open(newline="") as file:
+        for row in csv.DictReader(file, delimiter=";"):
+            rate = Fraction(row["framerate"])
+            start, end = int(row["start_frame"]) / rate, (int(row["end_frame"]) + 1) / rate
+            marks.setdefault(row["annotator"], []).append((start, end, row["label"]))
+    last = max(end for of_one in marks.values() for _, end, _ in of_one)
+    names = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")
+    levels: dict[str, list[str]] = {}
+    for annotator, of_one in marks.items():
+        for begin in range(0, int(last) + 1, 60):
+            length = min(Fraction(60), last - begin)
+            counts = [
+                names.index(label)
+                for start, end, label in of_one
+                if min(end, begin + length) - max(start, begin) >= length / 5
+            ]
+            levels.setdefault(annotator, []).append(LEVELS[max(counts, default=0)])
+    assert {one.name: one.levels for one in found.label_sets} == levels
+    both = zip(levels["annotator1"], levels["annotator2"], strict=True)
+    merged = merge(found.label_sets, found.grid).labels
+    assert merged.levels == [max(pair, key=LEVELS.index) for pair in both]
+    assert {"HN", "NS", "S"} & set(merged.levels)

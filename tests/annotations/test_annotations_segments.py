@@ -1,0 +1,126 @@
+"""gamma on free segments, against what pygamma-agreement itself comes to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from obygaze_features.annotations import Segment, Timelines
+from obygaze_features.annotations.agreement import stream_of
+from obygaze_features.annotations.segment_gamma import segment_gammas
+from obygaze_features.errors import MissingExtra
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest
+
+ANN = [(85, 150, "HN"), (150, 215, "S"), (240, 262, "NS"), (262, 300, "NS")]
+BEA = [
+    (0, 15, "S"),
+    (110, 130, "S"),
+    (119, 190, "NS"),
+    (200, 300, "NS"),
+    (390, 420, "HN"),
+]
+
+
+def made(**annotators: list[tuple[float, float, str]]) -> Timelines:
+    segments = [
+        Segment("f", name, start, end, level)
+        for name, spans in annotators.items()
+        for start, end, level in spans
+    ]
+    return Timelines.of("made", segments)
+
+
+def test_the_library_comes_to_the_same() -> None:
+    from pyannote.core import Segment as Span
+    from pygamma_agreement import (
+        CombinedCategoricalDissimilarity,
+        Continuum,
+        PrecomputedCategoricalDissimilarity,
+    )
+    from sortedcontainers import SortedSet
+
+    handlers = list(logging.getLogger().handlers)
+    np.random.seed(3)  # noqa: NPY002
+    drawn = np.random.random()  # noqa: NPY002
+    np.random.seed(3)  # noqa: NPY002
+    [found], remarks = segment_gammas(made(ann=ANN, bea=BEA), samples=30, seed=7)
+    assert np.random.random() == drawn  # noqa: NPY002
+    assert logging.getLogger().handlers == handlers
+    assert remarks == []
+    assert (found.film, found.a, found.segments_a, found.b, found.segments_b) == (
+        *("f", "ann", 4),
+        *("bea", 5),
+    )
+
+    continuum = Continuum()
+    for name, spans in (("bea", BEA), ("ann", ANN)):
+        for start, end, level in spans:
+            continuum.add(name, Span(start, end), level)
+    matrix = np.array([[0, 3, 7, 10], [3, 0, 4, 7], [7, 4, 0, 3], [10, 7, 3, 0]]) / 10
+    categories = PrecomputedCategoricalDissimilarity(SortedSet(["EN", "HN", "NS", "S"]), matrix)
+    seed = np.random.SeedSequence([7, stream_of("f", "ann", "bea")])
+    np.random.seed(seed.generate_state(4))  # noqa: NPY002
+    expected = continuum.compute_gamma(
+        CombinedCategoricalDissimilarity(cat_dissim=categories), n_samples=30
+    )
+    assert found.disorder == pytest.approx(expected.observed_disorder)
+    assert found.expected == pytest.approx(expected.expected_disorder)
+    assert found.gamma == pytest.approx(
+        float(expected.gamma), rel=1e-4
+    )  # its are of single precision
+
+
+def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
+    [same], _ = segment_gammas(made(ann=ANN, bea=ANN), samples=5, seed=0)
+    assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
+    one = segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
+    other = segment_gammas(made(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
+    assert one == other
+
+
+def test_a_film_of_one_annotator_is_named() -> None:
+    found, [remark] = segment_gammas(made(ann=ANN), samples=5, seed=0)
+    assert found == []
+    assert (remark.film, remark.annotator, remark.done) == ("f", "ann", "left out")
+
+
+def save(folder: Path) -> tuple[Path, Path]:
+    made(ann=ANN, bea=BEA).save(folder / "timelines")
+    items = Items.of([Item("f-1", film="f", start=0, end=100)])
+    labels = [LabelSet(name, ["f-1"], ["EN"], [()]) for name in ("ann", "bea")]
+    Manifest("made", items).with_parts(labels=labels).save(folder / "manifest")
+    return folder / "manifest", folder / "timelines"
+
+
+def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+    manifest, timelines = save(tmp_path)
+    told = obygaze(
+        *("annotations", "agreement", manifest, "--segments", timelines),
+        *("--samples", 5, "-o", tmp_path / "out"),
+    )
+    assert told.exit_code == 0, told.output
+    assert "gamma on free segments, another measure" in told.output
+    assert "CBC" not in told.output
+    assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
+    asked = ("annotations", "agreement", manifest, "--segments", timelines, "--samples", 5)
+    [found] = json.loads(obygaze(*asked, "--json").stdout)["segments"]
+    assert (found["segments_a"], found["segments_b"]) == (4, 5)
+
+
+def test_without_the_library_one_line_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygamma_agreement", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'obygaze\[agreement\]'"):
+        segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
+    manifest, timelines = save(tmp_path)
+    told = obygaze("annotations", "agreement", manifest, "--segments", timelines)
+    assert (told.exit_code, told.output.count("\n")) == (1, 1)
+    assert obygaze("annotations", "agreement", manifest).exit_code == 0

@@ -1,0 +1,45 @@
+"""docs/timelines.md is run, from its tables to what its Python prints."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from obygaze_features.annotations import Timelines
+from tests.test_docs import BLOCK, ROOT, run_console
+
+
+def test_from_tables_to_timelines_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/timelines.md").read_text()
+    printed, said = "", ""
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "csv":  # a file's block is what is named above it
+            Path(re.findall(r"`(\w+[.]csv)`", text[: match.start()])[-1]).write_text(block)
+        elif language == "sh":  # has a row that is left out
+            result = obygaze(*shlex.split(block)[1:])
+            assert result.exit_code == 3
+            said = result.output
+        elif language == "text" and said:
+            assert said.startswith(block)
+            said = ""
+        elif language == "console":
+            run_console(block, obygaze)
+        elif language == "python":
+            run = subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            )
+            printed = run.stdout
+    assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in printed
+    one, *others = (Timelines.load(Path("timelines", name)) for name in ("mine", "again", "third"))
+    assert all((other.segments, other.films) == (one.segments, one.films) for other in others)
