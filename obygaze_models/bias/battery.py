@@ -150,6 +150,9 @@ def _battery(content: Mapping[str, Any], stem: str) -> Battery:
     if twice := [name for name in names if names.count(name) > 1]:
         raise BiasError(f"two tests are called {quote(twice[0])}")
     models = _mapping(content.get("models", {}), "models")
+    for one in found:
+        if strange := sorted(set(one.published) - set(models)):
+            raise BiasError(f"{one.name}: published of {strange[0]}, which is not in models")
     return Battery(
         _text(content.get("name", stem), "name"),
         found,
@@ -181,10 +184,13 @@ def _test(test: Mapping[str, Any], sets: Mapping[str, Any]) -> AssociationTest:
 def _selector(value: Any, sets: Mapping[str, Any], where: str) -> Selector:
     if isinstance(value, str):
         if value not in sets:
-            raise BiasError(f"{where}: {unknown('set', value, sets)}")
+            known = f"unknown set {value!r}; it has no sets of a name"
+            raise BiasError(f"{where}: {unknown('set', value, sets) if sets else known}")
         return _selector(sets[value], {}, f"sets: {value}")
     if isinstance(value, list):
         return _texts(value, where)
+    if not value:
+        raise BiasError(f"{where} names no column, nor an id")
     return {
         column: _texts([of] if isinstance(of, str) else of, f"{where}: {column}")
         for column, of in _mapping(value, where).items()

@@ -96,6 +96,15 @@ def test_a_battery_of_others(tmp_path):
             {"tests": [{**WEAT, "x": ["a"], "published": {"CLIP": 1.0}}]},
             'flowers: published of CLIP is {"d": .., "significant": ..}',
         ),
+        (
+            {"tests": [{**WEAT, "x": ["a"], "published": {"C": {"d": 1, "significant": True}}}]},
+            "flowers: published of C, which is not in models",
+        ),
+        ({"tests": [{**WEAT, "x": {}}]}, "flowers: x names no column, nor an id"),
+        (
+            {"tests": [WEAT], "sets": {"flower": ["a"]}},
+            "flowers: x: unknown set 'flowers'; did you",
+        ),
         ({"tests": [{**WEAT, "name": ""}]}, "a test's name is '', and a text is meant"),
         ({"format": "csv"}, 'is not a battery: its "format" is not "obygaze-battery"'),
         ({"format_version": 2}, "is of format version 2, this obygaze reads up to 1"),
