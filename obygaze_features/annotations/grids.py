@@ -16,7 +16,7 @@ from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
-__all__ = ["SLACK", "clips_by_film", "microseconds", "read_grid"]
+__all__ = ["SLACK", "clips_by_film", "films_of", "microseconds", "read_grid"]
 
 #: Times are rounded to whole microseconds, so that what a clip and a segment have in common may be
 #: off by one, and what is asked of it by another.
@@ -54,11 +54,21 @@ def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Re
     return grid, [*remarks, *_films(name, by_film, timelines), *_apart(name, grid.items, by_film)]
 
 
+def films_of(items: Items) -> list[str]:
+    """The film of each item; a span of which none is named is of the film that its media is."""
+    spans = (~np.isnan(items.starts)).tolist()
+    return [
+        film or (media_stem(media) if span else "")
+        for film, media, span in zip(items.films, items.media, spans, strict=True)
+    ]
+
+
 def clips_by_film(items: Items) -> dict[str, NDArray[np.intp]]:
-    """Film -> the rows of its spans, in time; the media's stem where no film is named."""
+    """Film, by `films_of` -> the rows of its spans, in time."""
     found: dict[str, list[int]] = {}
+    films = films_of(items)
     for row in np.flatnonzero(~np.isnan(items.starts)).tolist():
-        found.setdefault(items.films[row] or media_stem(items.media[row]), []).append(row)
+        found.setdefault(films[row], []).append(row)
     ordered = {}
     for film, of_film in found.items():
         rows = np.array(of_film, np.intp)

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
+from obygaze_features.annotations.grids import films_of
 from obygaze_features.annotations.timelines import Remark
 from obygaze_features.common.words import some
 from obygaze_features.errors import UsageError
@@ -103,7 +104,7 @@ def _films(manifest: Manifest) -> dict[str, list[int]]:
     """Film -> rows, in time where the clips are spans, else in the manifest's order."""
     starts, ends = manifest.items.starts, manifest.items.ends
     films: dict[str, list[int]] = {}
-    for row, film in enumerate(manifest.items.films):
+    for row, film in enumerate(films_of(manifest.items)):
         films.setdefault(film, []).append(row)
     for film, rows in films.items():
         if not np.isnan(starts[rows]).any():

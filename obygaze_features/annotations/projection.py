@@ -24,7 +24,7 @@ from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import LabelScheme
 
-__all__ = ["RULE", "THRESHOLD", "Projected", "project"]
+__all__ = ["RULE", "THRESHOLD", "Projected", "check_levels", "project"]
 
 THRESHOLD = 0.2
 RULE = (
@@ -169,6 +169,20 @@ def _meetings(
     return first[segment] + within, segment
 
 
+def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
+    """Raise unless clips and timelines have the same levels, by whichever names."""
+    try:
+        same = tuple(map(grid.level, timelines.codes)) == grid.codes
+    except ManifestError:
+        same = False
+    if not same:
+        raise AnnotationError(
+            f"the clips' levels ({', '.join(grid.codes)}) are not those of the timelines "
+            f"({', '.join(timelines.codes)}); project these onto a grid without labels, such as "
+            "60 (seconds)"
+        )
+
+
 def _common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
     """The grid's scheme, and what concepts only the timelines have."""
 
@@ -179,15 +193,7 @@ def _common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
             return False
         return True
 
-    try:
-        same = tuple(map(grid.level, timelines.codes)) == grid.codes
-    except ManifestError:
-        same = False
-    if not same:
-        raise AnnotationError(
-            f"the grid's levels ({', '.join(grid.codes)}) are not those of the timelines "
-            f"({', '.join(timelines.codes)}); take a grid without labels, such as 60 (seconds)"
-        )
+    check_levels(grid, timelines)
     added = tuple(concept for concept in timelines.concepts if not knows(concept.name))
     return replace(grid, concepts=grid.concepts + added)
 
