@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from obygaze_features.annotations.agreement import Agreement, Gamma
 from obygaze_features.annotations.agreement_report import AgreementReport
+from obygaze_features.annotations.cells import clock
 from obygaze_features.annotations.disagreements import Disagreement
 from obygaze_features.annotations.segment_gamma import SegmentGamma
 from obygaze_features.common.tables import align
@@ -128,8 +128,8 @@ def _differences(every: Sequence[Disagreement], most: int) -> str:
             f"{_some(one.levels_a)} / {_some(one.levels_b)}",
             one.first,
             one.clips,
-            _clock(one.start),
-            _clock(one.end),
+            _when(one.start),
+            _when(one.end),
             f"{one.distance:.2f}",
         ]
         for one in every[:most]
@@ -155,5 +155,5 @@ def _digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _clock(seconds: float | None) -> str:
-    return "-" if seconds is None else str(timedelta(seconds=int(seconds)))
+def _when(seconds: float | None) -> str:
+    return "-" if seconds is None else clock(seconds)

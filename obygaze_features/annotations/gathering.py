@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from obygaze_features.annotations.cells import clock
-from obygaze_features.annotations.timelines import LONGEST, Film, Remark, Segment, Timelines
+from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import LONGEST, Film, Segment, Timelines
 from obygaze_features.common.words import quote
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.shared import safe_id
@@ -15,9 +16,7 @@ from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.scheme import Concept, LabelScheme, obygaze_scheme
 
-__all__ = ["CUT", "KEPT", "LEFT_OUT", "Row", "gather"]
-
-LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
+__all__ = ["Row", "gather"]
 
 
 @dataclass(frozen=True)

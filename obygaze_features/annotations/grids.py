@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.timelines import Remark, Timelines, decimal, seconds
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Timelines, decimal, seconds
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import counted, some
 from obygaze_features.errors import AnnotationError, UsageError
@@ -41,6 +42,7 @@ def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Re
     name = str(what)
     if length := _LENGTH.fullmatch(name):
         grid, remarks = _regular(float(length[1]), timelines)
+        name = f"a grid of {float(length[1]):g} s"
     elif Path(what).is_dir():
         grid, remarks = _of_manifest(Path(what))
     elif Path(what).is_file():
@@ -92,7 +94,7 @@ def _of_manifest(folder: Path) -> tuple[Manifest, list[Remark]]:
         )
     where = str(folder / "items.csv")
     return grid, [
-        Remark(where, grid.items.films[row], "", f"{grid.ids[row]} has no span", "left out")
+        Remark(where, grid.items.films[row], "", f"{grid.ids[row]} has no span", LEFT_OUT)
         for row in blank
     ]
 
@@ -163,7 +165,7 @@ def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     ids = [identifier for _, identifier, _ in found] if named else _numbered(spans)
     lines = table.lines() if bad else []
     return _made(path.stem, timelines, spans, ids, extra), [
-        Remark(f"{path}, line {lines[row]}", table["film"][row], "", what, "left out")
+        Remark(f"{path}, line {lines[row]}", table["film"][row], "", what, LEFT_OUT)
         for row, what in bad
     ]
 
@@ -214,7 +216,7 @@ def _films(
         )
     return [
         *(
-            Remark(where, film, "", "the grid has no clips of it", "left out")
+            Remark(where, film, "", "the grid has no clips of it", LEFT_OUT)
             for film in annotated
             if film not in by_film
         ),

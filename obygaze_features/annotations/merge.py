@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.grids import films_of
-from obygaze_features.annotations.timelines import Remark, decimal
+from obygaze_features.annotations.remarks import Remark
+from obygaze_features.annotations.timelines import decimal
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.labels import LabelSet

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.grids import SLACK, clips_by_film, microseconds
-from obygaze_features.annotations.timelines import Remark, Segment, Timelines, decimal
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Segment, Timelines, decimal
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.labels import LabelSet
@@ -203,4 +204,4 @@ def _in_no_clip(segment: Segment, name: str) -> Remark:
         f"the segment from {decimal(segment.start)} to {decimal(segment.end)} s ({segment.level}) "
         "lies in no clip"
     )
-    return Remark(name, segment.film, segment.annotator, what, "left out")
+    return Remark(name, segment.film, segment.annotator, what, LEFT_OUT)

@@ -61,7 +61,9 @@ def figure(
     paths = {film: output / f"{film}.svg" for film in films or known}
     for path in paths.values():
         refuse_to_overwrite(path, overwrite=overwrite)
-    drawn = {path: film_figure(segments, clips, film, merged=merged) for film, path in paths.items()}
+    drawn = {
+        path: film_figure(segments, clips, film, merged=merged) for film, path in paths.items()
+    }
     output.mkdir(parents=True, exist_ok=True)
     for path, one in drawn.items():
         write_svg(path, one, overwrite=overwrite)

@@ -259,10 +259,18 @@ def test_films_without_a_second_annotator_are_named(
     folder = saved(tmp_path / "m", films)
     result = obygaze("annotations", "agreement", folder)
     assert result.exit_code == 3
-    assert "left out, no second annotator: two (ann), three (bea)" in result.output
+    assert "made: two ann: no second annotator (left out)" in result.output
+    assert "made: three bea: no second annotator (left out)" in result.output
     found = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)
     assert [one["film"] for one in found["pairs"]] == ["one"]
     assert [one["film"] for one in found["remarks"]] == ["two", "three"]
+
+
+def test_annotators_without_a_clip_in_common_are_named() -> None:
+    manifest = make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}})
+    pairs, [remark] = pairs_of(manifest)
+    assert (pairs, remark.film, remark.annotator) == ([], "f", "")
+    assert remark.what == "ann, bea have no clip in common"
 
 
 def test_one_level_only_is_said_with_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:

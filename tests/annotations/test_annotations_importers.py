@@ -130,7 +130,7 @@ def test_long_lists_of_remarks_are_cut_and_what_was_lost_comes_first(
     source = table(tmp_path, *rows, "f,a,9,3,S")
     told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
     lines = told.stdout.splitlines()
-    assert "marks.csv, line 32: ends (0:00:03) before it starts" in lines[1]
+    assert "marks.csv, line 32: f a: ends (0:00:03) before it starts" in lines[1]
     assert f"and 18 more; {tmp_path / 't' / 'remarks.csv'} has all" in lines
     assert len(Timelines.load(tmp_path / "t").remarks) == 30
 
@@ -233,7 +233,10 @@ def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
 
 
 def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
-    for rows, reason in [((), "holds no segment"), (("f,a,2,1,S",), "marks.csv, line 2: ends")]:
+    for rows, reason in [
+        ((), "holds no segment"),
+        (("f,a,2,1,S",), "marks.csv, line 2: f a: ends"),
+    ]:
         source = table(tmp_path, *rows)
         told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
         assert (told.exit_code, told.stderr.count("\n")) == (1, 1)

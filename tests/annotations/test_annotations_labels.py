@@ -207,14 +207,13 @@ def test_what_is_left_out_ends_with_3_and_is_named(
     project = ("annotations", "project", tmp_path / "late", "--grid", spans)
     result = obygaze(*project)
     assert result.exit_code == 3
-    assert "13 remarks:" in result.output
     assert "other: the grid has no clips of it (left out)" in result.output
     assert "from 500 to 505 s (S) lies in no clip (left out)" in result.output
-    assert "and 5 more; --json names all" in result.output
+    assert "and 1 more; --json has all" in result.output
     told = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
     assert len(told["remarks"]) == 13
     swept = obygaze("annotations", "sweep", *project[2:])
-    assert (swept.exit_code, "13 remarks:" in swept.output) == (3, True)
+    assert (swept.exit_code, "and 1 more" in swept.output) == (3, True)
     assert obygaze("annotations", "merge", spans).exit_code == 0
 
 
