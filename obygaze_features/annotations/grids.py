@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.annotations.cells import moment
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
-from obygaze_features.annotations.timelines import Timelines, decimal, seconds
+from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import counted, some
 from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
 from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
@@ -35,7 +37,7 @@ def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Re
     what
         A manifest's folder, whose items have spans; a number of seconds (``60`` or ``60s``: clips
         from 0 to each film's end, the last one shorter where need be); or a CSV file of shots or
-        scenes, with the columns film, start and end in seconds, and if you like id.
+        scenes, with the columns film, start and end (seconds or h:mm:ss), and if you like id.
     timelines
         What is to be projected: its films are cut into clips, and each of them needs some.
     """
@@ -126,15 +128,18 @@ def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark
 
 def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     """Shots or scenes, in order of film (as films come in the file) and time."""
-    table = read_table(path, required=("film", "start", "end"))
+    required = ("film", "start", "end")
+    table = read_table(path, delimiter=delimiter_of(path), required=required, marked=True)
     named = "id" in table.columns
     cells = (table[name] for name in ("film", "start", "end", *(["id"] if named else [])))
     found: list[tuple[tuple[str, float, float], str, int]] = []
     bad: list[tuple[int, str]] = []
     seen: set[str] = set()
-    for row, (film, start, end, *given) in enumerate(zip(*cells, strict=True)):
+    for row, (named_film, start, end, *given) in enumerate(zip(*cells, strict=True)):
+        # As importers of timelines call it.
+        film = safe_id(named_film) if named_film.strip() else ""
         try:
-            begin, finish = seconds(start, "start"), seconds(end, "end")
+            begin, finish = moment(start, "start"), moment(end, "end")
         except AnnotationError as error:
             bad.append((row, str(error)))
             continue

@@ -30,7 +30,7 @@ grid_option = click.option(
     required=True,
     metavar="GRID",
     help="A manifest whose clips have start and end; a number of seconds (60); or a CSV file of "
-    "shots or scenes with film, start, end and, if you like, id.",
+    "shots or scenes with film, start, end (seconds or h:mm:ss) and, if you like, id.",
 )
 
 

@@ -222,6 +222,16 @@ def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
     assert "and 38 more; --json has all" in told
 
 
+def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze: Run) -> None:
+    made.save(tmp_path / "all/mine")
+    told = obygaze("annotations", "show", tmp_path / "all")
+    assert told.stderr.endswith(
+        f"all holds timelines and is none; did you mean {tmp_path}/all/mine?\n"
+    )
+    told = obygaze("annotations", "show", tmp_path)
+    assert "is not a timeline: it has no timelines.json (make one with: " in told.stderr
+
+
 def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
     Timelines.of("none", [], films={"juno": Film("Juno")}).save(tmp_path / "t")
     told = obygaze("annotations", "show", tmp_path / "t")

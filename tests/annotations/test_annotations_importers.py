@@ -250,6 +250,7 @@ def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
         ("f,T,x", "line 3: end 'x' is no time"),
         ("f,T,0", "line 3: film 'f' ends where it starts"),
         ("e,T,1:00", "line 3: film 'e' is there already"),
+        (" é,T,1:00", "line 3: film ' é' is there already"),
     ],
 )
 def test_a_table_of_films_that_is_not_right(
@@ -260,6 +261,16 @@ def test_a_table_of_films_that_is_not_right(
     told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
     assert told.exit_code == 1
     assert message in told.stderr
+
+
+def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze: Run) -> None:
+    """Its end would else be known, and nothing be cut there; nobody would see why."""
+    films = write(tmp_path / "films.csv", "film,title,end\nJuno,Juno,1:00\nleon,Léon,0:01\n")
+    source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
+    told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
+    assert told.exit_code == 0
+    assert "films: nothing was read of 1 film: leon (not used)" in told.output
+    assert Timelines.load(tmp_path / "t").films == {"Juno": Film("Juno", 60), "Leon": Film("Léon")}
 
 
 NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])

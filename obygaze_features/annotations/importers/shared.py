@@ -15,7 +15,7 @@ from obygaze_features.common.commands import echo_json, json_option, overwrite_o
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.importers.shared import delimiter_of
+from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
 
 __all__ = ["finish", "output_options", "read_films"]
 
@@ -47,16 +47,18 @@ def read_films(path: Path | None) -> dict[str, Film]:
         return {}
     table = read_table(path, delimiter=delimiter_of(path), required=["film"], marked=True)
     films: dict[str, Film] = {}
+    seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
         name, end = cells["film"], cells.get("end", "").strip()
         try:
-            if name in films:
+            if safe_id(name) in seen:
                 raise AnnotationError(f"film {quote(name)} is there already")
             known = moment(end, "end") if end else None
             if known == 0:
                 raise AnnotationError(f"film {quote(name)} ends where it starts")
         except AnnotationError as error:
             raise table.problem(row, str(error)) from None
+        seen.add(safe_id(name))
         films[name] = Film(unguarded(cells.get("title", "").strip()), known)
     return films
 
