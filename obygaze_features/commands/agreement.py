@@ -117,8 +117,8 @@ def agreement(
         echo_json(found.to_json())
     else:
         click.echo(describe_agreement(found, differences=differences))
-        for line in remark_lines(found.remarks, "--json has all"):
-            click.echo(line)
+        if found.remarks:
+            click.echo("\n" + "\n".join(remark_lines(found.remarks, "--json has all")))
         if output is not None:
             click.echo(f"\nagreement, confusion and differences as CSV -> {output}")
     if any_left_out(found.remarks):
