@@ -120,6 +120,7 @@ def agreement(
         if found.remarks:
             click.echo("\n" + "\n".join(remark_lines(found.remarks, "--json has all")))
         if output is not None:
-            click.echo(f"\nagreement, confusion and differences as CSV -> {output}")
+            also = " and segments" if found.segments else ""
+            click.echo(f"\nagreement, confusion, differences{also} as CSV -> {output}")
     if any_left_out(found.remarks):
         click.get_current_context().exit(3)

@@ -234,7 +234,7 @@ def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
 
 def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
     for rows, reason in [
-        ((), "holds no segment"),
+        ((), "marks holds no segment"),
         (("f,a,2,1,S",), "marks.csv, line 2: f a: ends"),
     ]:
         source = table(tmp_path, *rows)

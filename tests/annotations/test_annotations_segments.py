@@ -108,6 +108,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert told.exit_code == 0, told.output
     assert "gamma on free segments, another measure" in told.output
     assert "CBC" not in told.output
+    assert "agreement, confusion, differences and segments as CSV -> " in told.output
     assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
     asked = ("annotations", "agreement", manifest, "--segments", timelines, "--samples", 5)
     [found] = json.loads(obygaze(*asked, "--json").stdout)["segments"]

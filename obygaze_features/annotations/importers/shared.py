@@ -67,7 +67,7 @@ def finish(timelines: Timelines, output: Path, *, overwrite: bool, as_json: bool
     """Save, say what is there and what was odd; exit code 3 if rows were left out."""
     if not timelines.segments:
         first = "; ".join(["", *remark_lines(timelines.remarks[:1], "")])
-        raise AnnotationError(f"the source holds no segment that can be read{first}")
+        raise AnnotationError(f"{timelines.name} holds no segment that can be read{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
         echo_json(
