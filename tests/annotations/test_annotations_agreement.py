@@ -153,6 +153,11 @@ def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
     a, b = zip(*kept, strict=True)
     far = [float(apart([x], [y])) for x in a for y in b]
     assert found.sure.closed == pytest.approx(np.mean(far))
+    uniform = agreement(pair, PAPER, Chance("uniform", samples=2000)).sure
+    assert uniform is not None
+    others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
+    assert uniform.closed == pytest.approx(np.mean(others))
+    assert uniform.expected == pytest.approx(uniform.closed, abs=0.02)
 
 
 def test_a_pair_is_compared_on_the_clips_that_both_have() -> None:
