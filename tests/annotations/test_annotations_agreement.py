@@ -271,6 +271,25 @@ def test_films_without_a_second_annotator_are_named(
     assert [one["film"] for one in found["remarks"]] == ["two", "three"]
 
 
+def test_levels_of_others_are_not_held_against_the_paper(
+    tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("x", "X")))
+    items = Items.of([Item(f"c{number}", film="f") for number in range(3)])
+    sets = [
+        LabelSet("ann", ["c0", "c1", "c2"], ["calm", "x", "x"], [()] * 3),
+        LabelSet("bea", ["c0", "c1", "c2"], ["calm", "calm", "x"], [()] * 3),
+    ]
+    Manifest("mood", items, scheme=scheme).with_parts(labels=sets).save(tmp_path / "m")
+    told = obygaze("annotations", "agreement", tmp_path / "m")
+    assert told.exit_code == 0, told.output
+    assert "even steps between levels" in told.output
+    assert "paper" not in told.output
+    assert "Not Sure" not in told.output
+    found = json.loads(obygaze("annotations", "agreement", tmp_path / "m", "--json").stdout)
+    assert (found["paper"], found["pairs"][0]["sure"]) == (None, None)
+
+
 def test_annotators_without_a_clip_in_common_are_named() -> None:
     manifest = make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}})
     pairs, [remark] = pairs_of(manifest)

@@ -54,6 +54,11 @@ def test_a_tip_says_when_and_which_concepts(merged: Manifest) -> None:
     assert tips["merged/1"] == "film-1, 1:40 to 3:20, Sure: Look, Body"
 
 
+def test_segments_beyond_the_last_clip_are_drawn(merged: Manifest) -> None:
+    late = Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
+    assert levels_of(Drawn(film_figure(late, merged, "film")), "two")[-1] == "S"
+
+
 def test_without_a_merge_the_rest_is_drawn(merged: Manifest) -> None:
     drawn = Drawn(film_figure(worked(), merged, "film", merged=None))
     assert "merged" not in drawn.words

@@ -48,6 +48,8 @@ def test_cells_of_so_many_seconds(what: str) -> None:
 
 def test_a_film_of_whole_cells_and_one_shorter_than_a_cell() -> None:
     assert len(read_grid("60", ends_at(120))[0]) == 2
+    assert len(read_grid("60", ends_at(120.000001))[0]) == 2  # no clip is a microsecond long
+    assert len(read_grid("60", ends_at(120.000002))[0]) == 3
     assert spans(read_grid("60", ends_at(12.5))[0]) == [("film-0001", 0, 12.5)]
 
 

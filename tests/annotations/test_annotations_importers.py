@@ -157,6 +157,7 @@ def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
         ("f,a,-1,2,S", "start '-1' is no time"),
         ("f,a,nan,2,S", "start 'nan' is no time"),
         ("f,a,1:75,2:00,S", "start '1:75' is no time"),
+        ("f,a,0:75:00,2:00:00,S", "start '0:75:00' is no time"),
         ("f,a,1,2000000000,S", "end '2000000000' is not a time in a film"),
         ("f,a,2,2,S", "ends where it starts (0:00:02)"),
         ("f,a,1,2,", "unknown label ''"),
@@ -261,6 +262,14 @@ def test_a_table_of_films_that_is_not_right(
     told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
     assert told.exit_code == 1
     assert message in told.stderr
+
+
+def test_a_segment_within_a_longer_one_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
+    found = import_csv(table(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S"))
+    assert [(one.where.rpartition(" ")[2], one.what) for one in found.remarks] == [
+        ("3", "overlaps marks.csv, line 2 by 0:00:05"),
+        ("4", "overlaps marks.csv, line 2 by 0:00:30"),
+    ]
 
 
 def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze: Run) -> None:
