@@ -56,7 +56,7 @@ def _gammas(found: AgreementReport) -> str:
 def _gamma(one: Gamma | None) -> list[str]:
     if one is None:
         return []
-    return [str(one.clips), *map(_digits, (one.distance, one.gamma, one.closed_gamma, one.p))]
+    return [f"{one.clips:,}", *map(_digits, (one.distance, one.gamma, one.closed_gamma, one.p))]
 
 
 def _measures(found: AgreementReport) -> str:
@@ -98,7 +98,10 @@ def _confusions(found: AgreementReport) -> list[str]:
     codes = found.distances.codes
     return [
         f"clips by level, of {a} in rows and of {b} in columns\n\n"
-        + align(["", *codes], [[code, *row] for code, row in zip(codes, counts, strict=True)])
+        + align(
+            ["", *codes],
+            [[code, *map("{:,}".format, row)] for code, row in zip(codes, counts, strict=True)],
+        )
         for (a, b), counts in list(sums.items())[:SHOWN]
     ]
 
@@ -127,7 +130,7 @@ def _differences(every: Sequence[Disagreement], most: int) -> str:
             f"{one.a}, {one.b}",
             f"{_some(one.levels_a)} / {_some(one.levels_b)}",
             one.first,
-            one.clips,
+            f"{one.clips:,}",
             _when(one.start),
             _when(one.end),
             f"{one.distance:.2f}",

@@ -290,6 +290,18 @@ def test_levels_of_others_are_not_held_against_the_paper(
     assert (found["paper"], found["pairs"][0]["sure"]) == (None, None)
 
 
+def test_thousands_are_parted_as_everywhere(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+    many = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1200 + ["S"]}}
+    make_manifest(many).save(tmp_path / "m")
+    told = [
+        line.split()
+        for line in obygaze("annotations", "agreement", tmp_path / "m").output.splitlines()
+    ]
+    assert ["EN", "0", "0", "0", "1,200"] in told
+    assert next(line[3] for line in told if line[:3] == ["f", "ann,", "bea"]) == "1,201"
+    assert any("1,200" in line for line in told if line[:4] == ["f", "ann,", "bea", "EN"])
+
+
 def test_annotators_without_a_clip_in_common_are_named() -> None:
     manifest = make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}})
     pairs, [remark] = pairs_of(manifest)
