@@ -171,13 +171,24 @@ def test_agreement(
             run_console(block, obygaze)
 
 
+def calls_of(script: str) -> list[list[str]]:
+    """The arguments of each `obygaze` in a script that bash runs: here they start sooner."""
+    stand_in = 'obygaze() { printf "%s\\0" "$#" "$@"; }; export -f obygaze; exec bash "$0"'
+    told = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
+    words, calls = told.stdout.decode().split("\0")[:-1], []
+    while words:
+        count = int(words[0])
+        calls.append(words[1 : 1 + count])
+        words = words[1 + count :]
+    return calls
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:
     """Of docs/scale.md the commands in order, and its Slurm scripts as the tasks of an array."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     text = (ROOT / "docs/scale.md").read_text()
     for match in BLOCK.finditer(text):
         language, block = match.groups()
@@ -190,7 +201,9 @@ def test_scale(
             monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", str(count))
             for task in range(1, count + 1):
                 monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
-                subprocess.run(["bash", name], check=True, capture_output=True)
+                for arguments in calls_of(name):
+                    result = obygaze(*arguments)
+                    assert result.exit_code == 0, f"{arguments}\n{result.output}"
     stores = [Path("scale/stores/tiny-xclip.zarr"), Path("scale/merged.zarr")]
     for store in [*stores, Path("scale/ray/tiny-xclip.zarr")]:
         assert open_store(store).status.tolist() == [1] * 40

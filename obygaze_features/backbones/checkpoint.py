@@ -1,17 +1,17 @@
-"""Checkpoint folders in Hugging Face's layout: their files of weights, loading, writing."""
+"""Checkpoint folders in Hugging Face's layout: their files of weights, and loading them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.extras import need
-from obygaze_features.common.files import read_json, to_json, write_text
+from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
 
-__all__ = ["WEIGHTS", "load_model", "shards_of", "weight_files", "write_random"]
+__all__ = ["WEIGHTS", "load_model", "quiet", "shards_of", "tensor_names", "weight_files"]
 
 WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json"),
@@ -46,11 +46,29 @@ def shards_of(index: Path) -> list[str]:
     raise BackboneError(f"{index} is not an index of weights: it needs a weight_map of file names")
 
 
+def tensor_names(folder: Path, files: Sequence[Path]) -> frozenset[str]:
+    """What the tensors are called in the files of weights of a checkpoint folder."""
+    torch = need("torch", extra="extract")
+    from safetensors import safe_open
+
+    names: set[str] = set()
+    for file in files:
+        try:
+            if file.suffix == ".safetensors":
+                with safe_open(file, "pt") as opened:
+                    names.update(opened.keys())
+            else:
+                names.update(torch.load(file, "meta", weights_only=True).keys())
+        except Exception as problem:
+            raise _unreadable(folder, problem) from None
+    return frozenset(names)
+
+
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
     """Load a transformers model in float32, and refuse what does not fit it exactly."""
     torch = need("torch", extra="extract")
     try:
-        with _quiet():  # what does not fit is said below, in one line
+        with quiet():  # what does not fit is said below, in one line
             model, report = model_class.from_pretrained(
                 folder,
                 dtype=torch.float32,
@@ -62,15 +80,7 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
                 **options,
             )
     except Exception as problem:  # each kind of file has its own reader, with its own errors
-        if "Weights only load failed" in str(problem):  # and PyTorch advises to run the program
-            raise BackboneError(
-                f"{folder} cannot be loaded: its weights hold more than tensors, perhaps a "
-                "program; not read"
-            ) from None
-        reason = str(problem).strip().splitlines() or [type(problem).__name__]
-        raise BackboneError(
-            f"{folder} cannot be loaded: {reason[0]}; fetch the checkpoint once more"
-        ) from None
+        raise _unreadable(folder, problem) from None
     # transformers fills what a file lacks with random numbers.
     what = model_class.__name__
     # Names, and from transformers 5 on the shapes with them.
@@ -87,19 +97,18 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
     return model
 
 
-def write_random(
-    folder: Path, make: Callable[[], Any], processor: Mapping[str, Any], seed: int
-) -> None:
-    """Write the transformers model that `make` makes of random numbers, and its processor."""
-    torch = need("torch", extra="extract")
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), _quiet():
-        torch.manual_seed(seed)
-        make().save_pretrained(folder)
-    write_text(folder / "preprocessor_config.json", to_json(processor))
+def _unreadable(folder: Path, problem: Exception) -> BackboneError:
+    if "Weights only load failed" in str(problem):  # and PyTorch advises to run the program
+        return BackboneError(
+            f"{folder} cannot be loaded: its weights hold more than tensors, perhaps a "
+            "program; not read"
+        )
+    reason = str(problem).strip().splitlines() or [type(problem).__name__]
+    return BackboneError(f"{folder} cannot be loaded: {reason[0]}; fetch the checkpoint once more")
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Only transformers' errors are shown, and none of its progress bars."""
     from transformers.utils import logging
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
+from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.backbones.image_towers import SAMPLING, arrays_of, summarise
+from obygaze_features.backbones.made_up import TEXT, TINY, write_random
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -60,32 +62,14 @@ def load(path: Path, mode: str) -> Network:
     )
 
 
-_TINY = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
-}
-
-
-def write_clip_weights(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> None:
+def write_clip_weights(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> None:
     """Write a CLIP of random weights; the text tower is there, and small."""
     need("transformers", extra="extract")
     from transformers import CLIPConfig, CLIPModel
 
     config = CLIPConfig(
-        text_config={
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "vocab_size": 64,
-            "num_attention_heads": 2,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-        },
-        vision_config=vision,
+        text_config={**TEXT, "bos_token_id": 0, "eos_token_id": 1},
+        vision_config=dict(vision),
         projection_dim=dim,
         synthetic=SYNTHETIC_WORDS,
     )
@@ -123,7 +107,7 @@ CARDS = (
         "a small CLIP of random weights",
         SAMPLING,
         _arrays(32, 16, 32),
-        write=lambda folder, seed: write_clip_weights(folder, seed, _TINY, 32),
+        write=lambda folder, seed: write_clip_weights(folder, seed, TINY, 32),
     ),
     Card(
         "random-clip",

@@ -5,12 +5,14 @@ SigLIP 2 at a fixed resolution has the same layout, and says so in its ``config.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
+from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.backbones.image_towers import SAMPLING, arrays_of, summarise
+from obygaze_features.backbones.made_up import TEXT, TINY, write_random
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -62,32 +64,14 @@ def load(path: Path, mode: str) -> Network:
     )
 
 
-_TINY = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
-}
-
-
-def write_siglip(folder: Path, seed: int, vision: dict[str, Any]) -> None:
+def write_siglip(folder: Path, seed: int, vision: Mapping[str, Any]) -> None:
     """Write a SigLIP of random weights; the text tower is there, and small."""
     need("transformers", extra="extract")
     from transformers import SiglipConfig, SiglipModel
 
     config = SiglipConfig(
-        text_config={
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "vocab_size": 64,
-            "num_attention_heads": 2,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-        },
-        vision_config=vision,
+        text_config={**TEXT, "bos_token_id": 0, "eos_token_id": 1},
+        vision_config=dict(vision),
         synthetic=SYNTHETIC_WORDS,
     )
     size = config.vision_config.image_size
@@ -125,7 +109,7 @@ CARDS = (
         "a small SigLIP of random weights",
         SAMPLING,
         _arrays(16, 32),
-        write=lambda folder, seed: write_siglip(folder, seed, _TINY),
+        write=lambda folder, seed: write_siglip(folder, seed, TINY),
     ),
     Card(
         "random-siglip",

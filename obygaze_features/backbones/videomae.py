@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
+from obygaze_features.backbones.checkpoint import load_model, tensor_names, weight_files
+from obygaze_features.backbones.made_up import TINY, video_processor, write_random
+from obygaze_features.backbones.tubelets import arrays_of, moments, steps_of
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -21,15 +23,9 @@ __all__ = ["FAMILY", "load", "write_videomae"]
 
 def _arrays(steps: int, patches: int, width: int, *, tuned: bool) -> tuple[ArraySpec, ...]:
     """What can be kept, of `patches` tubelets in each of `steps` moments."""
-    tokens = steps * patches
     native = "`mean`, after the classifier's layer norm" if tuned else "the same as `mean`"
-    return (
-        ArraySpec("native", (width,), "float32", f"clip embedding: {native}"),
-        ArraySpec("max", (width,), "float32", f"maximum over all {tokens:,} tokens"),
-        ArraySpec("mean", (width,), "float32", f"mean over all {tokens:,} tokens"),
-        ArraySpec("frames", (steps, width), "float16", f"mean of each moment's {patches} tubelets"),
-        ArraySpec("tokens", (tokens, width), "float16", "all tokens, moment by moment"),
-    )
+    first = (ArraySpec("native", (width,), "float32", f"clip embedding: {native}"),)
+    return arrays_of(steps, patches, width, first, "moment by moment")
 
 
 def load(path: Path, mode: str) -> Network:
@@ -43,30 +39,31 @@ def load(path: Path, mode: str) -> Network:
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)
     config = read_json(path / "config.json", BackboneError)
+    # What it is, its weights say: config.json may lack the words, or have those of its origin.
+    names = tensor_names(path, files)
+    # A last layer norm of its own stands where no mean is taken before the classifier.
+    normed = any(name.removeprefix("videomae.") == "layernorm.weight" for name in names)
+    pooling = {"use_mean_pooling": False} if normed else {}
     norm = None
-    architectures = config.get("architectures") or []
-    if not isinstance(architectures, list):
-        raise BackboneError(f"{path / 'config.json'}: architectures is not a list of names")
-    if "VideoMAEForVideoClassification" in architectures:
-        classifier = load_model(VideoMAEForVideoClassification, path, files)
+    if any(name.startswith(("classifier.", "fc_norm.")) for name in names):
+        classifier = load_model(VideoMAEForVideoClassification, path, files, **pooling)
         model, norm = classifier.videomae, classifier.fc_norm
     else:
-        model = load_model(VideoMAEModel, path, files)
+        model = load_model(VideoMAEModel, path, files, **pooling)
     settings = model.config
     preprocessing.check_size(settings.image_size, path)
-    steps = settings.num_frames // settings.tubelet_size
+    steps = steps_of(settings.num_frames, settings.tubelet_size, path)
     patches = model.embeddings.num_patches // steps
     finish = norm or Identity()
 
     def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
         tokens = model(pixels).last_hidden_state.float()
-        frames = tokens.unflatten(1, (steps, patches)).mean(2)
         mean = tokens.mean(1)
         return {
             "native": finish(mean),
             "max": tokens.amax(1),
             "mean": mean,
-            "frames": frames,
+            "frames": moments(tokens, steps),
             "tokens": tokens,
         }
 
@@ -81,15 +78,7 @@ def load(path: Path, mode: str) -> Network:
     )
 
 
-_TINY = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
-    "num_frames": 8,
-}
+_TINY = {**TINY, "num_frames": 8}
 
 
 def write_videomae(folder: Path, seed: int, sizes: dict[str, Any], *, tuned: bool = True) -> None:
@@ -102,19 +91,7 @@ def write_videomae(folder: Path, seed: int, sizes: dict[str, Any], *, tuned: boo
     )
 
     config = VideoMAEConfig(**sizes, use_mean_pooling=tuned, synthetic=SYNTHETIC_WORDS)
-    processor = {
-        "image_processor_type": "VideoMAEImageProcessor",
-        "do_resize": True,
-        "size": {"shortest_edge": config.image_size},
-        "resample": 2,
-        "do_center_crop": True,
-        "crop_size": {"height": config.image_size, "width": config.image_size},
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": [0.485, 0.456, 0.406],
-        "image_std": [0.229, 0.224, 0.225],
-    }
+    processor = video_processor(config.image_size)
     kind = VideoMAEForVideoClassification if tuned else VideoMAEForPreTraining
     write_random(folder, lambda: kind(config), processor, seed)
 

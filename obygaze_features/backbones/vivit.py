@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
+from obygaze_features.backbones.checkpoint import load_model, weight_files
+from obygaze_features.backbones.made_up import TINY, write_random
+from obygaze_features.backbones.tubelets import arrays_of, moments, steps_of
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -21,15 +23,11 @@ __all__ = ["FAMILY", "load", "write_vivit"]
 
 def _arrays(steps: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
     """What can be kept, of `patches` tubelets in each of `steps` moments."""
-    tokens = 1 + steps * patches
-    return (
+    first = (
         ArraySpec("native", (width,), "float32", "class token after the last layer norm"),
         ArraySpec("cls", (width,), "float32", "class token, the same as `native`"),
-        ArraySpec("max", (width,), "float32", f"maximum over all {tokens:,} tokens"),
-        ArraySpec("mean", (width,), "float32", f"mean over all {tokens:,} tokens"),
-        ArraySpec("frames", (steps, width), "float16", f"mean of each moment's {patches} tubelets"),
-        ArraySpec("tokens", (tokens, width), "float16", "all tokens, the class token first"),
     )
+    return arrays_of(steps, patches, width, first, "the class token first")
 
 
 def load(path: Path, mode: str) -> Network:
@@ -45,7 +43,7 @@ def load(path: Path, mode: str) -> Network:
     model = load_model(VivitModel, path, files, add_pooling_layer=False)
     config = model.config
     preprocessing.check_size(config.image_size, path)
-    steps = config.num_frames // config.tubelet_size[0]
+    steps = steps_of(config.num_frames, config.tubelet_size[0], path)
     patches = model.embeddings.patch_embeddings.num_patches // steps
 
     def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -54,7 +52,7 @@ def load(path: Path, mode: str) -> Network:
         if wanted & {"max", "mean"}:
             found["max"], found["mean"] = tokens.amax(1), tokens.mean(1)
         if "frames" in wanted:
-            found["frames"] = tokens[:, 1:].unflatten(1, (steps, patches)).mean(2)
+            found["frames"] = moments(tokens[:, 1:], steps)
         return found
 
     return Network(
@@ -68,15 +66,7 @@ def load(path: Path, mode: str) -> Network:
     )
 
 
-_TINY = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "tubelet_size": [2, 8, 8],
-    "num_frames": 8,
-}
+_TINY = {**TINY, "tubelet_size": [2, 8, 8], "num_frames": 8}
 
 
 def write_vivit(folder: Path, seed: int, sizes: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files, write_random
+from obygaze_features.backbones.checkpoint import load_model, weight_files
+from obygaze_features.backbones.made_up import TEXT, TINY, video_processor, write_random
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -79,12 +80,7 @@ def load(path: Path, mode: str) -> Network:
 
 
 _TINY = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
+    **TINY,
     "num_frames": 8,
     "mit_hidden_size": 32,
     "mit_intermediate_size": 64,
@@ -100,32 +96,13 @@ def write_xclip(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> No
     from transformers import XCLIPConfig, XCLIPModel
 
     config = XCLIPConfig(
-        text_config={
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "vocab_size": 64,
-            "num_attention_heads": 2,
-        },
+        text_config=dict(TEXT),
         vision_config=vision,
         projection_dim=dim,
         prompt_num_attention_heads=2,
         synthetic=SYNTHETIC_WORDS,
     )
-    size = config.vision_config.image_size
-    processor = {
-        "image_processor_type": "VideoMAEImageProcessor",
-        "do_resize": True,
-        "size": {"shortest_edge": size},
-        "resample": 2,
-        "do_center_crop": True,
-        "crop_size": {"height": size, "width": size},
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": [0.485, 0.456, 0.406],
-        "image_std": [0.229, 0.224, 0.225],
-    }
+    processor = video_processor(config.vision_config.image_size)
     write_random(folder, lambda: XCLIPModel(config), processor, seed)
 
 

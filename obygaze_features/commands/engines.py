@@ -23,7 +23,7 @@ def which_engine(command: Command) -> Command:
     for option in (
         click.option("--ray-gpus", type=click.FloatRange(0), metavar="G",
                      help="GPUs that each of these takes, such as 0.5.  [default: 1, if any]"),
-        click.option("--ray-cpus", type=click.FloatRange(0), metavar="C",
+        click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
                      help="CPUs that each of these takes.  [default: 1]"),
         click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
                      help="Processes that compute.  [default: one a GPU, or one]"),

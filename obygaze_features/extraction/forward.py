@@ -16,7 +16,7 @@ from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.preprocess import normalise
 from obygaze_features.store.format import BLOCK_ROWS
 
-__all__ = ["Forward", "free_memory", "is_out_of_memory", "limit_gpu_memory"]
+__all__ = ["Forward", "free_memory", "is_out_of_memory", "limit_gpu_memory", "limit_gpu_share"]
 
 FRAMES_ON_CPU = 64
 """Frames in a batch on a CPU: more are no faster, and keep one waiting after Ctrl-C."""
@@ -124,13 +124,19 @@ def limit_gpu_memory(device: str, most: str) -> None:
         raise UsageError(f"--max-gpu-memory is for a CUDA device, not for {device}")
     size = float(match[1]) * (2**30 if match[2] else 2**20)
     total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, size / total), device)
+    limit_gpu_share(device, min(1.0, size / total))
+
+
+def limit_gpu_share(device: str, share: float) -> None:
+    """Let this process take at most this part of a GPU's memory."""
+    # By number, or None: of a plain "cuda" PyTorch says here that it lacks one.
+    torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 
 
 def _allowed(device: torch.device) -> float:
     """What `limit_gpu_memory` leaves to this process, beyond what it has taken."""
     total = torch.cuda.get_device_properties(device).total_memory
-    fraction = torch.cuda.get_per_process_memory_fraction(device)
+    fraction = torch.cuda.get_per_process_memory_fraction(device.index)
     return float(fraction * total - torch.cuda.memory_allocated(device))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backbones.test_backbones_loading import in_shards
+from tests.backbones.conftest import in_shards
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -118,20 +118,60 @@ def test_the_published_names_of_weights_are_understood(tmp_path):
     torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
 
 
-def test_each_frame_token_is_of_its_own_moment(checkpoints):
-    """Changing the last two frames changes the last token most."""
-    backbone = load_backbone(str(checkpoints["tiny-videomae"]), "cpu", arrays=["frames"])
-    pixels = torch.zeros(1, 8, 3, 32, 32)
-    changed = pixels.clone()
-    changed[:, 6:] = 2
-    there = all_present(pixels)
-    moved = backbone.forward(changed, there)["frames"] - backbone.forward(pixels, there)["frames"]
-    assert moved.norm(dim=-1).argmax() == 3
-
-
-def test_a_config_whose_architectures_are_no_list(tmp_path):
-    write_videomae(tmp_path, 5, SIZES, tuned=False)
+@pytest.mark.parametrize("tuned", [True, False], ids=["finetuned", "pretrained"])
+@pytest.mark.parametrize("said", [{}, {"architectures": ["VideoMAEModel"]}, {"architectures": 5}])
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_what_a_checkpoint_is_its_tensors_say(tmp_path, tuned, said, file):
+    """A configuration may say nothing of it, or something else."""
+    write_videomae(tmp_path, 5, SIZES, tuned=tuned)
+    shuffle_norms(tmp_path)
+    before = load_backbone(f"v={tmp_path}", "cpu")
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": 5}))
-    with pytest.raises(BackboneError, match=r"config\.json: architectures is not a list"):
+    for word in ("architectures", "use_mean_pooling"):
+        config.pop(word)
+    (tmp_path / "config.json").write_text(json.dumps(config | said))
+    if file == "pytorch_model.bin":
+        tensors = load_file(tmp_path / "model.safetensors")
+        (tmp_path / "model.safetensors").unlink()
+        torch.save(tensors, tmp_path / file)
+    after = load_backbone(f"v={tmp_path}", "cpu")
+    pixels = pictures(1, 16, 3, 48, 48)
+    ours, theirs = (one.forward(pixels, all_present(pixels)) for one in (after, before))
+    torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+    assert torch.equal(ours["native"], ours["mean"]) is not tuned
+
+
+def test_the_trunk_of_a_classifier_alone_gives_the_mean(tmp_path):
+    write_videomae(tmp_path / "whole", 5, SIZES)
+    whole = VideoMAEForVideoClassification.from_pretrained(tmp_path / "whole")
+    whole.videomae.save_pretrained(tmp_path / "trunk")
+    name = "preprocessor_config.json"
+    (tmp_path / "trunk" / name).write_bytes((tmp_path / "whole" / name).read_bytes())
+    pixels = pictures(1, 16, 3, 48, 48)
+    trunk, classifier = (
+        load_backbone(f"v={tmp_path / one}", "cpu").forward(pixels, all_present(pixels))
+        for one in ("trunk", "whole")
+    )
+    torch.testing.assert_close(trunk["native"], classifier["mean"], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("lost", ["fc_norm.weight", "classifier.weight"])
+def test_a_classifier_that_lacks_weights_is_refused(tmp_path, lost):
+    write_videomae(tmp_path, 5, SIZES)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors[lost]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BackboneError, match=f"lacks 1 weights of .*, such as {lost}$"):
         load_backbone(f"v={tmp_path}", "cpu")
+
+
+@pytest.mark.parametrize(("name", "frames"), [("videomae", 7), ("vivit", 9)])
+def test_frames_that_do_not_fill_tubelets_are_one_line(copy, name, frames):
+    folder = copy(f"tiny-{name}")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_frames": frames}))
+    with pytest.raises(
+        BackboneError,
+        match=rf"config\.json: num_frames is {frames}, which is no multiple of the 2 frames",
+    ):
+        load_backbone(str(folder), "cpu")

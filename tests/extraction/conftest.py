@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.random_weights import write_weights
+from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import write_clip
 
@@ -39,3 +42,18 @@ def manifest() -> Manifest:
     """Seventy items, so three blocks, that share the six clips."""
     items = [Item(f"clip-{row:02}", media=f"clip{row % 6}.mp4") for row in range(70)]
     return Manifest("made-up", Items.of(items))
+
+
+@pytest.fixture(scope="session")
+def whole(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> Path:
+    """The local engine's store."""
+    (store,) = extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
+    return store
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[Any]:
+    from tests.extraction.ray_clusters import head
+
+    with head() as one:
+        yield one

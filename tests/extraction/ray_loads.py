@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -23,12 +24,21 @@ def slow(spec: str, device: str, **settings: Any) -> Backbone:
 
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
-    """Kills its process over a batch of this size, unless it is its first: `count` times in all."""
+    """Kills its process over a batch of this size, unless it is its first: `count` times in all.
+
+    Notes beside it what Ray gave its process, and each clip that it computes.
+    """
+    import ray
+
     one = load_backbone(spec, device)
+    given = ray.get_runtime_context().get_assigned_resources()
+    deaths.with_name(f"given-{os.getpid()}.json").write_text(json.dumps(given))
     seen = []
 
     def forward(pixels: Any, present: Any) -> Any:
         seen.append(len(pixels))
+        with deaths.with_name("computed").open("a") as file:
+            file.write("x" * len(pixels))
         if len(pixels) == size and seen != [8] and len([*deaths.iterdir()]) < count:
             (deaths / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.extraction import Wanted, extract
-from obygaze_features.extraction.forward import limit_gpu_memory
+from obygaze_features.extraction.forward import _allowed, limit_gpu_memory, limit_gpu_share
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store, verify
 
@@ -139,6 +140,32 @@ def test_a_limit_that_is_no_size_is_refused(size):
 def test_a_limit_is_for_gpus():
     with pytest.raises(UsageError, match="for a CUDA device"):
         limit_gpu_memory("cpu", "20GB")
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> dict[int, float]:
+    """What PyTorch's own functions would tell a driver: which share, by the number of a GPU."""
+    shares: dict[int, float] = {}
+    for name, does in {
+        "_cuda_setMemoryFraction": lambda share, number: shares.update({number: share}),
+        "_cuda_getMemoryFraction": lambda number: shares.get(number, 1.0),
+    }.items():
+        monkeypatch.setattr(torch._C, name, does, raising=False)
+    monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2**30)
+    its = SimpleNamespace(total_memory=8 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: its)
+    return shares
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda", 3), ("cuda:1", 1)])
+def test_a_limit_holds_for_a_gpu_without_a_number_too(gpu, device, number):
+    limit_gpu_memory(device, "2GB")
+    assert gpu == {number: 0.25}
+    assert _allowed(torch.device(device)) == 2**30  # half of it is taken
+    limit_gpu_share(device, 0.5)
+    assert gpu == {number: 0.5}
 
 
 def test_a_run_that_fails_is_logged_too(films, tiny, tmp_path):

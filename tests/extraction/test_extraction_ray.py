@@ -1,17 +1,11 @@
-"""Extraction on a Ray cluster: real ones, of this machine."""
+"""Extraction on Ray clusters of this machine: what is shared out, and what is lost on the way."""
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import os
-import random
-import signal
-import subprocess
+import json
+import platform
+import re
 import sys
-import threading
-import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +17,7 @@ from obygaze_features.errors import BackboneError, ClusterError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
+from tests.extraction.ray_clusters import STORE, Watching, go_on, head, on, once
 from tests.extraction.ray_loads import broken, mortal, slow
 from tests.extraction.test_extraction_pipeline import contents
 
@@ -30,82 +25,31 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes as Linux has them"
 )
-STORE = 100 * 2**20
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator:
-    """A head with one CPU that computes and one that reads; nobody is connected to it."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        settings = {"num_cpus": 2, "object_store_memory": STORE, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=settings)
-        yield cluster
-        cluster.shutdown()
-
-
-@pytest.fixture(scope="module")
-def whole(manifest, films, tiny, tmp_path_factory) -> Path:
-    """The local engine's store."""
-    (store,) = extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
-    return store
-
-
-def on(cluster, *loads, **settings):
-    from obygaze_features.extraction.engines.ray import RayEngine
-
-    return RayEngine(loads, cluster.address, "cpu", **settings)
 
 
 def test_processes_killed_in_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole, tmp_path
 ):
+    """Two that compute share a CPU and a GPU, and one reads for both; one of each kind is lost."""
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
-    with killing(cluster, b"ray::Reading.read") as killed:
-        summary = extract(manifest, films, [tiny], tmp_path, engine=on(cluster, load))
-    assert (len(killed), len(list((tmp_path / "deaths").iterdir()))) == (1, 1)
+    engine = on(cluster, load, forwards=2, cpus=0.5, gpus=0.5)
+    with Watching(cluster, kill=b"ray::Reading.read") as watching:
+        summary = extract(manifest, films, [tiny], tmp_path, workers=1, engine=engine)
+    assert (len(watching.killed), len(list((tmp_path / "deaths").iterdir()))) == (1, 1)
     assert sum(summary.lost.values()) == 2
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     assert summary.batches == {"tiny": 8}
     assert contents(tmp_path / "tiny.zarr") == contents(whole)
     assert Claims(tmp_path / "tiny.zarr/claims").at_work() == []
-
-
-@contextlib.contextmanager
-def killing(cluster, title: bytes) -> Iterator[list[int]]:
-    """Kill the first process of the cluster that is seen at this work."""
-    raylet = cluster.head_node.all_processes["raylet"][0].process.pid
-    killed: list[int] = []
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not killed and not stop.wait(0.01):
-            for pid in children(raylet):
-                with contextlib.suppress(OSError):
-                    if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(title):
-                        os.kill(pid, signal.SIGKILL)
-                        killed.append(pid)
-                        return
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        stop.set()
-        thread.join()
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return found
+    # Each computed once, but for those of the block that one died over.
+    assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
+    # The two and one that took the place of the lost, unless all was done before.
+    assert len(watching.seen["Reading"]) == 2
+    assert len(watching.seen["Computing"]) in (2, 3)
+    given = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
+    assert given == [{"CPU": 0.5, "GPU": 0.5}] * len(given)
+    assert len(given) in (2, 3)
 
 
 @pytest.mark.faults
@@ -120,95 +64,35 @@ def test_a_machine_that_does_not_see_the_films_is_named_and_nothing_recorded(
     assert not open_store(tmp_path / "tiny.zarr").status.any()
 
 
-COMMAND = """
-import obygaze_features.backbones
-from tests.extraction import ray_loads
-obygaze_features.backbones.load_backbone = ray_loads.slow
-from cli import main
-main()
-"""
-
-
-def start(
-    manifest, films, weights, output: Path, *more: str, until: str = "tiny.zarr/blocks/000000.json"
-) -> subprocess.Popen[str]:
-    """The command itself, with a backbone that takes its time; it is through the first block."""
-    manifest.save(output.with_name("manifest"))
-    command = [sys.executable, "-c", COMMAND, "features", "extract", output.with_name("manifest")]
-    command += ["--videos", films, "--backbone", f"tiny={weights}", "-o", output]
-    process = subprocess.Popen(
-        [*map(str, command), "--engine", "ray", "--device", "cpu", *more],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
-        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    end = time.monotonic() + 60
-    while not (output / until).exists() and process.poll() is None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return process
-
-
-def named(processes: list[int]) -> dict[str, int]:
-    return {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in processes}
-
-
-def go_on(manifest, films, tiny, output: Path, whole: Path) -> None:
-    """With the local engine: it is the same store for both."""
-    assert 0 < open_store(output / "tiny.zarr").status.sum() < len(manifest)
-    assert Claims(output / "tiny.zarr/claims").at_work() == []
-    extract(manifest, films, [tiny], output)
-    assert contents(output / "tiny.zarr") == contents(whole)
-
-
-def test_a_cluster_that_is_killed_is_one_line_and_the_command_goes_on(
-    manifest, films, weights, tiny, whole, tmp_path
-):
-    with start(manifest, films, weights, tmp_path / "stores") as process:
-        mine = named(children(process.pid))
-        for name in ("gcs_server", "raylet"):
-            os.kill(mine[name], signal.SIGKILL)
-        out, told = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert out == ""
-    assert "Extracting 70 clips" in told.splitlines()[0]
-    assert told.splitlines()[1:] == [
-        f"Error: the Ray cluster ({told.partition('cluster (')[2].partition(')')[0]}) does not "
-        "answer any more; what was computed is kept, and the same command goes on from there"
-    ]
-    go_on(manifest, films, tiny, tmp_path / "stores", whole)
-
-
-def test_ctrl_c_stops_cleanly_and_soon(manifest, films, weights, tiny, whole, cluster, tmp_path):
-    address = ("--ray-address", cluster.address)
-    with start(manifest, films, weights, tmp_path / "stores", *address) as process:
-        begin = time.monotonic()
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
-        assert_stopped(process, 130, "Interrupted.")
-    assert time.monotonic() - begin < 10
-    go_on(manifest, films, tiny, tmp_path / "stores", whole)
-
-
-def assert_stopped(process: subprocess.Popen[str], code: int, word: str) -> None:
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert told.splitlines()[1:] == [
-        "What was computed is kept; the same command goes on from there.",
-        word,
-    ]
+@pytest.mark.faults
+def test_a_machine_without_the_package_is_one_line(manifest, films, weights, tiny, tmp_path):
+    """Its processes find another package of that name, in which nothing is."""
+    (tmp_path / "shadow/obygaze_features").mkdir(parents=True)
+    (tmp_path / "shadow/obygaze_features/__init__.py").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
+        with head() as cluster:
+            engine = on(cluster, partial(load_backbone, f"tiny={weights}"))
+            with pytest.raises(ClusterError) as caught:
+                extract(manifest, films, [tiny], tmp_path / "stores", engine=engine)
+    assert re.fullmatch(
+        r"a machine of the cluster \([0-9.]+\) cannot run obygaze \(No module named "
+        r"'obygaze_features\.\w+'\); install the same on every machine: pip install .*",
+        str(caught.value),
+    )
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("whom", [os.kill, os.killpg])
-def test_sigterm_stops_cleanly_and_takes_its_cluster_with_it(
-    manifest, films, weights, tiny, whole, tmp_path, whom
+def test_a_machine_without_the_folder_is_named(
+    cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
 ):
-    with start(manifest, films, weights, tmp_path / "stores") as process:
-        mine = children(process.pid)
-        whom(process.pid, signal.SIGTERM)
-        assert_stopped(process, 143, "Terminated.")
-    assert [pid for pid in mine if Path(f"/proc/{pid}").exists()] == []
-    go_on(manifest, films, tiny, tmp_path / "stores", whole)
+    monkeypatch.chdir(films.parent)
+    here = Path("/proc/self/cwd") / films.name
+    engine = on(cluster, partial(load_backbone, f"tiny={weights}"))
+    words = rf"machine {platform.node()} has no folder {here}; every machine of the cluster has"
+    with pytest.raises(VideoError, match=words):
+        extract(manifest, here, [tiny], tmp_path, engine=engine)
 
 
 @pytest.mark.faults
@@ -218,15 +102,8 @@ def test_a_machine_that_is_lost_changes_nothing(
     """Of two: that which has no room but for two that read, and frames in its memory."""
     other = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     engine = on(cluster, partial(slow, f"tiny={weights}"))
-    first = tmp_path / "tiny.zarr/blocks/000000.json"
-
-    def lose() -> None:
-        while not first.exists():
-            time.sleep(0.01)
-        cluster.remove_node(other, allow_graceful=False)
-
-    thread = threading.Thread(target=lose, daemon=True)
-    thread.start()
+    lose = partial(cluster.remove_node, other, allow_graceful=False)
+    thread = once(tmp_path / "tiny.zarr/blocks/000000.json", lose)
     summary = extract(manifest, films, [tiny], tmp_path, workers=3, engine=engine)
     thread.join()
     assert (summary.clips, summary.done) == (70, 70)
@@ -263,7 +140,7 @@ def test_those_that_read_make_room_for_one_that_computes(
     extract(manifest, films, [tiny], tmp_path, workers=3, engine=on(cluster, load))
     assert contents(tmp_path / "tiny.zarr") == contents(whole)
     assert capsys.readouterr().err == (
-        "Waiting for the Ray cluster (2 CPU, 0 GPU) to give 1 x (1 CPU, 0 GPU) to compute and "
+        "Waiting for the Ray cluster (2 CPU, 1 GPU) to give 1 x (1 CPU, 0 GPU) to compute and "
         "3 x 1 CPU to read\n"
     )
 
@@ -280,72 +157,3 @@ def test_other_weights_on_another_machine_are_refused(cluster, manifest, films, 
     engine = on(cluster, partial(load_backbone, f"tiny={tmp_path / 'weights'}"))
     with pytest.raises(BackboneError, match="has another tiny: with other backbone weights"):
         extract(manifest, films, [tiny], tmp_path, engine=engine)
-
-
-@pytest.mark.faults
-def test_clusters_killed_at_random_moments_come_to_the_same_store(
-    manifest, films, weights, tiny, whole, tmp_path
-):
-    chance, ended = random.Random(7), []
-    for number in range(5):
-        output = tmp_path / f"{number}/stores"
-        output.parent.mkdir()
-        with start(manifest, films, weights, output, until="../manifest") as process:
-            while "raylet" not in (mine := named(children(process.pid))):
-                time.sleep(0.01)
-            time.sleep(chance.uniform(0, 9))
-            for pid in mine.values():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            _, told = process.communicate(timeout=120)
-        ended.append(process.returncode)
-        assert process.returncode in (0, 1), told
-        # One line: where it was only being started, Ray's own, which then ends the process.
-        assert len(told.split("\n")) == 2 + process.returncode, told
-        extract(manifest, films, [tiny], output)
-        assert contents(output / "tiny.zarr") == contents(whole)
-    assert ended.count(1) >= 3
-
-
-class Quiet(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
-
-
-def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, films, tmp_path):
-    manifest.save(tmp_path / "manifest")
-    command = ["features", "extract", tmp_path / "manifest", "--videos", films]
-    command += ["--backbone", "tiny-xclip", "-o", tmp_path / "stores"]
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        for address, code, words in [
-            (f"127.0.0.1:{other.server_port}", 1, "no Ray cluster answers at 127.0.0.1:"),
-            ("127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1; see its address"),
-            ("nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere.invalid:6379"),
-            ("ray://127.0.0.1:10001", 2, "--ray-address is HOST:PORT"),
-            ("127.0.0.1", 2, "--ray-address is HOST:PORT"),
-        ]:
-            result = obygaze(*command, "--engine", "ray", "--ray-address", address)
-            assert result.exit_code == code, address
-            assert result.stderr.startswith(f"Error: {words}")
-            assert len(result.stderr.splitlines()) == 1
-        other.shutdown()
-    assert not (tmp_path / "stores").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--ray-gpus", "0.5"], "--ray-gpus is for --engine ray"),
-        (["--engine", "ray", "--dry-run"], "--dry-run tries clips on this machine"),
-        (["--engine", "ray", "--max-gpu-memory", "2GB"], "give a part: --ray-gpus 0.5"),
-    ],
-)
-def test_options_that_do_not_go_together(obygaze, manifest, films, tmp_path, options, words):
-    manifest.save(tmp_path / "manifest")
-    result = obygaze(
-        "features", "extract", tmp_path / "manifest", "--videos", films,
-        "--backbone", "tiny-xclip", "-o", tmp_path / "stores", *options,
-    )  # fmt: skip
-    assert result.exit_code == 2
-    assert words in result.stderr

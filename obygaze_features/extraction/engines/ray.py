@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -11,8 +12,10 @@ from obygaze_features.errors import UsageError
 from obygaze_features.extraction.decoders import default_workers
 from obygaze_features.extraction.engines.job import Job
 from obygaze_features.extraction.engines.ray_actors import Load
+from obygaze_features.extraction.engines.ray_blocks import BLOCKS
 from obygaze_features.extraction.engines.ray_cluster import joined
-from obygaze_features.extraction.engines.ray_run import BLOCKS, Plan, Run
+from obygaze_features.extraction.engines.ray_plan import Plan, planned
+from obygaze_features.extraction.engines.ray_run import Run
 from obygaze_features.store.format import BLOCK_ROWS
 
 __all__ = ["RayEngine"]
@@ -51,7 +54,15 @@ class RayEngine:
     def __call__(self, job: Job) -> None:
         """Do a job."""
         here = {"CPU": default_workers() + 1, "GPU": torch.cuda.device_count()}
-        plan = self._plan(job, here)
+        plan_for = partial(
+            planned,
+            forwards=self.forwards,
+            workers=job.workers,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            device=self.device,
+        )
+        plan = plan_for(here)
         if not self.address and (needed := plan.forwards * plan.gpus) > here["GPU"]:
             raise UsageError(
                 f"{plan.forwards} x {plan.gpus:g} GPU are {needed:g}, and this machine has "
@@ -61,18 +72,8 @@ class RayEngine:
         own = {**here, "CPU": max(needed_cpus, here["CPU"])}
         with joined(self.address, resources=own, memory=_memory_for(job, plan)) as cluster:
             if self.address:
-                plan = self._plan(job, {what: cluster.count(what) for what in here})
+                plan = plan_for({what: cluster.count(what) for what in here})
             Run(job, plan, self.loads, cluster).work()
-
-    def _plan(self, job: Job, there: Mapping[str, float]) -> Plan:
-        """What is left open, decided by what a cluster has."""
-        gpus = self.gpus
-        if gpus is None:
-            wants = bool(there["GPU"]) if self.device is None else self.device.startswith("cuda")
-            gpus = float(wants)
-        forwards = self.forwards or max(1, int(there["GPU"] / gpus) if gpus else 1)
-        workers = job.workers or max(1, int(there["CPU"] - forwards * self.cpus))
-        return Plan(forwards, workers, self.cpus, gpus, self.device or ("cuda" if gpus else "cpu"))
 
 
 def _memory_for(job: Job, plan: Plan) -> int:

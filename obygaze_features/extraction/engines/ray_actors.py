@@ -22,7 +22,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.errors import BackboneError, ClusterError, VideoError
 from obygaze_features.extraction.clips import Clip, ClipReader
 from obygaze_features.extraction.decoders import Decoder
-from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.forward import Forward, limit_gpu_share
 from obygaze_features.extraction.plan import recipe_of
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
@@ -52,7 +52,7 @@ class Reading:
         self, videos: Path, backbones: Sequence[Backbone], patience: float, cache: Path | None
     ) -> None:
         self._videos, self._decoder = videos, Decoder(patience)
-        self._reader = ClipReader(videos, backbones, cache)
+        self._backbones, self._cache = backbones, cache
 
     def begin(self, software: str) -> None:
         """Raise if this machine cannot read what the others do."""
@@ -62,6 +62,7 @@ class Reading:
                 f"the machine {platform.node()} has no folder {self._videos}; every machine of "
                 "the cluster has to see the films under the same path"
             )
+        self._reader = ClipReader(self._videos, self._backbones, self._cache)
 
     def read(self, item: Item, names: Sequence[str]) -> tuple[Clip | Failed, Pixels | None]:
         """A clip without its pixels, and these apart: only who computes gets them."""
@@ -88,7 +89,7 @@ class Computing:
             os.chdir(self._folder)
         backbones = [load(self._device) for load in self._loads]
         if self._device.startswith("cuda") and self._share < 1:
-            torch.cuda.set_per_process_memory_fraction(self._share, self._device)
+            limit_gpu_share(self._device, self._share)
         for one in backbones:
             if odd := differences(recipes[one.name], comparable(one)):
                 raise BackboneError(

@@ -27,6 +27,8 @@ ANSWER = 5.0
 """Seconds in which a port has to answer."""
 GRACE = 30.0
 """Seconds for which a cluster may be away: its head may be started again by others."""
+PATIENCE = 5.0
+"""Seconds that a signal waits for a cluster that is being joined."""
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How HTTP/2 begins, which Ray speaks: the other side answers with its settings."""
 _SETTINGS = 4
@@ -85,12 +87,50 @@ def joined(address: str | None, *, resources: Mapping[str, int], memory: int) ->
     if address is not None:
         check_address(address)
     # What Ray's own processes have to say would come between lines that scripts read.
-    with contextlib.redirect_stdout(io.StringIO()):
-        _connect(ray, address, resources, memory)
+    with contextlib.redirect_stdout(io.StringIO()), _kept(ray, address, resources, memory):
+        yield _connected(ray, GRACE if address else 0.0)
+
+
+@contextlib.contextmanager
+def _kept(
+    ray: ModuleType, address: str | None, resources: Mapping[str, int], memory: int
+) -> Iterator[None]:
+    """Be connected, by a thread that begins and ends it.
+
+    A signal, which comes to the main thread, would stop Ray half started, and leave some of its
+    processes behind. They end with the thread that started them, whatever ends it: it stays.
+    """
+    begun, over = threading.Event(), threading.Event()
+    problems: list[BaseException] = []
+
+    def keep() -> None:
         try:
-            yield _connected(ray, GRACE if address else 0.0)
-        finally:
-            ray.shutdown()
+            _connect(ray, address, resources, memory)
+        except BaseException as problem:
+            problems.append(problem)
+        begun.set()
+        over.wait()
+        ray.shutdown()
+
+    thread = threading.Thread(target=keep, name="ray", daemon=True)
+    thread.start()
+    try:
+        while not begun.wait(0.01):
+            _own_sigterm()
+        _own_sigterm()
+        if problems:
+            raise problems[0]
+        yield
+    finally:
+        over.set()
+        # Where a cluster is only joined, there is nothing to end, and to join may take long.
+        thread.join(None if begun.is_set() or not address else PATIENCE)
+
+
+def _own_sigterm() -> None:
+    """Have SIGTERM do what Python was told: Ray takes it, and ends the process with a trace."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def _connect(
@@ -103,18 +143,17 @@ def _connect(
         "object_store_memory": memory,
         "include_dashboard": False,
     }
-    with _own_signals():
-        try:
-            ray.init(
-                address or "local",
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-                **({} if address else new),
-            )
-        except Exception as problem:  # of every kind, also plain ones
-            what = f"joined at {address}" if address else "started on this machine"
-            said = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
-            raise ClusterError(f"a Ray cluster cannot be {what}: {said}") from None
+    try:
+        ray.init(
+            address or "local",
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            **({} if address else new),
+        )
+    except Exception as problem:  # of every kind, also plain ones
+        what = f"joined at {address}" if address else "started on this machine"
+        said = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        raise ClusterError(f"a Ray cluster cannot be {what}: {said}") from None
 
 
 def _connected(ray: ModuleType, grace: float) -> Cluster:
@@ -123,23 +162,6 @@ def _connected(ray: ModuleType, grace: float) -> Cluster:
     here = next(one for one in ray.nodes() if one["NodeID"] == context.get_node_id())
     ports = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
     return Cluster(ray, context.gcs_address, ports, grace)
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Leave SIGTERM as it was: Ray takes it, and ends the process with another exit code."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    except SystemExit:
-        signal.signal(signal.SIGTERM, before)
-        signal.raise_signal(signal.SIGTERM)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def check_address(address: str) -> None:

@@ -1,0 +1,117 @@
+"""Checkpoints of random weights, and the cards that say which there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from obygaze_features.backbones import CARDS, load_backbone
+from obygaze_features.backbones.random_weights import RANDOM, write_weights
+from obygaze_features.backbones.registry import FAMILIES
+from obygaze_features.errors import OutputExists, UsageError
+from tests.backbones.conftest import TINY
+
+each_family = pytest.mark.parametrize("name", TINY)
+
+
+@each_family
+def test_random_weights_are_fixed_by_their_seed(checkpoints, name, tmp_path):
+    write_weights(name, tmp_path / "same")
+    write_weights(name, tmp_path / "other", seed=1)
+    first, same, other = (
+        load_backbone(f"x={folder}", "cpu").about["weights_sha256"]
+        for folder in (checkpoints[name], tmp_path / "same", tmp_path / "other")
+    )
+    assert first == same != other
+
+
+def test_random_weights_replace_nothing_else(checkpoints, tmp_path):
+    (tmp_path / "films").mkdir()
+    for overwrite in (False, True):
+        with pytest.raises(OutputExists):
+            write_weights("tiny-xclip", tmp_path / "films", overwrite=overwrite)
+    with pytest.raises(
+        UsageError, match=r"the names are: tiny-xclip, random-xclip, .*, random-videomae$"
+    ):
+        write_weights("vivit", tmp_path / "new")
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@each_family
+def test_tiny_backbones_are_there_by_name(cache, checkpoints, name):
+    first, again = load_backbone(name, "cpu"), load_backbone(f"mine={name}", "cpu")
+    assert (first.name, again.name) == (name, "mine")
+    assert first.about == again.about
+    assert first.about == load_backbone(str(checkpoints[name]), "cpu").about
+    assert len(list(cache.rglob("SYNTHETIC.txt"))) == 1
+
+
+PUBLISHED = {
+    "xclip": "xclip-kinetics",
+    "vivit": "vivit",
+    "xclip-lsmdc": "xclip-lsmdc",
+    "clip": "clip-vit-base-patch32",
+    "siglip": "siglip-base-patch16-224",
+    "videomae": "videomae-base-finetuned-kinetics",
+}
+"""Of random weights in full size, whose size it is."""
+
+
+def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path):
+    """Their configurations, without the numbers themselves."""
+    from transformers import (
+        CLIPModel,
+        SiglipModel,
+        VideoMAEForVideoClassification,
+        VivitForVideoClassification,
+        XCLIPModel,
+    )
+
+    for kind in (
+        XCLIPModel,
+        VivitForVideoClassification,
+        CLIPModel,
+        SiglipModel,
+        VideoMAEForVideoClassification,
+    ):
+        monkeypatch.setattr(
+            kind, "save_pretrained", lambda self, to: self.config.save_pretrained(to)
+        )
+    configs = {}
+    with torch.device("meta"):
+        for name in (f"random-{one}" for one in PUBLISHED if one != "xclip-lsmdc"):
+            write_weights(name, tmp_path / name)
+            configs[name] = json.loads((tmp_path / name / "config.json").read_text())
+    vision = configs["random-xclip"]["vision_config"]
+    keys = ("hidden_size", "num_hidden_layers", "patch_size", "image_size", "num_frames")
+    assert [vision[key] for key in keys] == [768, 12, 16, 224, 32]
+    assert (vision["mit_hidden_size"], configs["random-xclip"]["projection_dim"]) == (512, 512)
+    vivit = configs["random-vivit"]
+    keys = ("hidden_size", "num_hidden_layers", "tubelet_size", "image_size", "num_frames")
+    assert [vivit[key] for key in keys] == [768, 12, [2, 16, 16], 224, 32]
+    keys = ("hidden_size", "num_hidden_layers", "patch_size", "image_size")
+    for name, sizes in {
+        "random-clip": [768, 12, 32, 224],
+        "random-siglip": [768, 12, 16, 224],
+        "random-videomae": [768, 12, 16, 224],
+    }.items():
+        its = configs[name].get("vision_config", configs[name])
+        assert [its[key] for key in keys] == sizes
+    for name, published in PUBLISHED.items():
+        assert CARDS[f"random-{name}"].arrays == CARDS[published].arrays
+        assert CARDS[f"random-{name}"].sampling == CARDS[published].sampling
+
+
+def test_every_card_says_where_it_comes_from():
+    assert len(CARDS) == sum(len(family.cards) for family in FAMILIES)  # no name twice
+    for card in CARDS.values():
+        assert sum(map(bool, (card.repository, card.write, card.obtain))) == 1
+    assert len(RANDOM) == 2 * len(FAMILIES)

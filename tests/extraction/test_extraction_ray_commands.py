@@ -1,0 +1,227 @@
+"""`obygaze features extract --engine ray`: its clusters, its signals, its errors."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from obygaze_features.extraction import extract
+from tests.extraction.ray_clusters import below, children, go_on, named
+from tests.extraction.test_extraction_pipeline import contents
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="looks for processes as Linux has them"
+)
+SIGNALS = [("SIGINT", 130, "Interrupted."), ("SIGTERM", 143, "Terminated.")]
+COMMAND = """
+import obygaze_features.backbones
+from tests.extraction import ray_loads
+obygaze_features.backbones.load_backbone = ray_loads.slow
+from cli import main
+main()
+"""
+
+
+def start(
+    manifest, films, weights, output: Path, *more: str, until: str = "tiny.zarr/blocks/000000.json"
+) -> subprocess.Popen[str]:
+    """The command itself, with a backbone that takes its time; it is through the first block."""
+    if not output.with_name("manifest").exists():
+        manifest.save(output.with_name("manifest"))
+    command = [sys.executable, "-c", COMMAND, "features", "extract", output.with_name("manifest")]
+    command += ["--videos", films, "--backbone", f"tiny={weights}", "-o", output]
+    process = subprocess.Popen(
+        [*map(str, command), "--engine", "ray", "--device", "cpu", *more],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while not (output / until).exists() and process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize("then", ["local", pytest.param("ray", marks=pytest.mark.faults)])
+def test_a_cluster_that_is_killed_is_one_line_and_the_command_goes_on(
+    manifest, films, weights, tiny, whole, tmp_path, then
+):
+    with start(manifest, films, weights, tmp_path / "stores") as process:
+        mine = named(children(process.pid))
+        for name in ("gcs_server", "raylet"):
+            os.kill(mine[name], signal.SIGKILL)
+        out, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out == ""
+    assert "Extracting 70 clips" in told.splitlines()[0]
+    assert told.splitlines()[1:] == [
+        f"Error: the Ray cluster ({told.partition('cluster (')[2].partition(')')[0]}) does not "
+        "answer any more; what was computed is kept, and the same command goes on from there"
+    ]
+    if then == "ray":
+        with start(manifest, films, weights, tmp_path / "stores", until="never") as process:
+            process.communicate()
+        assert process.returncode == 0
+        assert contents(tmp_path / "stores/tiny.zarr") == contents(whole)
+    else:
+        go_on(manifest, films, tiny, tmp_path / "stores", whole)
+
+
+@pytest.mark.faults
+def test_ctrl_c_stops_cleanly_and_soon(manifest, films, weights, tiny, whole, cluster, tmp_path):
+    address = ("--ray-address", cluster.address)
+    with start(manifest, films, weights, tmp_path / "stores", *address) as process:
+        begin = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+        assert_stopped(process, 130, "Interrupted.")
+    assert time.monotonic() - begin < 10
+    go_on(manifest, films, tiny, tmp_path / "stores", whole)
+
+
+def assert_stopped(process: subprocess.Popen[str], code: int, word: str) -> None:
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert told.splitlines()[1:] == [
+        "What was computed is kept; the same command goes on from there.",
+        word,
+    ]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("whom", [os.kill, os.killpg])
+def test_sigterm_stops_cleanly_and_takes_its_cluster_with_it(
+    manifest, films, weights, tiny, whole, tmp_path, whom
+):
+    with start(manifest, films, weights, tmp_path / "stores") as process:
+        mine = below(process.pid)
+        whom(process.pid, signal.SIGTERM)
+        assert_stopped(process, 143, "Terminated.")
+    assert [pid for pid in mine if Path(f"/proc/{pid}").exists()] == []
+    assert ray_processes(process.pid) == []
+    go_on(manifest, films, tiny, tmp_path / "stores", whole)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "code", "word"), SIGNALS)
+@pytest.mark.parametrize("seconds", [0, 1, 2])
+def test_a_signal_while_ray_starts_leaves_nothing_behind(
+    manifest, films, weights, tmp_path, name, code, word, seconds
+):
+    with start(manifest, films, weights, tmp_path / "stores", until="../manifest") as process:
+        while "gcs_server" not in named(below(process.pid)):
+            time.sleep(0.01)
+        time.sleep(seconds)
+        mine = below(process.pid)
+        process.send_signal(getattr(signal, name))
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert told.splitlines()[-1] == word
+    assert [pid for pid in mine if Path(f"/proc/{pid}").exists()] == []
+    assert ray_processes(process.pid) == []
+
+
+def ray_processes(session: int) -> list[str]:
+    """What is left of a command's session: what was started is in it, whoever is its parent now."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
+                found.append((stat.parent / "comm").read_text().strip())
+    return found
+
+
+@pytest.mark.faults
+def test_clusters_killed_at_random_moments_come_to_the_same_store(
+    manifest, films, weights, tiny, whole, tmp_path
+):
+    chance, ended = random.Random(7), []
+    for number in range(5):
+        output = tmp_path / f"{number}/stores"
+        output.parent.mkdir()
+        with start(manifest, films, weights, output, until="../manifest") as process:
+            while "raylet" not in (mine := named(children(process.pid))):
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 9))
+            for pid in mine.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _, told = process.communicate(timeout=120)
+        ended.append(process.returncode)
+        assert process.returncode in (0, 1), told
+        # One line: where it was only being started, Ray's own, which then ends the process.
+        assert len(told.split("\n")) == 2 + process.returncode, told
+        extract(manifest, films, [tiny], output)
+        assert contents(output / "tiny.zarr") == contents(whole)
+    assert ended.count(1) >= 3
+
+
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, films, tmp_path):
+    manifest.save(tmp_path / "manifest")
+    command = ["features", "extract", tmp_path / "manifest", "--videos", films]
+    command += ["--backbone", "tiny-xclip", "-o", tmp_path / "stores"]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        for address, code, words in [
+            (f"127.0.0.1:{other.server_port}", 1, "no Ray cluster answers at 127.0.0.1:"),
+            ("127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1; see its address"),
+            ("nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere.invalid:6379"),
+            ("ray://127.0.0.1:10001", 2, "--ray-address is HOST:PORT"),
+            ("127.0.0.1", 2, "--ray-address is HOST:PORT"),
+        ]:
+            result = obygaze(*command, "--engine", "ray", "--ray-address", address)
+            assert result.exit_code == code, address
+            assert result.stderr.startswith(f"Error: {words}")
+            assert len(result.stderr.splitlines()) == 1
+        other.shutdown()
+    assert not (tmp_path / "stores").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--ray-gpus", "0.5"], "--ray-gpus is for --engine ray"),
+        (["--engine", "ray", "--ray-gpus", "1.5"], "or whole ones, not 1.5"),
+        (["--engine", "ray", "--ray-gpus", "0.00001"], "or whole ones, not 1e-05"),
+        (["--engine", "ray", "--ray-cpus", "0"], "0.0 is not in the range x>=0.001"),
+        (["--engine", "ray", "--dry-run"], "--dry-run tries clips on this machine"),
+        (["--engine", "ray", "--max-gpu-memory", "2GB"], "give a part: --ray-gpus 0.5"),
+    ],
+)
+def test_options_that_do_not_go_together(obygaze, manifest, films, tmp_path, options, words):
+    manifest.save(tmp_path / "manifest")
+    result = obygaze(
+        "features", "extract", tmp_path / "manifest", "--videos", films,
+        "--backbone", "tiny-xclip", "-o", tmp_path / "stores", *options,
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_without_ray_it_is_said_what_to_install(obygaze, manifest, films, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    manifest.save(tmp_path / "manifest")
+    result = obygaze(
+        "features", "extract", tmp_path / "manifest", "--videos", films,
+        "--backbone", "tiny-xclip", "-o", tmp_path / "stores", "--engine", "ray",
+    )  # fmt: skip
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.endswith("install it with: pip install 'obygaze[ray]'")
+    assert not (tmp_path / "stores").exists()
