@@ -271,6 +271,31 @@ def test_scale(
             np.testing.assert_array_equal(one, other)
 
 
+def test_association_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Every block of docs/association.md but the one that needs a run and prompts."""
+    monkeypatch.chdir(tmp_path)
+    Path("eat").mkdir()
+    text = (ROOT / "docs/association.md").read_text()
+    printed = []
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "console":
+            run_console(block, obygaze)
+        elif language == "text":
+            Path(re.findall(r"`(eat/\w+[.]vec)`", text[: match.start()])[-1]).write_text(block)
+        elif language == "python":
+            run = subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            )
+            printed += run.stdout.splitlines()
+        else:
+            assert language == "sh"
+    assert printed == ["d 1.506042, T 2.295120, p 0.05", "1.649786"]
+    assert Path("eat/professions.csv").read_text().count("\n") == 4
+
+
 def test_help_page_is_up_to_date() -> None:
     assert help_page.PATH.read_text() == help_page.page(), "run: make docs"
 

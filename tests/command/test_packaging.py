@@ -19,9 +19,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    ours = [ROOT / "manifests", ROOT / "manifests/lexicons"]  # other folders are users' manifests
-    files = [path for folder in ours for path in folder.iterdir() if path.is_file()]
-    here = {path.relative_to(ROOT).as_posix() for path in files}
+    folders = ("*", "batteries/*", "lexicons/*")  # others are users' manifests
+    files = [path for inside in folders for path in (ROOT / "manifests").glob(inside)]
+    here = {path.relative_to(ROOT).as_posix() for path in files if path.is_file()}
     assert here == {name for name in wheel["only-include"] if name.startswith("manifests/")}
     assert wheel["sources"] == {"manifests": "obygaze_features/reference"}
     for name in here:
