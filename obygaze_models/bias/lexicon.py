@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from obygaze_features.common.files import read_json
 from obygaze_features.common.reference import reference_json
@@ -97,7 +97,7 @@ def _parsed(content: Any, where: object) -> Lexicon:
     return Lexicon(name, _tuples(words), {column: _tuples(of) for column, of in groups.items()})
 
 
-def _lists(value: Any) -> bool:
+def _lists(value: Any) -> TypeGuard[dict[str, list[str]]]:
     """Whether it is lists of words by their names."""
     return (
         isinstance(value, dict)

@@ -185,6 +185,20 @@ def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
     ]  # fmt: skip
 
 
+def test_without_groups_captions_tell(tmp_path: Path) -> None:
+    table = write(
+        tmp_path / "s.csv",
+        "caption,P,sim,P(c)",
+        "a man,.5,0,.5",
+        "two girls,.25,0,.5",
+        "a dog,.125,0,.5",
+    )
+    assert all_objects(read_caption_scores(table)).said == Leaning(0.5, 0.25)
+    write(table, "caption,P,sim,P(c)", "a dog,.125,0,.5")
+    with pytest.raises(BiasError, match="no caption names a man or a woman"):
+        read_caption_scores(table)
+
+
 def test_captions_that_name_nobody_have_no_baseline(tmp_path: Path, obygaze) -> None:
     table = write(tmp_path / "c.csv", "object,caption", "scooter,a [MASK] on a scooter")
     result = obygaze("bias", "gender-score", table, "--cooccurrence")
@@ -257,9 +271,11 @@ def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("header", ["object,id", "group,id"])
-def test_what_the_baseline_takes(header: str, tmp_path: Path, obygaze) -> None:
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [("object,id", "no column 'caption', nor a group"), ("group,id", "no column 'object'")],
+)
+def test_what_the_baseline_takes(header: str, message: str, tmp_path: Path, obygaze) -> None:
     table = write(tmp_path / "s.csv", header, "man,1")
     result = obygaze("bias", "gender-score", table, "--cooccurrence")
-    assert result.exit_code == 1
-    assert f"no column '{'group' if header.startswith('object') else 'object'}'" in result.stderr
+    assert (result.exit_code, message in result.stderr) == (1, True)
