@@ -124,9 +124,10 @@ def read_caption_scores(path: Path, *, baseline: bool = False) -> Captions:
     ----------
     path
         A CSV table with ``confidence``, and with ``probability``, ``similarity`` and ``group``
-        (man or woman; else the ``caption`` tells) for the score of what is said; or with ``probability_man``,
-        ``similarity_man``, ``probability_woman`` and ``similarity_woman`` for that of both
-        variants; or with all of these. ``id``, ``caption`` and ``object`` are kept.
+        (man or woman; else the ``caption`` tells) for the score of what is said; or with
+        ``probability_man``, ``similarity_man``, ``probability_woman`` and ``similarity_woman``
+        for that of both variants; or with all of these. ``id``, ``caption`` and ``object`` are
+        kept.
     baseline
         Only co-occurrence is asked for: ``object``, and ``group`` or ``caption``, will do.
     """

@@ -238,6 +238,7 @@ BROKEN = {
     "similarity beyond": ([SAID, "a,man,.5,1.2,.5"], "line 2: similarity 1.2 is not from -1 to 1"),
     "probability over 1": ([SAID, "a,man,1.5,0,.5"], "line 2: probability 1.5 is not from 0 to 1"),
     "confidence in per cent": ([SAID, "a,man,.5,0,21"], "confidence 21 is not from 0 to 1"),
+    "a number for Python alone": ([SAID, "a,man,.5,0,0_1"], "confidence '0_1' is not a number"),
     "a score that is missing": ([SAID, "a,man,.5,0,"], "line 2: confidence '' is not a number"),
     "an unknown group": ([SAID, "a,wman,.5,0,.5"], "unknown group 'wman'; did you mean woman?"),
     "no object": ([SAID, ",man,.5,0,.5"], "line 2: the object is missing"),
