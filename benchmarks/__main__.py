@@ -18,12 +18,14 @@ from obygaze_features.common.tables import align
 BENCHMARKS = (
     "manifests",
     "annotations",
+    "captions",
     "store",
     "travel",
     "extraction",
     "zoo",
     "reproduction",
     "rehearsal",
+    "association",
 )
 HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
 RESULTS = Path(__file__).with_name("results")

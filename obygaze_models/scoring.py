@@ -19,6 +19,9 @@ from obygaze_features.store.items import read_items
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.metrics import Scores, score, score_classes
+from obygaze_models.experiments.metrics.average_precision import average_precision
+from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
+from obygaze_models.experiments.official import TREC, official_measure
 from obygaze_models.experiments.task import task_from
 from obygaze_models.fitting import features_of
 from obygaze_models.footage import overlapping
@@ -104,6 +107,8 @@ class Score:
         On all of them.
     unseen
         On those that the model has not seen in training: the others test nothing.
+    measure
+        The task's official measure, if it has one; it is among the scores.
     seen
         Which the others are.
     missing
@@ -118,6 +123,7 @@ class Score:
     seen: list[str]
     missing: list[str]
     cautions: list[str]
+    measure: str | None
 
 
 def predict(
@@ -188,7 +194,7 @@ def score_model(
     """
     _, about = load_model(model)
     truth = manifest.labels(labels)
-    names = manifest.scheme.concept_names
+    names = manifest.label_scheme(labels).concept_names
     known = Known(
         ids=list(truth.ids),
         levels=list(truth.levels),
@@ -200,7 +206,9 @@ def score_model(
         folds=np.full(len(truth.ids), -1),
         features=np.empty((len(truth.ids), 0), np.float32),
     )
-    codes = task_from(about["learns"]).labels(known)
+    task = task_from(about["learns"])
+    measure = official_measure(truth, manifest.label_scheme(labels), [task])
+    codes = task.labels(known)
     label_of = {one: code for one, code in zip(known.ids, codes.tolist(), strict=True) if code >= 0}
     if not label_of:
         raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
@@ -212,24 +220,31 @@ def score_model(
         )
     right = np.array([label_of[one] for one in said.ids])
     seen = np.array(said.seen) != "no"
+    ranks = trec_ranks(said.ids, said.probabilities[:, 1]) if measure == TREC else None
     return Score(
         task=about["task"],
-        every=_score(right, said.probabilities),
-        unseen=_score(right[~seen], said.probabilities[~seen]),
+        every=_score(right, said.probabilities, ranks),
+        unseen=_score(
+            right[~seen], said.probabilities[~seen], None if ranks is None else ranks[~seen]
+        ),
         seen=[one for one, was in zip(said.ids, seen.tolist(), strict=True) if was],
         missing=sorted(set(label_of) - set(said.ids)),
         cautions=said.cautions,
+        measure=measure,
     )
 
 
-def _score(labels: NDArray[Any], probabilities: NDArray[Any]) -> Part:
+def _score(labels: NDArray[Any], probabilities: NDArray[Any], trec: NDArray[Any] | None) -> Part:
     classes = probabilities.shape[1]
     clips, positives = len(labels), int((labels == classes - 1).sum())
     two = classes == 2
+    scores = score(labels, probabilities[:, 1]) if two else score_classes(labels, probabilities)
+    if trec is not None:
+        scores[TREC] = average_precision(labels, trec)
     return Part(
         clips=clips,
         positives=positives,
         classes=len(np.unique(labels)),
-        scores=score(labels, probabilities[:, 1]) if two else score_classes(labels, probabilities),
+        scores=scores,
         baselines=baselines(positives / clips) if two and 0 < positives < clips else {},
     )

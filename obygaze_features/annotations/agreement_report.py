@@ -11,8 +11,9 @@ from obygaze_features.annotations.agreement import Agreement, Chance, Gamma, agr
 from obygaze_features.annotations.disagreements import Disagreement, disagreements
 from obygaze_features.annotations.distances import Distances, distances_of
 from obygaze_features.annotations.pairs import pairs_of
+from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
-from obygaze_features.annotations.timelines import Remark, Timelines, decimal
+from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import format_table
@@ -89,8 +90,10 @@ def agreement_report(
 
     With `timelines`, their free segments are compared too, which needs the extra `agreement`.
     """
-    chance, distances = chance or Chance(), distances_of(manifest.scheme)
+    chance = chance or Chance()
     pairs, remarks = pairs_of(manifest, names)
+    compared = sorted({name for pair in pairs for name in (pair.a, pair.b)})
+    distances = distances_of(manifest.shared_scheme([manifest.labels(one) for one in compared]))
     segments: list[SegmentGamma] = []
     if timelines is not None:
         segments, more = segment_gammas(timelines, samples=chance.samples, seed=chance.seed)

@@ -10,7 +10,9 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.timelines import Remark, decimal
+from obygaze_features.annotations.grids import films_of
+from obygaze_features.annotations.remarks import Remark
+from obygaze_features.annotations.timelines import decimal
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.labels import LabelSet
@@ -42,7 +44,7 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
     Parameters
     ----------
     label_sets
-        One for each annotator, of the same scheme as the manifest's.
+        One for each annotator, all of one scheme.
     manifest
         The clips, in whose order the merged ones come.
     name
@@ -50,7 +52,7 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
     """
     if name in [labels.name for labels in label_sets]:
         raise UsageError(f"{name!r} is one of those that are merged; give the result a new name")
-    scheme = manifest.scheme
+    scheme = manifest.shared_scheme(label_sets)
     codes = scheme.codes
     rank = {code: place for place, code in enumerate(codes)}
     row_of = manifest.items.row_of
@@ -91,6 +93,7 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
             },
             "grid": {"name": manifest.name, "digest": manifest.digest},
             "obygaze": version("obygaze"),
+            **({} if scheme == manifest.scheme else {"label_scheme": scheme.to_json()}),
         },
     )
     return Merged(merged, _alone(label_sets, levels >= 0, manifest))
@@ -141,9 +144,10 @@ def _alone(
     """Films that have, in whole or in part, one annotator only."""
     clips: dict[str, int] = {}
     single: dict[tuple[str, str], int] = {}
+    films = films_of(manifest.items)
     numbers = has.sum(axis=0)
     for row in np.flatnonzero(numbers).tolist():
-        film = manifest.items.films[row]
+        film = films[row]
         clips[film] = clips.get(film, 0) + 1
         if numbers[row] == 1:
             who = label_sets[int(has[:, row].argmax())].name

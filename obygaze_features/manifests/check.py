@@ -6,12 +6,18 @@ from collections.abc import Callable, Container, Iterator
 from functools import partial
 from pathlib import Path
 
-from obygaze_features.common.files import read_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import labels, runs, splits
 from obygaze_features.manifests.items import Items, seconds_problems
-from obygaze_features.manifests.manifest import REQUIRED, read_header, scheme_of
+from obygaze_features.manifests.manifest import (
+    HEADER,
+    REQUIRED,
+    read_about,
+    read_header,
+    scheme_of,
+)
+from obygaze_features.manifests.scheme import LabelScheme
 
 __all__ = ["check"]
 
@@ -26,7 +32,7 @@ def check(folder: Path) -> list[str]:
         return [str(error)]
     found: list[str] = []
     try:
-        scheme = scheme_of(header, folder)
+        scheme = scheme_of(header, folder / HEADER)
     except ManifestError as error:
         found.append(str(error))
         scheme = None
@@ -44,9 +50,8 @@ def check(folder: Path) -> list[str]:
     rooms: dict[str, Callable[[Table], Problems]] = {
         "splits": splits.problems,
         "runs": runs.problems,
+        "labels": partial(_label_problems, default=scheme),
     }
-    if scheme is not None:
-        rooms["labels"] = partial(labels.problems, scheme=scheme)
     for room, problems in sorted(rooms.items()):
         for path in sorted((folder / room).glob("*.csv")):
             found += _table_problems(path, room, problems, known)
@@ -71,13 +76,13 @@ def _table_problems(
     path: Path, room: str, problems: Callable[[Table], Problems], known: Container[str] | None
 ) -> Iterator[str]:
     try:
-        if (about := path.with_suffix(".json")).exists():
-            read_json(about, ManifestError)
+        read_about(path)
         table = read_table(path, required=REQUIRED[room])
+        wrong = list(problems(table))
     except ManifestError as error:
         yield str(error)
         return
-    yield from _located(table, problems(table))
+    yield from _located(table, iter(wrong))
     yield from _located(
         table,
         (
@@ -86,6 +91,14 @@ def _table_problems(
             if known is not None and identifier not in known
         ),
     )
+
+
+def _label_problems(table: Table, default: LabelScheme | None) -> Problems:
+    """By the scheme of their own that labels have, if any; by none where the header's is wrong."""
+    said = read_about(table.path)
+    if default is not None or "label_scheme" in said:
+        scheme = scheme_of(said, table.path.with_suffix(".json"), default)
+        yield from labels.problems(table, scheme)
 
 
 def _located(table: Table, problems: Problems) -> Iterator[str]:

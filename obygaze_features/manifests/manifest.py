@@ -32,6 +32,7 @@ __all__ = [
     "HEADER",
     "Manifest",
     "Part",
+    "read_about",
     "read_header",
     "save_parts",
     "scheme_of",
@@ -138,7 +139,26 @@ class Manifest:
                 else f"the manifest {self.name!r} has no labels; put a table with the columns id "
                 "and level into its folder labels/"
             )
-        return self._part("labels", name, lambda t, a: LabelSet.from_table(name, t, self.scheme, a))
+        return self._part(
+            "labels", name, lambda t, a: LabelSet.from_table(name, t, self._scheme_of(name, a), a)
+        )
+
+    def label_scheme(self, name: str | None = None) -> LabelScheme:
+        """The scheme of a label set: the manifest's, unless the set brought one of its own."""
+        labels = self.labels(name)
+        return self._scheme_of(labels.name, labels.about)
+
+    def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
+        """The scheme of label sets that are to be compared; refused where they have several."""
+        schemes = {one.name: self._scheme_of(one.name, one.about) for one in label_sets}
+        first = next(iter(schemes), "")
+        for name, scheme in schemes.items():
+            if scheme != schemes[first]:
+                raise ManifestError(
+                    f"the label sets {first!r} and {name!r} of {self.name} have different levels "
+                    "or concepts, and cannot be compared or merged; name those that belong together"
+                )
+        return schemes.get(first, self.scheme)
 
     def split(self, name: str) -> Split:
         """A split by its name."""
@@ -194,12 +214,12 @@ class Manifest:
             wanted = set(ids)
             conditions.append(lambda item: item.id in wanted)
         if levels is not None:
-            level_of = self.labels(labels).level_of
-            codes = {self.scheme.level(level) for level in levels}
+            level_of, scheme = self.labels(labels).level_of, self.label_scheme(labels)
+            codes = {scheme.level(level) for level in levels}
             conditions.append(lambda item: level_of.get(item.id) in codes)
         if concepts is not None:
-            concepts_of = self.labels(labels).concepts_of
-            names = {self.scheme.concept(concept) for concept in concepts}
+            concepts_of, scheme = self.labels(labels).concepts_of, self.label_scheme(labels)
+            names = {scheme.concept(concept) for concept in concepts}
             conditions.append(lambda item: not names.isdisjoint(concepts_of.get(item.id, ())))
         rows = [
             row for row, item in enumerate(self) if all(condition(item) for condition in conditions)
@@ -227,7 +247,7 @@ class Manifest:
         return cls(
             name=header["name"],
             items=items,
-            scheme=scheme_of(header, folder),
+            scheme=scheme_of(header, folder / HEADER),
             version=header.get("version", "1"),
             source=header.get("source", ""),
             licence=header.get("licence", ""),
@@ -271,6 +291,10 @@ class Manifest:
             "label_scheme": self.scheme.to_json(),
         }
 
+    def _scheme_of(self, name: str, about: Mapping[str, Any]) -> LabelScheme:
+        place = self.folder or Path(self.name)
+        return scheme_of(about, place / "labels" / f"{name}.json", self.scheme)
+
     def _names(self, room: str) -> list[str]:
         held = [name for where, name in self._parts if where == room]
         files = [] if self.folder is None else [p.stem for p in (self.folder / room).glob("*.csv")]
@@ -289,8 +313,7 @@ class Manifest:
             for row, identifier in enumerate(table["id"]):
                 if identifier not in self.items.row_of:
                     raise table.problem(row, f"id {identifier!r} is not in items.csv")
-            about = path.with_suffix(".json")
-            found = read(table, read_json(about, ManifestError) if about.exists() else {})
+            found = read(table, read_about(path))
             self._parts[room, name] = found
         return found
 
@@ -307,13 +330,34 @@ def read_header(folder: Path) -> dict[str, Any]:
     return header
 
 
-def scheme_of(header: Mapping[str, Any], folder: Path) -> LabelScheme:
-    """The label scheme of a header; ObyGaze's where it names none."""
-    value = header.get("label_scheme")
+def read_about(path: Path) -> dict[str, Any]:
+    """What the JSON file beside a table says of it; nothing where there is none."""
+    about = path.with_suffix(".json")
+    said = read_json(about, ManifestError) if about.exists() else {}
+    if not isinstance(said, dict):
+        raise ManifestError(f"{about}: {said!r} where an object is meant")
+    return said
+
+
+def scheme_of(
+    said: Mapping[str, Any], path: Path, default: LabelScheme | None = None
+) -> LabelScheme:
+    """The scheme that a header or a label set's JSON file names; else `default`, or ObyGaze's.
+
+    Parameters
+    ----------
+    said
+        What the file holds.
+    path
+        The file, for messages.
+    default
+        Where it names none.
+    """
+    value = said.get("label_scheme")
     try:
-        return obygaze_scheme() if value is None else LabelScheme.from_json(value)
+        return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
     except ManifestError as error:
-        raise ManifestError(f"{folder / HEADER}: {error}") from None
+        raise ManifestError(f"{path}: {error}") from None
 
 
 def save_parts(

@@ -89,7 +89,8 @@ def statistics(
     label_set = manifest.labels(labels)
     if split is not None:
         label_set = label_set.where(manifest.split(split).fold_of.__contains__)
-    codes = manifest.scheme.codes
+    scheme = manifest.label_scheme(labels)
+    codes = scheme.codes
     every, films = _Tally(codes), defaultdict[str, _Tally](lambda: _Tally(codes))
     for identifier, level, concepts in zip(
         label_set.ids, label_set.levels, label_set.concepts, strict=True
@@ -101,7 +102,7 @@ def statistics(
         manifest.name,
         label_set.name,
         split,
-        manifest.scheme,
+        scheme,
         every.counts(),
         {film: films[film].counts() for film in sorted(films)},
     )
@@ -127,9 +128,10 @@ def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = Fa
     codes, every = found.scheme.codes, found.all
     names = {level.code: level.name for level in found.scheme.levels}
     within = f", within the split {found.split!r}" if found.split else ""
+    films = len(found.films.keys() - {""})
+    of = f" of {counted(films, 'film')}" if films or not found.films else ""
     parts = [
-        f"{found.manifest}, labels {found.labels!r}{within}: "
-        f"{counted(every.total, 'clip')} of {counted(len(found.films), 'film')}",
+        f"{found.manifest}, labels {found.labels!r}{within}: {counted(every.total, 'clip')}{of}",
         align(
             ["level", "", "clips", "share", "concepts/clip"],
             [

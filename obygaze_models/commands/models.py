@@ -17,6 +17,7 @@ from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
 from obygaze_models.commands.predict import predict
+from obygaze_models.commands.run_files import score_run, write_run
 from obygaze_models.commands.use import evaluate, export, list_models, train
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
 def _echo_run(done: Run) -> None:
     from obygaze_features.common.tables import align
     from obygaze_models.experiments.join import Join
+    from obygaze_models.experiments.official import official_in_words
     from obygaze_models.experiments.summary import (
         film_rows,
         main_metric,
@@ -92,6 +94,8 @@ def _echo_run(done: Run) -> None:
     click.echo()
     rows = summary_rows(record)
     titles, main = metrics_of(record), main_metric(record)
+    if record["official"]:
+        main = record["official"]["measure"]
     for test, of in record["tests"].items():
         held = ", ".join(f"{count} {name}" for name, count in of["classes"].items())
         if of["positives"] is not None:
@@ -110,10 +114,14 @@ def _echo_run(done: Run) -> None:
         parts = ", ".join(f"{what.replace('_', ' ')} {value:.2f}" for what, value in of.items())
         click.echo(f"{name}, accuracy on validation: {parts}")
     runs = len({draw["run"] for draw in record["draws"]})
+    if record["official"]:
+        click.echo(official_in_words(record))
     click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
     echo_cautions(record["cautions"])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
 
 
-for command in (train, evaluate, compare, predict, explain, export, list_models):
+for command in (
+    train, evaluate, compare, predict, explain, export, write_run, score_run, list_models,
+):  # fmt: skip
     models.add_command(command)

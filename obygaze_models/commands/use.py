@@ -48,7 +48,8 @@ def train(
     """Train one model for use, on all labelled clips of an EXPERIMENT.
 
     Only the last fold is held out, to stop the training. Nothing is left to test the model on: run
-    the experiment to see how well such a model does.
+    the experiment to see how well such a model does. By the official protocol the test set has no
+    part: the model is that of a run.
 
     \b
     Examples:
@@ -107,10 +108,10 @@ def evaluate(
     if as_json:
         echo_json(asdict(found))
     else:
-        _echo_part(found.task, found.every)
+        _echo_part(found.task, found.every, found.measure)
         if found.unseen.clips and found.seen:
             click.echo()
-            _echo_part("not seen in training", found.unseen)
+            _echo_part("not seen in training", found.unseen, found.measure)
         if found.missing:
             some = ", ".join(found.missing[:5])
             lost = counted(len(found.missing), "clip")
@@ -126,17 +127,17 @@ def evaluate(
         )
 
 
-def _echo_part(name: str, part: Part) -> None:
+def _echo_part(name: str, part: Part, measure: str | None) -> None:
     """Scores on some clips, and what guessing scores at their share of positives."""
     from obygaze_features.common.tables import align
     from obygaze_models.experiments.summary import titles_of
 
-    titles = titles_of(part.scores)
+    titles = titles_of(part.scores, measure)
     held = counted(part.clips, "clip")
     if "f1" in part.scores:
         held = f"{part.positives:,} of {part.clips:,} positive"
     table = [
-        [who, *("undefined" if of[key] is None else f"{of[key]:.2f}" for key in titles)]
+        [who, *("undefined" if of.get(key) is None else f"{of[key]:.2f}" for key in titles)]
         for who, of in {"the model": part.scores, **part.baselines}.items()
     ]
     click.echo(align([f"{name}: {held}", *titles.values()], table))

@@ -57,7 +57,7 @@ class Experiment:
     split
         The manifest's fold column. Without one `leak-free`, `paper` and `split` deal the
         labelled clips over ten folds, and `released` takes the authors' file for the task.
-        `leave-film-out` takes the clips that it has, and not its folds.
+        `leave-film-out` takes the clips that it has, and not its folds; `official` needs one.
     positives, train_negatives
         The levels that are told apart in training and validation; here and below by their codes
         or names.
@@ -75,7 +75,7 @@ class Experiment:
         The store's array, and what makes one vector a clip of its tokens, if it has several:
         ``max``, ``mean`` or ``first``.
     protocol
-        ``leak-free``, ``released``, ``paper``, ``leave-film-out`` or ``split``.
+        ``leak-free``, ``released``, ``paper``, ``leave-film-out``, ``split`` or ``official``.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
         is listed.

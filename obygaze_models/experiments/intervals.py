@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.experiments.metrics.weighted import weighted_scores
+from obygaze_models.experiments.metrics.weighted import ranking_scores, weighted_scores
 
 __all__ = [
     "CELLS",
@@ -37,11 +37,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """One run's labels, probabilities ([N], or [N, classes]) and films on one test set."""
+    """One run's labels, probabilities ([N], or [N, classes]) and films on one test set.
+
+    `trec` are the clips' `trec_ranks`, where average precision as trec_eval has it is asked for.
+    """
 
     labels: Array
     probabilities: Array
     films: Sequence[str]
+    trec: Array | None = None
 
 
 def film_intervals(
@@ -102,7 +106,11 @@ def _means(runs: Sequence[Scored], columns: Sequence[Array], drawn: Array) -> di
         ways, which = np.unique(drawn[:, films], axis=0, return_inverse=True)
         weights = ways[:, place].astype(np.float64)
         share = weights.mean(axis=1)[which.ravel()]
-        for name, of_ways in weighted_scores(run.labels, run.probabilities, weights).items():
+        scores = weighted_scores(run.labels, run.probabilities, weights)
+        if run.trec is not None:
+            ranked = ranking_scores(run.labels, run.trec, weights)
+            scores["trec_average_precision"] = ranked["average_precision"]
+        for name, of_ways in scores.items():
             values = of_ways[which.ravel()]
             there = ~np.isnan(values)
             tops[name] = tops.get(name, 0) + np.where(there, values, 0) * share

@@ -88,7 +88,7 @@ def join(
             f"which is of clips such as {some(store.ids, 2)}; take the store of this manifest"
         )
     # What can be heard or told is not in the picture: it is learnt only where it is asked for.
-    scheme = manifest.scheme
+    scheme = manifest.label_scheme(experiment.labels)
     asked = {scheme.concept(one) for one in experiment.concepts if one != ALL}
     seen = set(scheme.visual_concepts or scheme.concept_names) | asked
     names = tuple(name for name in scheme.concept_names if name in seen)

@@ -57,6 +57,7 @@ class Plan:
             "leak-free": protocol.leak_free,
             "paper": protocol.paper,
             "split": protocol.cross_validation,
+            "official": protocol.official,
         }[self.protocol]
         return draw(known.folds, labels, tests, last=self.last, seed=seed)
 
@@ -81,6 +82,12 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         if split is None:
             return Plan(name, "", fold_of, len(films) - 1)
         return Plan(name, split.name, fold_of, len(films) - 1, frozenset(split.ids))
+    if name == "official" and experiment.split is None:
+        raise ExperimentError(
+            f"{experiment.name!r}: the official protocol goes by a benchmark's own sets; name "
+            f'their fold column: split = "official" ({manifest.name} has '
+            f"{', '.join(manifest.split_names) or 'none'})"
+        )
     if experiment.split is not None:
         split = manifest.split(experiment.split)
     else:

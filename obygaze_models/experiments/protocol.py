@@ -8,6 +8,8 @@
                    some folds' negatives, which are the runs
 ``leave-film-out`` each film tests in turn, each other one validates in turn (Table 4)
 ``split``          any fold column: each fold tests in turn, so that every clip is tested once
+``official``       one run by a benchmark's own sets: the last fold tests, the last but one
+                   validates; of two folds, a tenth of the first validates
 =================  ==============================================================================
 
 The released files draw a fold column for each pairing of levels, so that clips that one pairing
@@ -36,13 +38,16 @@ __all__ = [
     "leak_free",
     "leaks",
     "leave_film_out",
+    "official",
     "paper",
     "released",
 ]
 
-PROTOCOLS = ("leak-free", "released", "paper", "leave-film-out", "split")
+PROTOCOLS = ("leak-free", "released", "paper", "leave-film-out", "split", "official")
 FILM_CLIPS = 10
 """A film tests and validates if it has so many clips of each class; the paper's choice of ten."""
+HELD = 10
+"""Where a benchmark has no validation set, one in so many development clips validates."""
 Array = NDArray[Any]
 
 
@@ -268,6 +273,30 @@ def released(
             zip(runs.runs, _seeds(seed, len(runs.runs)), strict=True)
         )
     ]
+
+
+def official(
+    folds: Array, labels: Array, tests: Mapping[str, Array], *, last: int, seed: int
+) -> list[Draw]:
+    """One run by the sets that a benchmark gives out; training rows are taken as they are.
+
+    The last fold tests, the last but one validates, the others train. Of two folds the first
+    trains but for one in `HELD` of each class, drawn by the seed, which validate.
+    """
+    if last < 1:
+        raise ExperimentError("the split has 1 fold; official sets are two or more, the last tests")
+    [own_seed] = _seeds(seed, 1)
+    train = _rows((folds >= 0) & (folds < max(1, last - 1)), labels)
+    if last > 1:
+        validation = _rows(folds == last - 1, labels)
+    else:
+        chance = np.random.default_rng(own_seed)
+        classes = [train[labels[train] == one] for one in np.unique(labels[train])]
+        held = [chance.choice(of, -(-len(of) // HELD), replace=False) for of in classes]
+        validation = np.sort(np.concatenate([*held, train[:0]]))
+        train = np.setdiff1d(train, validation)
+    tested = _tests(folds == last, tests)
+    return [Draw(0, "official sets", own_seed, train, validation, tested)]
 
 
 def leaks(

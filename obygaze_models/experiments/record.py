@@ -26,6 +26,7 @@ from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.experiments.intervals import LEVEL, REPLICATES
 from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.official import TREC, official_measure, uses_external_data
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
@@ -50,7 +51,9 @@ def make_record(
     models: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All of ``run.json`` but the times."""
-    known = evaluation.known
+    known, scheme = evaluation.known, manifest.label_scheme(experiment.labels)
+    tasks = [task for problem in problems for task in problem.tests]
+    measure = official_measure(manifest.labels(experiment.labels), scheme, tasks)
     leaked = {
         problem.train.name: leaks(
             evaluation.draws[problem.train.name],
@@ -80,9 +83,14 @@ def make_record(
             "version": manifest.version,
             "digest": manifest.digest,
             "labels": manifest.labels(experiment.labels).name,
-            "levels": {level.code: level.name for level in manifest.scheme.levels},
+            "levels": {level.code: level.name for level in scheme.levels},
             "licence": manifest.licence,
             "citation": manifest.citation,
+        },
+        "official": measure
+        and {
+            "measure": measure,
+            "external_data": uses_external_data(store.attributes["backbone"]),
         },
         "store": {
             key: store.attributes[key]
@@ -121,7 +129,12 @@ def make_record(
         ],
         "films": _films(evaluation),
         "tests": score_tests(evaluation.predictions, seed=experiment.seed),
-        "scores": score_runs(evaluation.predictions, known.films, seed=experiment.seed),
+        "scores": score_runs(
+            evaluation.predictions,
+            known.films,
+            seed=experiment.seed,
+            trec_ids=known.ids if measure == TREC else None,
+        ),
         "intervals": {"level": LEVEL, "draws_of_films": REPLICATES, "seed": experiment.seed},
         "versions": {
             "python": platform.python_version(),
@@ -246,7 +259,7 @@ def _films(evaluation: Evaluation) -> dict[str, int]:
     tested, both = set(), set()
     for draws in evaluation.draws.values():
         for draw in draws:
-            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()}
+            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()} - {""}
             tested |= mine
             both |= mine & {films[row] for row in draw.train.tolist()}
     return {"tested": len(tested), "also_trained": len(both)}

@@ -90,9 +90,10 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
     _refuse_to_lose(output)
     with new_folder(output, overwrite=overwrite, marker=RECORD, discard=True) as folder:
         manifest = Manifest.load(experiment.manifest)
-        experiment = experiment.in_codes(manifest.scheme)
+        scheme = manifest.label_scheme(experiment.labels)
+        experiment = experiment.in_codes(scheme)
         store = open_store(experiment.store)
-        problems = experiment.problems(manifest.scheme)
+        problems = experiment.problems(scheme)
         plan = make_plan(experiment, manifest, problems)
         wanted = set.union(
             *(task.levels for problem in problems for task in (problem.train, *problem.tests))

@@ -13,27 +13,37 @@ from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.evaluate import Prediction
 from obygaze_models.experiments.intervals import Scored, film_intervals
 from obygaze_models.experiments.metrics import Scores, score, score_classes
+from obygaze_models.experiments.metrics.average_precision import average_precision
+from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
+from obygaze_models.experiments.official import TREC
 
 __all__ = ["class_counts", "score_runs", "score_tests"]
 
 
 def score_runs(
-    predictions: Sequence[Prediction], films: Sequence[str], *, seed: int
+    predictions: Sequence[Prediction],
+    films: Sequence[str],
+    *,
+    seed: int,
+    trec_ids: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """For each model and test set the scores of each run, their mean, deviation and interval.
 
     The deviation is that of these very runs (divided by n), as numpy gives it; the interval is
     that of `film_intervals`. Where runs fall into groups, such as the film that was left out,
-    each group has its mean and deviation, too.
+    each group has its mean and deviation, too. With the clips' ids in `trec_ids` average precision
+    as trec_eval has it is among the scores.
     """
     grouped: dict[tuple[str, str], list[Prediction]] = {}
     for one in predictions:
         grouped.setdefault((one.model, one.test.name), []).append(one)
     rows = []
     for (model, test), of in grouped.items():
-        runs = [_score(one) for one in of]
+        ranks = [_trec_ranks(one, trec_ids) for one in of]
+        runs = [_score(one, rank) for one, rank in zip(of, ranks, strict=True)]
         scored = [
-            Scored(one.labels, _said(one), [films[row] for row in one.rows.tolist()]) for one in of
+            Scored(one.labels, _said(one), [films[row] for row in one.rows.tolist()], rank)
+            for one, rank in zip(of, ranks, strict=True)
         ]
         names = list(dict.fromkeys(one.draw.group for one in of))
         groups = {
@@ -106,8 +116,16 @@ def _said(one: Prediction) -> NDArray[Any]:
     return one.probabilities[:, 1] if len(one.test.classes) == 2 else one.probabilities
 
 
-def _score(one: Prediction) -> Scores:
-    return (score if len(one.test.classes) == 2 else score_classes)(one.labels, _said(one))
+def _trec_ranks(one: Prediction, ids: Sequence[str] | None) -> NDArray[Any] | None:
+    if ids is None:
+        return None
+    return trec_ranks([ids[row] for row in one.rows.tolist()], _said(one))
+
+
+def _score(one: Prediction, trec: NDArray[Any] | None) -> Scores:
+    scores = (score if len(one.test.classes) == 2 else score_classes)(one.labels, _said(one))
+    # Here all positive clips are returned, so that the ranks say all.
+    return scores if trec is None else {**scores, TREC: average_precision(one.labels, trec)}
 
 
 def _spread(runs: Sequence[Scores]) -> dict[str, Scores]:

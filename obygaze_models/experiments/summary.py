@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from obygaze_models.experiments.official import MEASURES
+
 __all__ = ["Cell", "Row", "film_rows", "main_metric", "metrics_of", "summary_rows", "titles_of"]
 
 METRICS = {
@@ -52,12 +54,14 @@ class Row:
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, str]:
     """The scores that are shown, and their titles: two classes have others than three."""
-    return titles_of(record["scores"][0]["mean"])
+    official = record.get("official")  # earlier runs do not say
+    return titles_of(record["scores"][0]["mean"], official and official["measure"])
 
 
-def titles_of(scores: Mapping[str, Any]) -> dict[str, str]:
-    """The same, given some scores."""
-    return METRICS if "f1" in scores else CLASS_METRICS
+def titles_of(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
+    """The same, given some scores and the official measure of their task, if it has one."""
+    shown = METRICS if "f1" in scores else CLASS_METRICS
+    return shown if measure is None else {**shown, measure: MEASURES[measure]}
 
 
 def main_metric(record: Mapping[str, Any]) -> str:
@@ -76,7 +80,7 @@ def summary_rows(record: Mapping[str, Any]) -> list[Row]:
     guesses: dict[str, dict[str, dict[str, Cell]]] = {}
     for test, of in record["tests"].items():
         for name, scores in of["baselines"].items():
-            guesses.setdefault(name, {})[test] = {m: Cell(scores[m]) for m in metrics}
+            guesses.setdefault(name, {})[test] = {m: Cell(scores.get(m)) for m in metrics}
         if of["simulated"]:
             mean, std = of["simulated"]["mean"], of["simulated"]["std"]
             guesses.setdefault("random, simulated", {})[test] = {

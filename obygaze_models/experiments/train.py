@@ -69,7 +69,8 @@ def train_model(
 ) -> TrainedModel:
     """Train one estimator of an experiment on all its labelled clips.
 
-    The clips of the last fold stop the training; in a run they would be tested.
+    The clips of the last fold stop the training; in a run they would be tested. By the official
+    protocol they are left alone, and the model is what a run would have trained.
 
     Parameters
     ----------
@@ -89,8 +90,9 @@ def train_model(
     if name not in learners:
         raise ExperimentError(f"{experiment.name!r}: {unknown('estimator', name, learners)}")
     manifest, store = Manifest.load(experiment.manifest), open_store(experiment.store)
-    experiment = experiment.in_codes(manifest.scheme)
-    problems = {one.train.name: one for one in experiment.problems(manifest.scheme)}
+    scheme = manifest.label_scheme(experiment.labels)
+    experiment = experiment.in_codes(scheme)
+    problems = {one.train.name: one for one in experiment.problems(scheme)}
     chosen = next(
         (task for task in problems if concept is None or task.startswith(f"{concept} vs ")), None
     )
@@ -103,10 +105,15 @@ def train_model(
     known, joined = join(experiment, manifest, store, plan, task.levels)
     labels = task.labels(known)
     rows = np.flatnonzero((labels >= 0) & (known.folds >= 0))
-    held = known.folds[rows] == plan.last
-    train, validation = rows[~held], rows[held]
-    if len(task.classes) == 2:  # as in a run: the larger class is drawn from
-        train = balanced(train, labels, experiment.seed)
+    if plan.protocol == "official":  # as in a run: the test set has no part, not even to stop
+        [draw] = plan.draws(known, problems[chosen], seed=experiment.seed)
+        train, validation, seed = draw.train, draw.validation, draw.seed
+    else:
+        seed = experiment.seed
+        held = known.folds[rows] == plan.last
+        train, validation = rows[~held], rows[held]
+        if len(task.classes) == 2:  # as in a run: the larger class is drawn from
+            train = balanced(train, labels, seed)
     for what, of in (("training", train), ("validation", validation)):
         if len(np.unique(labels[of])) < len(task.classes):
             raise ExperimentError(
@@ -114,7 +121,7 @@ def train_model(
                 "fold has clips of each"
             )
     with threadpool_limits(1):
-        fitted = learners[name].fit(known, train, validation, labels, experiment.seed)
+        fitted = learners[name].fit(known, train, validation, labels, seed)
     features = about_features(experiment, store)
     about = about_model(name, experiment, task, fitted, known, manifest, features)
     from obygaze_models.persistence import save_model

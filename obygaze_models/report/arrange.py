@@ -18,6 +18,7 @@ PROTOCOLS = {
     "leak-free": "Leak-free: one fold column for all clips; the last fold tests",
     "leave-film-out": "Leave film out: each film in turn is tested by models that never saw it",
     "split": "Split: each fold tests in turn, so that every clip is tested once",
+    "official": "Official sets: trained, stopped and tested on a benchmark’s own",
     "paper": "As the paper’s text has it: eight training folds, negatives drawn by folds",
     "released": "As the authors’ code has it: their split files, which leak into one another",
 }
@@ -26,6 +27,7 @@ BY_PROTOCOL = {
     "leak-free": "Leak-free",
     "leave-film-out": "With films left out",
     "split": "With each fold tested in turn",
+    "official": "On the official sets",
     "paper": "As the paper’s text has it",
     "released": "As the released code has it",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from obygaze_features.common.words import some
 from obygaze_models.experiments.join import Join
+from obygaze_models.experiments.official import official_in_words
 from obygaze_models.experiments.run import saved_models
 from obygaze_models.report.arrange import BY_PROTOCOL, Group
 from obygaze_models.report.numbers import Html, html, joined, number
@@ -221,6 +222,7 @@ def _about_averages(group: Group) -> Html:
 def _of_run(run: Shown) -> list[Html]:
     return [
         *(_about_test(run.number, name, test) for name, test in run.record["tests"].items()),
+        *_about_official(run),
         _about_fits(run),
         *_about_leaks(run.record["leaked"]),
         *_about_films(run),
@@ -250,7 +252,16 @@ def _about_test(run: int, name: str, test: Mapping[str, Any]) -> Html:
     )
 
 
+def _about_official(run: Shown) -> list[Html]:
+    return [html("{}", official_in_words(run.record))] if run.record.get("official") else []
+
+
 def _about_fits(run: Shown) -> Html:
+    if len({draw["run"] for draw in run.record["draws"]}) == 1:
+        return html(
+            "{}: one fit. How much chance matters is not said; seeds in the experiment would say.",
+            BY_PROTOCOL[run.protocol],
+        )
     fits = number(len({draw["run"] for draw in run.record["draws"]}), "fits", run.number, form=",")
     if run.protocol in ("leave-film-out", "split"):
         return html(

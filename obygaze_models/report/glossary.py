@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from obygaze_models.estimators.registry import describe_estimators
+from obygaze_models.experiments.official import ACCURACY, MEASURES, TREC
 from obygaze_models.report.numbers import Html, html
 from obygaze_models.report.published import estimator_of
 from obygaze_models.report.shown import Shown
@@ -37,6 +38,11 @@ TWO = {
 MANY = {
     "F1 macro": "the mean of each class’s F1, each class alike",
     "F1 weighted": "the same, each class by its clips",
+}
+OFFICIAL = {
+    TREC: "average precision as the task’s own program computes it: clips of one score are ordered "
+    "by their ids",
+    ACCURACY: "the share of the clips that are given their class",
 }
 CONCEPT = "models with concepts measure them, and say by which they decided"
 FIT = "one training of a model. A run has several, with other clips held out or drawn"
@@ -93,6 +99,9 @@ def _terms(runs: Sequence[Shown]) -> Iterator[tuple[str, str]]:
         yield from TWO.items()
     if any(_of_levels(run) for run in runs):
         yield from MANY.items()
+    for run in runs:
+        if official := run.record.get("official"):
+            yield MEASURES[official["measure"]], OFFICIAL[official["measure"]]
     for run in runs:
         for name in (run.record["experiment"]["array"], run.record["experiment"]["pooling"]):
             if name in FEATURES:

@@ -13,10 +13,11 @@ IMPORTERS = {
     "obygaze12": (f"{_HERE}.obygaze12:command", "The annotations of the ObyGaze12 paper."),
     "obygaze12-splits": (f"{_HERE}.obygaze12_splits:command", "The authors' splits and runs."),
     "mobygaze": (f"{_HERE}.mobygaze:command", "MObyGaze's segments of 20 films."),
-    "folder": (f"{_HERE}.folder:command", "Any folder of videos or images."),
-    "prompts": (
-        f"{_HERE}.prompts:command",
-        "Texts: each stimulus in each template.",
+    "accede": (
+        f"{_HERE}.accede:command",
+        "LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.",
     ),
+    "folder": (f"{_HERE}.folder:command", "Any folder of videos or images."),
+    "prompts": (f"{_HERE}.prompts:command", "Texts: each stimulus in each template."),
     "csv": (f"{_HERE}.csv_table:command", "Any CSV table, with a column mapping."),
 }
