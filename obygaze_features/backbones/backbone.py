@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from obygaze_features.backbones.tokens import Tokens
     from obygaze_features.preprocess import Preprocessing
 
-__all__ = ["ON_REQUEST", "SYNTHETIC_WORDS", "Backbone", "Card", "Family", "Network"]
+__all__ = ["ON_REQUEST", "SYNTHETIC_WORDS", "Backbone", "Card", "Family", "Network", "TowerNetwork"]
 
 ON_REQUEST = frozenset({"tokens"})
 """Arrays that are only kept when they are asked for by name: they are large."""
@@ -125,6 +126,39 @@ class Network:
 
 
 @dataclass(frozen=True)
+class TowerNetwork:
+    """What a family makes of a checkpoint for pictures and texts; `load_towers` makes `Towers`.
+
+    Parameters
+    ----------
+    module
+        Holds the weights.
+    see
+        From pictures ``[B,3,h,w]`` to embeddings ``[B,D]``.
+    read
+        From what `tokens` gives to embeddings of the same space.
+    tokens
+        The tokenizer.
+    dim
+        Numbers in an embedding.
+    meaning
+        What an embedding is, in words.
+    preprocessing, weights, config
+        As in `Network`.
+    """
+
+    module: Module
+    see: Callable[[Tensor], Tensor]
+    read: Callable[[Mapping[str, Tensor]], Tensor]
+    tokens: Tokens
+    dim: int
+    meaning: str
+    preprocessing: Preprocessing
+    weights: tuple[Path, ...]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Family:
     """Checkpoints of one layout.
 
@@ -138,9 +172,12 @@ class Family:
         The checkpoints that are known by name.
     load
         From a checkpoint and a mode of preprocessing to its network.
+    towers
+        The same for single pictures and texts, where a family has towers for both.
     """
 
     name: str
     model_type: str | None
     cards: tuple[Card, ...]
     load: Callable[[Path, str], Network]
+    towers: Callable[[Path, str], TowerNetwork] | None = None

@@ -1,4 +1,7 @@
-"""CLIP (Radford et al., 2021) in Hugging Face's form: its image tower, a frame at a time."""
+"""CLIP (Radford et al., 2021) in Hugging Face's form.
+
+Of clips its image tower sees each frame alone; pictures and texts go through both towers.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
+from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network, TowerNetwork
 from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.backbones.image_towers import SAMPLING, arrays_of, summarise
-from obygaze_features.backbones.made_up import TEXT, TINY, write_random
+from obygaze_features.backbones.made_up import TINY, write_random
+from obygaze_features.backbones.made_up_words import clip_text, write_clip_tokenizer
+from obygaze_features.backbones.tokens import read_tokenizer
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -18,7 +23,7 @@ from obygaze_features.store import ArraySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILY", "load", "write_clip_weights"]
+__all__ = ["FAMILY", "load", "load_towers", "towers_of", "write_clip_weights"]
 
 
 def _arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
@@ -40,7 +45,7 @@ def load(path: Path, mode: str) -> Network:
     model = load_model(CLIPModel, path, files)
     settings = model.config.vision_config
     preprocessing.check_size(settings.image_size, path)
-    # Without the text tower, which nobody asks here.
+    # Without the text tower, which has nothing to do with clips.
     vision, project = model.vision_model, model.visual_projection
 
     def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -62,13 +67,55 @@ def load(path: Path, mode: str) -> Network:
     )
 
 
+def load_towers(path: Path, mode: str) -> TowerNetwork:
+    """Load both towers of a CLIP."""
+    need("transformers", extra="extract")
+    from transformers import CLIPModel
+
+    from obygaze_features.preprocess import read_preprocessing
+
+    files = weight_files(path)
+    return towers_of(
+        load_model(CLIPModel, path, files),
+        path,
+        preprocessing=read_preprocessing(path, mode),
+        weights=files,
+        config=read_json(path / "config.json", BackboneError),
+    )
+
+
+def towers_of(model: Any, path: Path, *, of: str | None = None, **kept: Any) -> TowerNetwork:
+    """The towers of a CLIPModel, the rest of whose checkpoint is `kept`."""
+    kept["preprocessing"].check_size(model.config.vision_config.image_size, path)
+    reads = model.config.text_config
+
+    def see(pixels: Tensor) -> Tensor:
+        """The parts one by one: what `get_image_features` gives differs by version."""
+        embedded: Tensor = model.visual_projection(model.vision_model(pixels).pooler_output)
+        return embedded
+
+    def read(tokens: Mapping[str, Tensor]) -> Tensor:
+        embedded: Tensor = model.text_projection(model.text_model(**tokens).pooler_output)
+        return embedded
+
+    return TowerNetwork(
+        module=model,
+        see=see,
+        read=read,
+        tokens=read_tokenizer(path, reads.max_position_embeddings, reads.vocab_size, of=of),
+        dim=model.config.projection_dim,
+        meaning="projected class token of an image, or end token of a text",
+        **kept,
+    )
+
+
 def write_clip_weights(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> None:
-    """Write a CLIP of random weights; the text tower is there, and small."""
+    """Write a CLIP of random weights; the text tower and its vocabulary are small."""
     need("transformers", extra="extract")
     from transformers import CLIPConfig, CLIPModel
 
     config = CLIPConfig(
-        text_config={**TEXT, "bos_token_id": 0, "eos_token_id": 1},
+        text_config=clip_text(),
         vision_config=dict(vision),
         projection_dim=dim,
         synthetic=SYNTHETIC_WORDS,
@@ -86,6 +133,7 @@ def write_clip_weights(folder: Path, seed: int, vision: Mapping[str, Any], dim: 
         "image_std": [0.26862954, 0.26130258, 0.27577711],
     }
     write_random(folder, lambda: CLIPModel(config), processor, seed)
+    write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
 
 
 def _published(tail: str, title: str, grid: int, *, large: bool = False) -> Card:
@@ -118,4 +166,4 @@ CARDS = (
     ),
 )
 
-FAMILY = Family("clip", "clip", CARDS, load)
+FAMILY = Family("clip", "clip", CARDS, load, load_towers)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from obygaze_features.backbones.checkpoint import WEIGHTS, shards_of
 from obygaze_features.common.extras import need
 from obygaze_features.errors import BackboneError
 
-__all__ = ["cached_checkpoint", "fetch_checkpoint", "is_repository"]
+__all__ = ["cached_checkpoint", "fetch_checkpoint", "fetch_more", "is_repository"]
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
@@ -46,13 +47,27 @@ def fetch_checkpoint(repository: str, name: str, accept: Callable[[Path], object
     accept
         Called with the folder when only ``config.json`` is in it; may raise before more is fetched.
     """
+    with _asking(repository, name):
+        return _get(repository, accept, local_files_only=False)
+
+
+def fetch_more(repository: str, revision: str, names: Iterable[str]) -> None:
+    """Fetch those of some further files that a repository has, of one revision."""
+    with _asking(repository, repository):
+        for name in names:
+            _try(repository, name, revision=revision, local_files_only=False)
+
+
+@contextlib.contextmanager
+def _asking(repository: str, name: str) -> Iterator[None]:
+    """What the hub, or the way to it, has against it is said in one line."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
     verbosity = get_verbosity()
     set_verbosity(logging.ERROR)  # each of its attempts is a warning
     try:
-        return _get(repository, accept, local_files_only=False)
+        yield
     except BackboneError:
         raise
     except Exception as problem:  # the hub's own, those of two HTTP libraries, and the system's

@@ -10,18 +10,17 @@ from obygaze_features.backbones.checkpoint import quiet
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import to_json, write_text
 
-__all__ = ["TEXT", "TINY", "video_processor", "write_random"]
+__all__ = ["SMALL", "TINY", "video_processor", "write_random"]
 
-_SMALL = {
+SMALL: Mapping[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
 }
-TINY: Mapping[str, Any] = {**_SMALL, "image_size": 32, "patch_size": 8}
+"""The sizes of a small transformer."""
+TINY: Mapping[str, Any] = {**SMALL, "image_size": 32, "patch_size": 8}
 """The sizes of a small network that sees."""
-TEXT: Mapping[str, Any] = {**_SMALL, "vocab_size": 64}
-"""Those of one that reads, which nobody asks here, and which published checkpoints have."""
 
 
 def video_processor(size: int) -> dict[str, Any]:

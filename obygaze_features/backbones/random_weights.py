@@ -15,7 +15,7 @@ __all__ = ["RANDOM", "cached_weights", "write_weights"]
 RANDOM = {card.name: card for card in CARDS.values() if card.write}
 """The cards whose checkpoints are written here and downloaded from nowhere."""
 
-GENERATION = 1
+GENERATION = 2
 """Raised when what is written changes, so that no older copy is taken from a cache."""
 
 

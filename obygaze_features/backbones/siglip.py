@@ -1,5 +1,6 @@
-"""SigLIP (Zhai et al., 2023) in Hugging Face's form: its image tower, a frame at a time.
+"""SigLIP (Zhai et al., 2023) in Hugging Face's form.
 
+Of clips its image tower sees each frame alone; pictures and texts go through both towers.
 SigLIP 2 at a fixed resolution has the same layout, and says so in its ``config.json``.
 """
 
@@ -9,10 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
+from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network, TowerNetwork
 from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.backbones.image_towers import SAMPLING, arrays_of, summarise
-from obygaze_features.backbones.made_up import TEXT, TINY, write_random
+from obygaze_features.backbones.made_up import TINY, write_random
+from obygaze_features.backbones.made_up_words import sentence_text, write_sentence_tokenizer
+from obygaze_features.backbones.tokens import read_tokenizer
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -21,7 +24,7 @@ from obygaze_features.store import ArraySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILY", "load", "write_siglip"]
+__all__ = ["FAMILY", "load", "load_towers", "write_siglip"]
 
 
 def _arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
@@ -39,11 +42,10 @@ def load(path: Path, mode: str) -> Network:
 
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)
-    # Without the text tower, which nobody asks here.
+    # Without the text tower, which has nothing to do with clips.
     model = load_model(SiglipVisionModel, path, files)
     settings = model.config
-    if not getattr(settings, "vision_use_head", True):  # transformers 4.57 has no such word
-        raise BackboneError(f"{path} has no pooling head, so it gives no embedding of a frame")
+    _check_head(settings, path)
     preprocessing.check_size(settings.image_size, path)
 
     def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -64,13 +66,56 @@ def load(path: Path, mode: str) -> Network:
     )
 
 
+def load_towers(path: Path, mode: str) -> TowerNetwork:
+    """Load both towers of a SigLIP."""
+    need("transformers", extra="extract")
+    from transformers import SiglipModel
+
+    from obygaze_features.preprocess import read_preprocessing
+
+    files = weight_files(path)
+    preprocessing = read_preprocessing(path, mode)
+    model = load_model(SiglipModel, path, files)
+    sees, reads = model.config.vision_config, model.config.text_config
+    _check_head(sees, path)
+    preprocessing.check_size(sees.image_size, path)
+
+    def see(pixels: Tensor) -> Tensor:
+        embedded: Tensor = model.vision_model(pixels).pooler_output
+        return embedded
+
+    def read(tokens: Mapping[str, Tensor]) -> Tensor:
+        embedded: Tensor = model.text_model(**tokens).pooler_output
+        return embedded
+
+    longest = reads.max_position_embeddings
+    return TowerNetwork(
+        module=model,
+        see=see,
+        read=read,
+        # It was trained on texts that were all filled up.
+        tokens=read_tokenizer(path, longest, reads.vocab_size, padding="max_length"),
+        dim=sees.hidden_size,
+        meaning="pooled tokens of an image, or projected last token of a text",
+        preprocessing=preprocessing,
+        weights=files,
+        config=read_json(path / "config.json", BackboneError),
+    )
+
+
+def _check_head(settings: Any, path: Path) -> None:
+    if not getattr(settings, "vision_use_head", True):  # transformers 4.57 has no such word
+        raise BackboneError(f"{path} has no pooling head, so it gives no embedding of a frame")
+
+
 def write_siglip(folder: Path, seed: int, vision: Mapping[str, Any]) -> None:
-    """Write a SigLIP of random weights; the text tower is there, and small."""
+    """Write a SigLIP of random weights; the text tower and its vocabulary are small."""
     need("transformers", extra="extract")
     from transformers import SiglipConfig, SiglipModel
 
+    width = vision.get("hidden_size", 768)
     config = SiglipConfig(
-        text_config={**TEXT, "bos_token_id": 0, "eos_token_id": 1},
+        text_config={**sentence_text(), "projection_size": width},
         vision_config=dict(vision),
         synthetic=SYNTHETIC_WORDS,
     )
@@ -87,6 +132,7 @@ def write_siglip(folder: Path, seed: int, vision: Mapping[str, Any]) -> None:
         "image_std": [0.5, 0.5, 0.5],
     }
     write_random(folder, lambda: SiglipModel(config), processor, seed)
+    write_sentence_tokenizer(folder, config.text_config.max_position_embeddings)
 
 
 def _published(tail: str, title: str, grid: int, width: int) -> Card:
@@ -120,4 +166,4 @@ CARDS = (
     ),
 )
 
-FAMILY = Family("siglip", "siglip", CARDS, load)
+FAMILY = Family("siglip", "siglip", CARDS, load, load_towers)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
+from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network, TowerNetwork
 from obygaze_features.backbones.checkpoint import load_model, weight_files
-from obygaze_features.backbones.made_up import TEXT, TINY, video_processor, write_random
+from obygaze_features.backbones.made_up import TINY, video_processor, write_random
+from obygaze_features.backbones.made_up_words import clip_text, write_clip_tokenizer
+from obygaze_features.backbones.tokens import read_tokenizer
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -17,7 +20,7 @@ from obygaze_features.store import ArraySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILY", "load", "write_xclip"]
+__all__ = ["FAMILY", "load", "load_towers", "write_xclip"]
 
 
 def _arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
@@ -52,7 +55,7 @@ def load(path: Path, mode: str) -> Network:
     preprocessing.check_size(settings.image_size, path)
     frames = settings.num_frames
     tokens = model.vision_model.embeddings.num_positions
-    # Without the text tower, which nobody asks here.
+    # Without the text tower, which has nothing to do with clips.
     vision, project, mix = model.vision_model, model.visual_projection, model.mit
 
     def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -79,6 +82,45 @@ def load(path: Path, mode: str) -> Network:
     )
 
 
+def load_towers(path: Path, mode: str) -> TowerNetwork:
+    """Load an X-CLIP for pictures, each taken for a film that stands still, and for texts."""
+    need("transformers", extra="extract")
+    from transformers import XCLIPModel
+
+    from obygaze_features.preprocess import read_preprocessing
+
+    files = weight_files(path)
+    preprocessing = read_preprocessing(path, mode)
+    model = load_model(XCLIPModel, path, files)
+    settings, reads = model.config.vision_config, model.config.text_config
+    preprocessing.check_size(settings.image_size, path)
+    frames = settings.num_frames
+    # Frames that are alike tell each other nothing new: one is seen instead of all.
+    for layer in model.vision_model.encoder.layers:
+        layer.num_frames = 1
+
+    def see(pixels: Tensor) -> Tensor:
+        one = model.visual_projection(model.vision_model(pixels).pooler_output)
+        embedded: Tensor = model.mit(one[:, None].expand(-1, frames, -1))[1]
+        return embedded
+
+    def read(tokens: Mapping[str, Tensor]) -> Tensor:
+        embedded: Tensor = model.text_projection(model.text_model(**tokens).pooler_output)
+        return embedded
+
+    return TowerNetwork(
+        module=model,
+        see=see,
+        read=read,
+        tokens=read_tokenizer(path, reads.max_position_embeddings, reads.vocab_size),
+        dim=model.config.projection_dim,
+        meaning="embedding of a film that shows the image throughout, or end token of a text",
+        preprocessing=preprocessing,
+        weights=files,
+        config=read_json(path / "config.json", BackboneError),
+    )
+
+
 _TINY = {
     **TINY,
     "num_frames": 8,
@@ -91,12 +133,12 @@ _FULL = {"patch_size": 16, "num_frames": 32}
 
 
 def write_xclip(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> None:
-    """Write an X-CLIP of random weights; the text tower is there, and small."""
+    """Write an X-CLIP of random weights; the text tower and its vocabulary are small."""
     need("transformers", extra="extract")
     from transformers import XCLIPConfig, XCLIPModel
 
     config = XCLIPConfig(
-        text_config=dict(TEXT),
+        text_config=clip_text(),
         vision_config=vision,
         projection_dim=dim,
         prompt_num_attention_heads=2,
@@ -104,6 +146,7 @@ def write_xclip(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> No
     )
     processor = video_processor(config.vision_config.image_size)
     write_random(folder, lambda: XCLIPModel(config), processor, seed)
+    write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
 
 
 def _published(
@@ -175,4 +218,4 @@ CARDS = (
     ),
 )
 
-FAMILY = Family("xclip", "xclip", CARDS, load)
+FAMILY = Family("xclip", "xclip", CARDS, load, load_towers)

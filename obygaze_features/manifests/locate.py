@@ -13,6 +13,7 @@ from obygaze_features.manifests.items import Item, media_stem
 from obygaze_features.manifests.moviegraphs import stem_from_id
 
 __all__ = [
+    "IMAGE_SUFFIXES",
     "VIDEO_SUFFIXES",
     "Located",
     "MediaFolder",

@@ -161,7 +161,7 @@ def test_folder_of_anybodys_films(tmp_path: Path) -> None:
         (["tt0000001/tt0000002_scene_1.mp4"], None, "a clip of tt0000002 in the folder of tt0000"),
         (["a/readme.txt"], None, "holds no videos"),
         (["a/b/c.mp4"], None, "lies deeper than one folder a film; import"),
-        (["tt0000001_scene_1.mp4", "trailer.mp4"], None, "1 of 2 videos are named as MovieGraphs"),
+        (["tt0000001_scene_1.mp4", "trailer.mp4"], None, "1 of 2 files are named as MovieGraphs"),
     ],
 )
 def test_folder_says_what_is_wrong(

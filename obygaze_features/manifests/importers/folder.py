@@ -1,9 +1,10 @@
-"""Any folder of videos: one folder a film, or all in one."""
+"""Any folder of videos or images: one folder a film or group, or all in one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from obygaze_features.manifests.importers.shared import (
     source_argument,
 )
 from obygaze_features.manifests.items import Item, Items, id_problem
-from obygaze_features.manifests.locate import VIDEO_SUFFIXES
+from obygaze_features.manifests.locate import IMAGE_SUFFIXES, VIDEO_SUFFIXES
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.moviegraphs import id_from_file
 
@@ -27,9 +28,12 @@ ID_RULES = {
     "names": "the file's name, behind its film's where it does not start with it",
 }
 
+SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES}
+NOUNS = {"clip": "videos", "image": "images"}
 
-def import_folder(source: Path, *, ids: str | None = None) -> Manifest:
-    """Make a manifest of the videos in a folder and in its folders, one a film.
+
+def import_folder(source: Path, *, ids: str | None = None, kind: str | None = None) -> Manifest:
+    """Make a manifest of the videos or images in a folder and in its folders, one a film.
 
     Parameters
     ----------
@@ -37,12 +41,20 @@ def import_folder(source: Path, *, ids: str | None = None) -> Manifest:
         The folder.
     ids
         One of `ID_RULES`; by default the one that fits all files.
+    kind
+        ``clip`` or ``image``; by default clips, and images where there are none.
     """
     if not source.is_dir():
-        raise ManifestError(f"{source} is not a folder of videos")
-    files = list(_videos(source))
+        raise ManifestError(f"{source} is not a folder of videos or images")
+    kinds = [kind] if kind else list(SUFFIXES)
+    made, files = next(
+        ((one, found) for one in kinds if (found := list(_files(source, SUFFIXES[one])))),
+        (kinds[0], []),
+    )
     if not files:
-        raise ManifestError(f"{source} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))})")
+        suffixes = sorted(frozenset().union(*(SUFFIXES[one] for one in kinds)))
+        what = " or ".join(NOUNS[one] for one in kinds)
+        raise ManifestError(f"{source} holds no {what} ({' '.join(suffixes)})")
     read = _moviegraphs if (ids or _rule_for(files)) == "moviegraphs" else _by_name
     found: dict[str, tuple[tuple[str, int, str], Item, Path]] = {}
     for film, path in files:
@@ -53,7 +65,10 @@ def import_folder(source: Path, *, ids: str | None = None) -> Manifest:
                 f"{other[2]} and {path} would both be {item.id!r}; "
                 "keep one of them, or rename one if they are two"
             )
-    items = [item for _, item, _ in sorted(found.values(), key=lambda value: value[0])]
+    items = [
+        replace(item, kind=made)
+        for _, item, _ in sorted(found.values(), key=lambda value: value[0])
+    ]
     return Manifest(name=safe_id(source.resolve().name), items=Items.of(items), source="a folder")
 
 
@@ -62,35 +77,35 @@ def _rule_for(files: Sequence[tuple[str, Path]]) -> str:
     others = [path for _, path in files if id_from_file(path.name) is None]
     if others and len(others) < len(files):
         raise ManifestError(
-            f"{len(files) - len(others)} of {len(files)} videos are named as MovieGraphs names "
+            f"{len(files) - len(others)} of {len(files)} files are named as MovieGraphs names "
             f"clips (tt0108160_scene_1.avi) and {others[0]} is not; "
             "move it away or say --ids names"
         )
     return "names" if others else "moviegraphs"
 
 
-def _videos(source: Path) -> Iterator[tuple[str, Path]]:
-    """Film folder and path of each video; hidden ones are left out."""
+def _files(source: Path, suffixes: Collection[str]) -> Iterator[tuple[str, Path]]:
+    """Film folder and path of each file of a kind; hidden ones are left out."""
     for path in sorted(source.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir():
             for inner in sorted(path.iterdir()):
                 if inner.is_dir() and any(inner.rglob("*.*")):
-                    deeper = [p for p in inner.rglob("*.*") if p.suffix.lower() in VIDEO_SUFFIXES]
+                    deeper = [p for p in inner.rglob("*.*") if p.suffix.lower() in suffixes]
                     if deeper:
                         raise ManifestError(
                             f"{deeper[0]} lies deeper than one folder a film; "
-                            f"import {path} instead, or move the videos up"
+                            f"import {path} instead, or move the files up"
                         )
-                elif _is_video(inner):
+                elif _is_one(inner, suffixes):
                     yield path.name, inner
-        elif _is_video(path):
+        elif _is_one(path, suffixes):
             yield "", path
 
 
-def _is_video(path: Path) -> bool:
-    if path.suffix.lower() not in VIDEO_SUFFIXES or path.name.startswith("."):
+def _is_one(path: Path, suffixes: Collection[str]) -> bool:
+    if path.suffix.lower() not in suffixes or path.name.startswith("."):
         return False
     try:
         path.name.encode()
@@ -126,18 +141,24 @@ def _by_name(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
 @click.option(
     "--ids", type=click.Choice(list(ID_RULES)), help="How ids are made; found out if not given."
 )
-def command(source: Path, output: Path, overwrite: bool, ids: str | None) -> None:
-    """Any folder of videos.
+@click.option(
+    "--kind",
+    type=click.Choice(list(SUFFIXES)),
+    help="What is looked for.  [default: clips, and images where there are none]",
+)
+def command(source: Path, output: Path, overwrite: bool, ids: str | None, kind: str | None) -> None:
+    """Any folder of videos or images.
 
-    SOURCE holds the videos, or a folder of videos for each film. With --ids moviegraphs,
-    tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
+    SOURCE holds them, or a folder for each film; of images, for each group. With --ids
+    moviegraphs, tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
 
     \b
     Examples:
       obygaze manifests import folder /data/moviegraphs --ids moviegraphs -o manifests/moviegraphs
       obygaze manifests import folder my-films -o manifests/mine
+      obygaze manifests import folder photos --kind image -o manifests/photos
     """
-    manifest = import_folder(source, ids=ids)
+    manifest = import_folder(source, ids=ids, kind=kind)
     example = manifest.items[0]
     note = f"ids: {example.media} is {example.id}"
     finish(manifest, output, overwrite=overwrite, notes=[note])
