@@ -6,45 +6,49 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from obygaze_features.commands.embedding import embed_items
 from obygaze_features.commands.engines import engine_of, which_engine
+from obygaze_features.commands.outcome import PARTLY_DONE, kept_on_interruption, report
 from obygaze_features.common.commands import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.words import counted, duration, size
-from obygaze_features.errors import ObygazeError, UsageError, VideoError
+from obygaze_features.common.words import counted
+from obygaze_features.errors import UsageError
 
-if TYPE_CHECKING:
-    from obygaze_features.extraction import Summary
+__all__ = ["extract", "probe", "which_clips"]
 
-__all__ = ["MOST_NAMED", "PARTLY_DONE", "extract", "probe", "which_clips"]
-
-MOST_NAMED = 20
-"""Failed clips that are named in the terminal; the store names all."""
-PARTLY_DONE = 3
-"""The exit code where some rows failed, or the time was up."""
+_VIDEOS = "The folder of the clips, or of the films that they are spans of."
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def which_clips(command: Command) -> Command:
     """The options of every command that reads films."""
+    return which_items(
+        click.option("--videos", type=click.Path(path_type=Path), required=True, help=_VIDEOS)(
+            command
+        )
+    )
+
+
+def which_items(command: Command) -> Command:
+    """The options of every command that reads items, but for where their files are."""
     for option in (
         click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
                      show_default=True, help="Seconds without headway before a file is given up."),
         click.option("--workers", type=click.IntRange(1),
-                     help="Processes that decode.  [default: one a core but for one, 32 at most]"),
-        click.option("--limit", type=click.IntRange(1), help="Only the first so many clips."),
+                     help="Processes that decode, or threads that read images.  [default: one a "
+                     "core but for one, 32 at most]"),
+        click.option("--limit", type=click.IntRange(1), help="Only the first so many items."),
         click.option("--films", multiple=True, metavar="FILM",
-                     help="Only clips of this film; give it several times for several films."),
-        click.option("--videos", type=click.Path(path_type=Path), required=True,
-                     help="The folder of the clips, or of the films that they are spans of."),
+                     help="Only items of this film; give it several times for several films."),
         folder_argument("manifest"),
     ):  # fmt: skip
         command = option(command)
@@ -52,7 +56,9 @@ def which_clips(command: Command) -> Command:
 
 
 @click.command()
-@which_clips
+@which_items
+@click.option("--videos", type=click.Path(path_type=Path), help=_VIDEOS)
+@click.option("--images", type=click.Path(path_type=Path), help="The folder of the images.")
 @click.option(
     "--backbone",
     "specs",
@@ -95,7 +101,7 @@ def which_clips(command: Command) -> Command:
 @click.option(
     "--batch-size",
     type=click.IntRange(1, 32),
-    help="Clips at a time.  [default: what the device has memory for]",
+    help="Clips, images or texts at a time.  [default: what the device has memory for]",
 )
 @click.option(
     "--max-gpu-memory", metavar="SIZE", help="What to take of a shared GPU, such as 20GB."
@@ -117,7 +123,8 @@ def extract(
     ctx: click.Context,
     /,
     manifest: Path,
-    videos: Path,
+    videos: Path | None,
+    images: Path | None,
     films: tuple[str, ...],
     limit: int | None,
     workers: int | None,
@@ -138,7 +145,7 @@ def extract(
     engine: str,
     **ray: Any,
 ) -> None:
-    """Extract the features of a manifest's clips, one store a backbone.
+    """Extract the features of a manifest's items, one store a backbone.
 
     Each clip is decoded once for all backbones. Run the same command again to go on after an
     interruption; run it several times at once, on machines that share the output, and each takes
@@ -146,6 +153,9 @@ def extract(
     be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
     --retry-failed tries those clips again. It is 3 as well where --max-hours ended the run. All
     that is noted of a run is in OUTPUT/log.jsonl.
+
+    A manifest of images, of texts or of both goes through backbones that have a tower for each
+    (clip, siglip and xclip), into one space; texts need no folder.
 
     With --engine ray the machines of a Ray cluster do the work, and only the films have to be
     reachable from them; --workers are then those that decode in the whole cluster.
@@ -159,6 +169,8 @@ def extract(
           --precision bfloat16 --max-gpu-memory 20GB --max-hours 0.9
       obygaze features extract manifests/mine --videos films --backbone vivit \\
           --engine ray --ray-address auto --ray-gpus 0.5
+      obygaze features extract manifests/photos --images photos --backbone clip-vit-base-patch32
+      obygaze features extract manifests/prompts --backbone clip-vit-base-patch32 -o stores/texts
     """
     if engine == "ray" and dry_run:
         raise UsageError("--dry-run tries clips on this machine; leave --engine ray out of it")
@@ -167,9 +179,26 @@ def extract(
     from obygaze_features.manifests import Manifest
 
     items = Manifest.load(manifest)
+    from obygaze_features.extraction.plan import Wanted
+
+    wanted = Wanted(films, limit, part, retry_failed)
+    if set(items.items.kinds) - {"clip"}:
+        clips_only = {
+            "--videos": videos is not None, "--arrays": bool(arrays), "--dry-run": dry_run,
+            "--engine ray": engine == "ray",
+        }  # fmt: skip
+        with kept_on_interruption():
+            summary = embed_items(
+                items, images, specs, output, clips_only=clips_only, preprocessing=preprocessing,
+                precision=precision, device=device, max_gpu_memory=max_gpu_memory, wanted=wanted,
+                batch=batch_size, workers=workers, max_hours=max_hours,
+            )  # fmt: skip
+        report(ctx, summary, "item", as_json=as_json)
+        return
+    if videos is None or images:
+        raise UsageError(f"{items.name} has clips; say where they are: --videos FOLDER")
     from obygaze_features.backbones import load_backbone
     from obygaze_features.common.cache import cache_folder
-    from obygaze_features.extraction import Wanted
     from obygaze_features.extraction import extract as run
     from obygaze_features.extraction.estimate import describe_estimate, estimate
     from obygaze_features.extraction.forward import limit_gpu_memory
@@ -189,7 +218,6 @@ def extract(
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
     if max_gpu_memory:
         limit_gpu_memory(backbones[0].device, max_gpu_memory)
-    wanted = Wanted(films, limit, part, retry_failed)
     index = cache_folder("index")
     if dry_run:
         found = estimate(
@@ -205,24 +233,12 @@ def extract(
     click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
     if max_hours is not None:
         max_hours -= (time.monotonic() - begin) / 3600  # to load them took of it, too
-    try:
+    with kept_on_interruption():
         summary = run(
             items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
             max_hours=max_hours, patience=timeout, cache=index, engine=work,
         )  # fmt: skip
-    except ObygazeError:
-        raise
-    except BaseException:  # Ctrl-C and the like
-        click.echo("What was computed is kept; the same command goes on from there.", err=True)
-        raise
-    if as_json:
-        echo_json(summary.to_json())
-    else:
-        _report(summary)
-    if summary.clips and not summary.done and not summary.left:
-        raise VideoError(f"not one of the {summary.wanted} clips could be extracted")
-    if summary.failed or summary.ended == "time":
-        ctx.exit(PARTLY_DONE)
+    report(ctx, summary, "clip", as_json=as_json)
 
 
 @click.command()
@@ -280,37 +296,3 @@ def probe(
             click.echo(f"\na row a clip in {output}")
     if any(row["error"] for row in rows):
         ctx.exit(PARTLY_DONE)
-
-
-def _report(summary: Summary) -> None:
-    for kind, reasons in summary.failed.items():
-        click.echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
-        for one, reason in list(reasons.items())[:MOST_NAMED]:
-            click.echo(f"  {one}: {reason}", err=True)
-        if len(reasons) > MOST_NAMED:
-            more = len(reasons) - MOST_NAMED
-            click.echo(f"  and {more} more: obygaze stores info {summary.stores[0]}", err=True)
-    if summary.clips:
-        shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
-        click.echo(
-            f"{counted(summary.clips, 'clip')} in {duration(summary.seconds)} "
-            f"({summary.clips_a_second:.1f} a second, {summary.frames_a_second:.0f} frames a "
-            f"second; time: {shares}; bound by {summary.bound_by})"
-        )
-    elif not summary.left:
-        hint = " (failed clips are tried again with --retry-failed)" if summary.failed else ""
-        click.echo(f"Nothing was left to do{hint}.")
-    for why, count in summary.slow.items():
-        click.echo(f"{counted(count, 'clip')} decoded in order from the start of the file: {why}")
-    for why, count in summary.lost.items():
-        click.echo(f"{counted(count, 'process', 'processes')} lost and replaced: {why}", err=True)
-    left = counted(summary.left, "clip")
-    if summary.ended == "time":
-        click.echo(f"The time is up, with {left} left; the same command goes on.")
-    elif summary.left:
-        click.echo(f"Others are at work on {left}; the same command does what they leave.")
-    where = ", ".join(
-        f"{path} ({size(taken)})"
-        for path, taken in zip(summary.stores, summary.bytes.values(), strict=True)
-    )
-    click.echo(f"{summary.done} of {counted(summary.wanted, 'clip')} done in {where}")

@@ -100,7 +100,8 @@ def _print(path: object, facts: dict[str, Any]) -> None:
     if synthetic := backbone.get("config", {}).get("synthetic"):
         click.echo(f"SYNTHETIC  {synthetic}")
     made = facts["preprocessing"]
-    click.echo(f"frames     {made.get('sampling', 'not stated')}; preprocessing {made.get('mode')}")
+    sampling = "none, of images and texts" if "texts" in made else "not stated"
+    click.echo(f"frames     {made.get('sampling', sampling)}; preprocessing {made.get('mode')}")
     click.echo(f"items      digest {facts['items_digest']}")
     click.echo(f"precision  {facts['precision']}")
     click.echo(f"licence    {facts['licence'] or 'not stated'}")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.commands.extract import MOST_NAMED, PARTLY_DONE, which_clips
+from obygaze_features.commands.extract import which_clips
+from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE
 from obygaze_features.common.commands import echo_json, json_option
 from obygaze_features.common.words import counted
 from obygaze_features.errors import VideoError

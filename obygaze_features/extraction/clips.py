@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from obygaze_features.backbones import Backbone
+from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decoders import Decoder
 from obygaze_features.extraction.forward import free_memory, is_out_of_memory
@@ -24,7 +24,7 @@ from obygaze_features.preprocess import resize_and_crop
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import Failed, Status
 
-__all__ = ["Clip", "ClipReader", "question", "reason"]
+__all__ = ["Clip", "ClipReader", "question", "reason", "resized"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ClipReader:
         with self._resizing:
             for one, where in zip(backbones, answer["where"], strict=True):
                 mine = frames if where == list(range(len(frames))) else frames[where]
-                pixels[one.name] = _resized(mine, one)
+                pixels[one.name] = resized(mine, one)
         for one, numbers, times in zip(backbones, answer["numbers"], answer["times"], strict=True):
             index = np.full(one.sampling.frames, -1, np.int32)
             time = np.full(one.sampling.frames, np.nan)
@@ -102,7 +102,7 @@ class ClipReader:
         return Clip(answer["source"], len(frames), answer["why_slow"], pixels, sampled)
 
 
-def _resized(frames: Tensor, backbone: Backbone) -> Tensor:
+def resized(frames: Tensor, backbone: Backbone | Towers) -> Tensor:
     """Resized on the device, or beside it where it has no memory left for that."""
     try:
         return resize_and_crop(frames.to(backbone.device), backbone.preprocessing)

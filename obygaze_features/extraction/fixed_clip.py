@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from obygaze_features.backbones import Backbone
+from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.preprocess import resize_and_crop
+from obygaze_features.preprocess import normalise, resize_and_crop
 
 __all__ = ["probe_frames", "probe_of"]
 
@@ -31,8 +31,12 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
     ).astype(np.uint8)
 
 
-def probe_of(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """The probe's row in each array of a backbone."""
+def probe_of(backbone: Backbone | Towers) -> dict[str, NDArray[Any]]:
+    """The probe's row in each array of a backbone; towers see its first frame alone."""
+    how = backbone.preprocessing
+    if isinstance(backbone, Towers):
+        pixels = resize_and_crop(torch.from_numpy(probe_frames(1)), how).to(backbone.device)
+        return {"native": backbone.embed_images(normalise(pixels, how))[0].cpu().numpy()}
     frames = torch.from_numpy(probe_frames(backbone.sampling.frames)).to(backbone.device)
-    (row,) = Forward(backbone, 1)([resize_and_crop(frames, backbone.preprocessing)])
+    (row,) = Forward(backbone, 1)([resize_and_crop(frames, how)])
     return row

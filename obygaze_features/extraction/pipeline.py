@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from obygaze_features.backbones import Backbone
+from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.errors import ObygazeError
 from obygaze_features.extraction.decoders import PATIENCE
 from obygaze_features.extraction.engines import Engine, Job
@@ -25,7 +25,7 @@ from obygaze_features.extraction.plan import (
 from obygaze_features.extraction.summary import Summary, log_run
 from obygaze_features.manifests import Manifest
 
-__all__ = ["extract"]
+__all__ = ["extract", "fill"]
 
 
 def extract(
@@ -74,8 +74,38 @@ def extract(
     engine
         Where the work is done; by default here. See `engines.ray` for a cluster.
     """
-    begin = time.monotonic()
     check_items(manifest)
+    return fill(
+        manifest,
+        videos,
+        backbones,
+        output,
+        wanted=wanted,
+        batch=batch,
+        workers=workers,
+        max_hours=max_hours,
+        patience=patience,
+        cache=cache,
+        engine=engine,
+    )
+
+
+def fill(
+    manifest: Manifest,
+    videos: Path,
+    backbones: Sequence[Backbone | Towers],
+    output: Path,
+    *,
+    wanted: Wanted,
+    batch: int | None,
+    workers: int | None,
+    max_hours: float | None,
+    patience: float = PATIENCE,
+    cache: Path | None = None,
+    engine: Engine,
+) -> Summary:
+    """Have an engine fill what stores lack, and note how it went; as `extract`, of any items."""
+    begin = time.monotonic()
     rows = wanted.rows(manifest)
     is_new = not any(path.exists() for path in store_paths(backbones, output).values())
     if is_new:

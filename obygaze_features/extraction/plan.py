@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.backbones import Backbone
+from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.errors import OutputExists, StoreError, UsageError, VideoError
 from obygaze_features.extraction.fixed_clip import probe_of
 from obygaze_features.manifests import Manifest
@@ -70,7 +70,7 @@ class Wanted:
         """The numbers of these rows, done or not."""
         films = np.array([item.film for item in manifest])
         if unknown := sorted(set(self.films) - set(films.tolist())):
-            raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}")
+            raise UsageError(f"{manifest.name} has no item of the film {unknown[0]!r}")
         rows = np.flatnonzero(np.isin(films, self.films)) if self.films else np.arange(len(films))
         rows = rows[: self.limit]
         return rows[part_of(rows // BLOCK_ROWS, self.part)] if self.part else rows
@@ -92,9 +92,9 @@ EVERYTHING = Wanted()
 
 @dataclass(frozen=True)
 class Lane:
-    """A backbone and the store that it fills."""
+    """A backbone, or a pair of towers, and the store that it fills."""
 
-    backbone: Backbone
+    backbone: Backbone | Towers
     writer: StoreWriter
 
     @property
@@ -125,15 +125,31 @@ class Errand:
         return [name for name, rows in self.wanted.items() if row in rows]
 
 
-def check_items(manifest: Manifest) -> None:
-    """Refuse, before anything is computed, a manifest that holds more than clips."""
+def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
+    """Refuse, before anything is computed, a manifest that holds more than these kinds."""
     for item in manifest:
-        if item.kind != "clip":
-            raise UsageError(f"{item.id} is of the kind {item.kind!r}; only clips can be extracted")
+        if item.kind not in kinds:
+            meant = " and ".join(f"{kind}s" for kind in kinds)
+            raise UsageError(
+                f"{item.id} is of the kind {item.kind!r}, and only {meant} are taken here; clips "
+                "go into a store of their own"
+            )
 
 
-def recipe_of(backbone: Backbone) -> Recipe:
-    """What a backbone's store is made with, the sampling of frames included."""
+def recipe_of(backbone: Backbone | Towers) -> Recipe:
+    """What a store is made with, the sampling of frames or the cutting of texts included."""
+    if isinstance(backbone, Towers):
+        return Recipe(
+            name=backbone.name,
+            backbone=backbone.about,
+            preprocessing={
+                **backbone.preprocessing.attributes(),
+                "orientation": "upright, by the image's EXIF data",
+                "texts": dict(backbone.texts),
+            },
+            precision=backbone.precision,
+            arrays=backbone.arrays,
+        )
     sampling = backbone.sampling
     count, padded = (sampling.frames,), sampling.rate is not None
     number, time = "number in its file of each frame used", "when it is shown there, in seconds"
@@ -150,7 +166,7 @@ def recipe_of(backbone: Backbone) -> Recipe:
     )
 
 
-def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
+def store_paths(backbones: Sequence[Backbone | Towers], output: Path) -> dict[str, Path]:
     """Where each backbone's store is to lie, by its name: ``output/NAME.zarr``."""
     names = [backbone.name for backbone in backbones]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -159,17 +175,22 @@ def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
 
 
 def check_media(manifest: Manifest, rows: Rows, videos: Path) -> Located:
-    """Which of the rows' clips are there; `VideoError` if none is.
+    """Which of the rows' files are there; `VideoError` if none is.
 
     With a mistyped folder every clip would be recorded as missing, for good.
     """
-    located = locate((manifest.items[row] for row in rows.tolist()), videos)
-    if len(rows) and not located.found and not located.ambiguous:
-        raise VideoError(f"{videos} has none of the {len(rows)} clips of {manifest.name}")
+    items = [manifest.items[row] for row in rows.tolist()]
+    located = locate(items, videos)
+    if located.missing and not located.found and not located.ambiguous:
+        noun = "image" if items[0].kind != "clip" else "clip"
+        count = len(located.missing)
+        raise VideoError(f"{videos} has none of the {count} {noun}s of {manifest.name}")
     return located
 
 
-def open_lanes(manifest: Manifest, backbones: Sequence[Backbone], output: Path) -> list[Lane]:
+def open_lanes(
+    manifest: Manifest, backbones: Sequence[Backbone | Towers], output: Path
+) -> list[Lane]:
     """Each backbone's store, made or gone on with."""
     paths = store_paths(backbones, output)
     for backbone in backbones:

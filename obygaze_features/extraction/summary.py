@@ -36,6 +36,8 @@ class Tally:
         Seconds that the run waited for frames, was at work on the device, and waited for the disk.
     lost
         Why processes of a cluster were lost, and how many; what they were at was done by others.
+    cut
+        Texts that are longer than what is read of them, and their tokens.
     """
 
     clips: int = 0
@@ -45,6 +47,7 @@ class Tally:
     device: float = 0.0
     write: float = 0.0
     lost: Counter[str] = field(default_factory=Counter)
+    cut: dict[str, int] = field(default_factory=dict)
 
     def count(self, clip: Clip | Failed) -> None:
         """Count a clip that was read, or could not be."""
@@ -91,6 +94,8 @@ class Summary:
         Why files had to be decoded in order from their start, and how many.
     lost
         Why processes of a cluster were lost, and how many.
+    cut
+        Texts of which this run read only the beginning, and how many tokens they have.
     seconds
         How long the run took.
     shares
@@ -113,6 +118,7 @@ class Summary:
     failed: dict[str, dict[str, str]]
     slow: dict[str, int]
     lost: dict[str, int]
+    cut: dict[str, int]
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
@@ -146,6 +152,7 @@ class Summary:
             "failed": self.failed,
             "slow": self.slow,
             "lost": self.lost,
+            "cut": self.cut,
             "seconds": round(self.seconds, 3),
             "clips_a_second": round(self.clips_a_second, 3),
             "frames_a_second": round(self.frames_a_second, 3),
@@ -185,6 +192,7 @@ def summarise(
         failed=failed,
         slow=dict(tally.slow),
         lost=dict(tally.lost),
+        cut=dict(tally.cut),
         seconds=seconds,
         shares=tally.shares(seconds),
         batches=batches,

@@ -62,7 +62,7 @@ class MediaFolder:
 
     def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:
         if not root.is_dir():
-            raise VideoError(f"{root} is not a folder of videos")
+            raise VideoError(f"{root} is not a folder of videos or images")
         self.root, self.suffixes = root, suffixes
         self._listed: dict[Path, dict[str, list[Path]]] = {}
         self._forbidden: dict[Path, str] = {}

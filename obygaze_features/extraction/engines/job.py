@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.extraction.plan import Claimed, Errand, Lane, Wanted, errands
 from obygaze_features.extraction.summary import Summary, Tally, summarise
 from obygaze_features.manifests import Manifest
@@ -27,7 +28,7 @@ class Job:
     Parameters
     ----------
     manifest, videos, wanted, batch, workers, patience, cache
-        As in `extract`.
+        As in `fill`.
     lanes
         The backbones and their stores, by name.
     rows
@@ -67,6 +68,18 @@ class Job:
 
     def __post_init__(self) -> None:
         self.devices = {name: lane.backbone.device for name, lane in self.lanes.items()}
+
+    @property
+    def backbones(self) -> list[Backbone]:
+        """What computes on clips."""
+        found = [lane.backbone for lane in self.lanes.values()]
+        return [one for one in found if isinstance(one, Backbone)]
+
+    @property
+    def towers(self) -> list[Towers]:
+        """What computes on images and texts."""
+        found = [lane.backbone for lane in self.lanes.values()]
+        return [one for one in found if isinstance(one, Towers)]
 
     def errands(self, claimed: Claimed) -> Iterator[Errand]:
         """Go through the blocks as far as time reaches, each claimed as it is asked for."""

@@ -57,7 +57,7 @@ class _Run:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        backbones = [lane.backbone for lane in job.lanes.values()]
+        backbones = job.backbones
         self.reader = ClipReader(job.videos, backbones, job.cache)
         self.forwards = {one.name: Forward(one, job.batch) for one in backbones}
         self._errand: Errand | None = None

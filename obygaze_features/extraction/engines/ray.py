@@ -80,6 +80,6 @@ def _memory_for(job: Job, plan: Plan) -> int:
     """Bytes that a cluster's store needs for the frames that are on their way."""
     clip = sum(
         one.sampling.frames * 3 * one.preprocessing.crop[0] * one.preprocessing.crop[1]
-        for one in (lane.backbone for lane in job.lanes.values())
+        for one in job.backbones
     )
     return SMALLEST + int(1.25 * clip * BLOCK_ROWS * BLOCKS * plan.forwards)

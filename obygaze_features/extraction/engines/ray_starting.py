@@ -23,7 +23,7 @@ Start = Callable[[], tuple[Actor, Reference]]
 def starts_reading(ray: ModuleType, job: Job) -> Start:
     """What starts one that reads."""
     kind = ray.remote(num_cpus=1)(Reading)
-    eyes = [replace(lane.backbone, forward=_elsewhere, device="cpu") for lane in job.lanes.values()]
+    eyes = [replace(one, forward=_elsewhere, device="cpu") for one in job.backbones]
     cache = job.cache.absolute() if job.cache else None
 
     def start() -> tuple[Actor, Reference]:
@@ -36,7 +36,7 @@ def starts_reading(ray: ModuleType, job: Job) -> Start:
 def starts_computing(ray: ModuleType, job: Job, plan: Plan, loads: Sequence[Load]) -> Start:
     """What starts one that computes."""
     kind = ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus)(Computing)
-    recipes = {name: comparable(lane.backbone) for name, lane in job.lanes.items()}
+    recipes = {one.name: comparable(one) for one in job.backbones}
 
     def start() -> tuple[Actor, Reference]:
         actor = kind.remote(loads, plan.device, plan.gpus, job.batch, Path.cwd())

@@ -47,14 +47,13 @@ def import_folder(source: Path, *, ids: str | None = None, kind: str | None = No
     if not source.is_dir():
         raise ManifestError(f"{source} is not a folder of videos or images")
     kinds = [kind] if kind else list(SUFFIXES)
-    made, files = next(
-        ((one, found) for one in kinds if (found := list(_files(source, SUFFIXES[one])))),
-        (kinds[0], []),
-    )
-    if not files:
+    there = {one: list(_files(source, SUFFIXES[one])) for one in kinds}
+    made = next(filter(there.get, kinds), None)
+    if made is None:
         suffixes = sorted(frozenset().union(*(SUFFIXES[one] for one in kinds)))
         what = " or ".join(NOUNS[one] for one in kinds)
         raise ManifestError(f"{source} holds no {what} ({' '.join(suffixes)})")
+    files = there[made]
     read = _moviegraphs if (ids or _rule_for(files)) == "moviegraphs" else _by_name
     found: dict[str, tuple[tuple[str, int, str], Item, Path]] = {}
     for film, path in files:
