@@ -111,7 +111,7 @@ def load_language_model(spec: str, device: str | None = None) -> LanguageModel:
         tokens=read_tokenizer(found.path, settings.n_positions, settings.vocab_size),
         device=where,
         about={
-            "name": spec,
+            "name": found.name,
             "revision": found.revision,
             "weights_sha256": sha256_of(files),
         },

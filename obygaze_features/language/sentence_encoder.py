@@ -113,7 +113,7 @@ def load_sentence_encoder(spec: str, device: str | None = None) -> SentenceEncod
         lower=lower,
         device=where,
         about={
-            "name": spec,
+            "name": found.name,
             "revision": found.revision,
             "weights_sha256": sha256_of(files),
         },
