@@ -14,7 +14,7 @@ from obygaze_features.backbones.checkpoint import WEIGHTS, shards_of
 from obygaze_features.common.extras import need
 from obygaze_features.errors import BackboneError
 
-__all__ = ["cached_checkpoint", "fetch_checkpoint", "fetch_more", "is_repository"]
+__all__ = ["cached_checkpoint", "fetch_checkpoint", "fetch_config", "fetch_more", "is_repository"]
 
 PICTURES = ("preprocessor_config.json",)
 """What a checkpoint that sees has besides its configuration and weights."""
@@ -58,6 +58,12 @@ def fetch_checkpoint(
     """
     with _asking(repository, name):
         return _get(repository, accept, needs, local_files_only=False)
+
+
+def fetch_config(repository: str) -> Path | None:
+    """Fetch a repository's ``config.json``, which says what it is; None if it has none."""
+    with _asking(repository, repository):
+        return _try(repository, "config.json", local_files_only=False)
 
 
 def fetch_more(repository: str, revision: str, names: Iterable[str]) -> None:

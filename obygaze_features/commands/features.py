@@ -9,6 +9,7 @@ import click
 from obygaze_features.commands.backbones import backbones, make_weights, prefetch
 from obygaze_features.commands.caption_scores import caption_scores
 from obygaze_features.commands.extract import extract, probe
+from obygaze_features.commands.saliency import saliency
 from obygaze_features.commands.thumbnails import thumbnails
 from obygaze_features.common.commands import folder_argument, overwrite_option
 
@@ -60,6 +61,7 @@ for command in (
     probe,
     extract,
     thumbnails,
+    saliency,
     caption_scores,
     make_clips,
     make_weights,

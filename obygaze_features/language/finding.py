@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from obygaze_features.backbones.finding import Found
 from obygaze_features.backbones.hub import (
     cached_checkpoint,
     fetch_checkpoint,
+    fetch_config,
     fetch_more,
     is_repository,
 )
 from obygaze_features.backbones.random_weights import cached
+from obygaze_features.backbones.registry import FAMILIES
 from obygaze_features.backbones.tokens import TOKENIZER_FILES, has_tokenizer
+from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
 from obygaze_features.language.made_up import write_gpt2, write_sentence_encoder
 
-__all__ = ["ENCODERS", "LANGUAGE_MODELS", "POOLING", "Known", "find", "prefetch"]
+__all__ = ["ENCODERS", "LANGUAGE_MODELS", "POOLING", "Known", "find", "prefetch", "reads_texts"]
 
 POOLING = "1_Pooling/config.json"
 """Where a sentence encoder says how it makes one vector of its tokens'."""
@@ -71,10 +74,13 @@ def find(spec: str, known: Mapping[str, Known]) -> Found:
     Parameters
     ----------
     spec
-        A folder, a name in `known`, or ``OWNER/NAME`` on the hub.
+        A folder, a name in `known`, or ``OWNER/NAME`` on the hub; ``NAME=`` before it renames it.
     known
         `LANGUAGE_MODELS` or `ENCODERS`.
     """
+    name, equals, given = spec.partition("=")
+    if equals and not Path(spec).exists():  # a path may have the sign in it, too
+        return replace(find(given, known), name=name)
     path = Path(spec)
     if path.exists() and spec not in known:
         if not (path / "config.json").is_file():
@@ -93,9 +99,19 @@ def find(spec: str, known: Mapping[str, Known]) -> Found:
     return Found(path.name, folder, folder.name, repository)
 
 
+def reads_texts(name: str) -> bool:
+    """Whether a name is that of a model for texts alone: a known one, or one of the hub."""
+    if name in LANGUAGE_MODELS or name in ENCODERS:
+        return True
+    if not is_repository(name) or Path(name).exists() or (config := fetch_config(name)) is None:
+        return False
+    kind = read_json(config, BackboneError).get("model_type")
+    return kind not in [family.model_type for family in FAMILIES]
+
+
 def prefetch(name: str) -> Path:
-    """Get one of `LANGUAGE_MODELS` or `ENCODERS` ahead of a machine without network."""
-    one = {**LANGUAGE_MODELS, **ENCODERS}[name]
+    """Get a model that `reads_texts` ahead of a machine without network."""
+    one = {**LANGUAGE_MODELS, **ENCODERS}.get(name, Known(name))
     return cached(name, one.write) if one.write else _fetch(one.repository, name)
 
 

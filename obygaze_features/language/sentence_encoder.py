@@ -16,8 +16,8 @@ from obygaze_features.backbones.tokens import Tokens, read_tokenizer
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
+from obygaze_features.extraction.forward import enough_memory
 from obygaze_features.language.finding import ENCODERS, POOLING, find
-from obygaze_features.language.memory import enough_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
