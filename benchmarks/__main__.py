@@ -18,6 +18,7 @@ from obygaze_features.common.tables import align
 BENCHMARKS = (
     "manifests",
     "annotations",
+    "captions",
     "store",
     "travel",
     "extraction",

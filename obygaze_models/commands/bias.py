@@ -11,7 +11,20 @@ __all__ = ["bias"]
 _HERE = "obygaze_models.commands"
 
 #: Command -> (where it is, its one line of help).
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "captions": (
+        f"{_HERE}.bias_captions:captions",
+        "Count emotion words per 1000 CAPTIONS of each group of images.",
+    ),
+    "ratings": (
+        f"{_HERE}.bias_ratings:ratings",
+        "Tell which share of each group's images a TABLE labels as sexualised, and how reliably.",
+    ),
+    "gender-score": (
+        f"{_HERE}.bias_gender_score:gender_score",
+        "Measure the gender score of captions and objects, beside how often these go together.",
+    ),
+}
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)

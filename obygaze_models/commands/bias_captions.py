@@ -1,0 +1,133 @@
+"""``obygaze bias captions``: emotion words in captions, by group of images."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from obygaze_features.common.commands import (
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+from obygaze_models.commands.bias_outputs import check_outputs, outputs_option, write_outputs
+
+if TYPE_CHECKING:
+    from obygaze_models.bias.captions import Rate, Rates
+
+__all__ = ["captions"]
+
+
+@click.command()
+@folder_argument("captions")
+@click.option(
+    "--minimum",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Leave out words that are seen less often in all captions together.",
+)
+@click.option(
+    "--all-words",
+    is_flag=True,
+    help="Count each emotion's words in each group, not in that of the emotion alone.",
+)
+@click.option(
+    "--lexicon",
+    type=click.Path(path_type=Path),
+    help="Words and groups of your own, in a JSON file.  [default: the paper's]",
+)
+@outputs_option
+@overwrite_option
+@json_option
+def captions(
+    captions: Path,
+    minimum: int,
+    all_words: bool,
+    lexicon: Path | None,
+    outputs: tuple[Path, ...],
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Count emotion words per 1000 CAPTIONS of each group of images.
+
+    CAPTIONS are a CSV table (image_id, condition, emotion, caption, and intensity if need be), or a
+    folder of files such as ann_AN1_NO_3.txt, one caption a line: subject, emotion (AN, SA, HA) and
+    intensity, condition (NO, O), number.
+
+    \b
+    Examples:
+      obygaze bias captions captions.csv -o rates.csv -o rates.svg
+      obygaze bias captions sobem-captions/ --minimum 50 --json
+    """
+    from obygaze_features.common.words import counted
+    from obygaze_models.bias.captions import emotion_rates, read_captions
+    from obygaze_models.bias.figures import rates_figure
+    from obygaze_models.bias.lexicon import read_lexicon, shipped_lexicon
+
+    check_outputs(outputs, overwrite=overwrite)
+    words = shipped_lexicon("emotions") if lexicon is None else read_lexicon(lexicon)
+    images = read_captions(captions, words)
+    found = emotion_rates(images, words, minimum=minimum, all_words=all_words)
+    content = {
+        "images": len(images),
+        "captions": sum(image.captions for image in images),
+        "lexicon": words.name,
+        **asdict(found),
+    }
+    if as_json:
+        echo_json(content)
+    else:
+        click.echo(
+            f"{counted(content['captions'], 'caption')} of {counted(len(images), 'image')}, "
+            f"words of {words.name}"
+        )
+        _echo(found)
+    for name, kept in found.counted.items():
+        if not kept:
+            click.secho(
+                f"NOTE: no word of {name} is seen {minimum} times, so its rates are 0; "
+                "lower --minimum to count them",
+                fg="yellow",
+                err=True,
+            )
+    write_outputs(
+        outputs,
+        [_flat(rate, all_words) for rate in found.rates],
+        content,
+        lambda: rates_figure(found),
+        overwrite=overwrite,
+        quiet=as_json,
+    )
+
+
+def _flat(rate: Rate, all_words: bool) -> dict[str, Any]:
+    row = asdict(rate)
+    return row if all_words else {name: of for name, of in row.items() if name != "words"}
+
+
+def _echo(found: Rates) -> None:
+    from obygaze_features.common.tables import align
+
+    header = ["emotion", "intensity", "condition", "words of"]
+    rows = [
+        [
+            rate.emotion,
+            rate.intensity or "-",
+            rate.condition,
+            rate.words,
+            f"{rate.count:,}",
+            f"{rate.captions:,}",
+            f"{rate.rate:.2f}",
+            "-" if rate.low is None else f"{rate.low:.2f} to {rate.high:.2f}",
+        ]
+        for rate in found.rates
+    ]
+    click.echo(align([*header, "count", "captions", "per 1000", "95%"], rows, left=4))
+    for name, of in found.left_out.items():
+        if said := ", ".join(f"{word} {count:,}" for word, count in of.items() if count):
+            click.echo(f"left out of {name}, seen fewer than {found.minimum} times: {said}")

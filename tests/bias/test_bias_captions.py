@@ -1,0 +1,283 @@
+"""Emotion words in captions, against a plain loop over lines and words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obygaze_features.errors import BiasError
+from obygaze_models.bias.captions import ImageCaptions, emotion_rates, read_captions
+from obygaze_models.bias.lexicon import read_lexicon, shipped_lexicon
+from tests.figures.drawn import Drawn
+
+EMOTIONS = shipped_lexicon("emotions")
+CODES = {"AN": "angry", "SA": "sad", "HA": "happy"}
+PUBLISHED = {
+    "angry": "frowning frown frowns frowny serious unhappy anger angry grimace grimacing scowl "
+    "scowling",
+    "sad": "frown frowning frowns frowny crying sad sadness unhappy grimace grimacing serious "
+    "upset",
+    "happy": "happy smile smiling smiles smiley laughing",
+}
+
+
+def by_hand(files: dict[str, list[str]], minimum: int) -> dict[tuple[str, str, str], list[float]]:
+    """Count, captions and rate of each group, as one would with a pencil."""
+    words = {name: text.split(" ") for name, text in PUBLISHED.items()}
+    seen: dict[str, int] = {}
+    cut = {}
+    for name, captions in files.items():
+        cut[name] = [
+            caption.lower().replace(".", "").replace(",", "").split(" ") for caption in captions
+        ]
+        for caption in cut[name]:
+            for token in caption:
+                seen[token] = seen.get(token, 0) + 1
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for name, captions in cut.items():
+        _, code, condition, _ = name.removesuffix(".txt").split("_")
+        emotion = CODES[code[:2]]
+        of = found.setdefault((emotion, code[2:], condition), [0, 0, 0])
+        of[1] += len(captions)
+        for caption in captions:
+            for word in words[emotion]:
+                if seen.get(word, 0) >= minimum:
+                    of[0] += caption.count(word)
+    for of in found.values():
+        of[2] = 1000 * of[0] / of[1]
+    return found
+
+
+def write(folder: Path, files: dict[str, list[str]]) -> Path:
+    folder.mkdir()
+    for name, captions in files.items():
+        (folder / name).write_text("\n".join(captions) + "\n", encoding="utf-8")
+    return folder
+
+
+def rates_of(folder: Path, minimum: int) -> dict[tuple[str, str, str], list[float]]:
+    found = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, minimum=minimum)
+    short = {"objectified": "O", "non-objectified": "NO"}
+    return {
+        (rate.emotion, rate.intensity, short[rate.condition]): [
+            rate.count, rate.captions, rate.rate,
+        ]
+        for rate in found.rates
+    }  # fmt: skip
+
+
+TEXT = (
+    "happy Smile, frown. serious sadness, crying unhappily smiling-face frown, a . UPSET frowns  x"
+)
+WORDS = TEXT.split(" ")
+CAPTIONS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+NAMES = [
+    f"ann_{emotion}{intensity}_{condition}_{number}.txt"
+    for emotion in CODES
+    for intensity in "12"
+    for condition in ("NO", "O")
+    for number in "12"
+]
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.lists(CAPTIONS, min_size=1, max_size=5), min_size=1),
+    st.integers(0, 4),
+)
+def test_rates_are_those_of_a_plain_loop(files: dict[str, list[str]], minimum: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = write(Path(place, "captions"), files)
+        assert rates_of(folder, minimum) == by_hand(files, minimum)
+
+
+def test_the_words_are_the_published_ones() -> None:
+    assert {name: " ".join(words) for name, words in EMOTIONS.words.items()} == PUBLISHED
+
+
+def test_only_full_stops_and_commas_are_dropped_and_tokens_are_exact(tmp_path: Path) -> None:
+    captions = ["Smiling, smiling. SMILING", "smiling! smiling-eyed smilings", "smi.ling  smiling"]
+    folder = write(tmp_path / "f", {"ann_HA1_O_1.txt": captions})
+    assert rates_of(folder, 1) == {("happy", "1", "O"): [5, 3, pytest.approx(5000 / 3)]}
+
+
+def test_words_seen_seldom_in_the_whole_set_are_left_out(tmp_path: Path) -> None:
+    """All groups count towards the minimum, whatever their emotion."""
+    files = {
+        "ann_HA1_O_1.txt": ["happy"] * 60 + ["smile"] * 99,
+        "ann_AN1_O_1.txt": ["happy"] * 40 + ["a serious man"] * 160,
+    }
+    folder = write(tmp_path / "f", files)
+    assert rates_of(folder, 100) == {
+        ("angry", "1", "O"): [160, 200, 800.0],
+        ("happy", "1", "O"): [60, 159, 60 / 0.159],
+    }
+    found = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS)
+    assert (found.minimum, found.counted["happy"], found.left_out["happy"]["smile"]) == (
+        100,
+        {"happy": 100},
+        99,
+    )
+
+
+def test_all_words_in_each_group(tmp_path: Path) -> None:
+    folder = write(tmp_path / "f", {"ann_HA1_O_1.txt": ["a serious smile", "so sad, crying"]})
+    images = read_captions(folder, EMOTIONS)
+    found = emotion_rates(images, EMOTIONS, minimum=1, all_words=True)
+    assert {rate.words: rate.count for rate in found.rates} == {"angry": 1, "sad": 3, "happy": 1}
+
+
+def test_the_interval_is_over_draws_of_images(tmp_path: Path) -> None:
+    """Captions of one image stand or fall together."""
+    alike = {f"ann_HA1_O_{n}.txt": ["smile", "grey"] * 20 for n in range(12)}
+    apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
+    folder = write(tmp_path / "f", alike | apart)
+    other, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
+    assert (same.condition, same.rate, same.low, same.high) == ("objectified", 500, 500, 500)
+    # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
+    assert (other.rate, other.low, other.high) == (500, 250, 750)
+    single = write(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
+    [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
+    assert (rate.low, rate.high, rate.images) == (None, None, 1)
+
+
+def test_an_interval_of_unequal_images() -> None:
+    chance = np.random.default_rng(3)
+    sizes, hits = chance.integers(5, 50, 30), chance.integers(0, 5, 30)
+    images = [
+        ImageCaptions(str(at), "objectified", "happy", "1", int(size), Counter(smile=int(hit)))
+        for at, (size, hit) in enumerate(zip(sizes, hits, strict=True))
+    ]
+    [rate] = emotion_rates(images, EMOTIONS, minimum=1).rates
+    drawn = [
+        1000 * hits[rows].sum() / sizes[rows].sum()
+        for rows in np.random.default_rng(9).integers(0, 30, (4000, 30))
+    ]
+    assert [rate.low, rate.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), rel=0.06)
+
+
+TABLE = """image_id,condition,emotion,intensity,caption
+a,objectified,Angry,high,"A woman, frowning."
+a,O,anger,high,"a scowl, a frown"
+b,NO,SA,low,"she said ""upset""
+and upset"
+"""
+
+
+def test_a_table_is_counted_as_a_folder_is(tmp_path: Path, obygaze) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text(TABLE)
+    outputs = ["-o", tmp_path / "r.csv", "-o", tmp_path / "r.svg", "-o", tmp_path / "r.json"]
+    result = obygaze("bias", "captions", path, "--minimum", 1, *outputs)
+    assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "r.csv").read_text())))
+    assert list(rows[0])[:6] == ["condition", "emotion", "intensity", "count", "captions", "rate"]
+    assert [list(row.values())[:6] for row in rows] == [
+        ["objectified", "angry", "high", "3", "2", "1500.0"],
+        # A line's end is no space: "\nand" is a token of its own kind, and "upset" stands once.
+        ["non-objectified", "sad", "low", "1", "1", "1000.0"],
+    ]
+    drawn = Drawn((tmp_path / "r.svg").read_text().split("\n", 1)[1])
+    assert drawn.values == {"angry high/objectified": 1500, "sad low/non-objectified": 1000}
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
+    printed = obygaze("bias", "captions", path, "--minimum", 1, "--json")
+    assert json.loads(printed.stdout) == content
+    again = obygaze("bias", "captions", path, *outputs)
+    assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
+
+
+def test_rates_of_nothing_are_said_to_be(tmp_path: Path, obygaze) -> None:
+    write(tmp_path / "f", {"ann_HA1_O_1.txt": ["happy"]})
+    result = obygaze("bias", "captions", tmp_path / "f")
+    assert result.exit_code == 0
+    assert "NOTE: no word of happy is seen 100 times" in result.stderr
+    assert "left out of happy, seen fewer than 100 times: happy 1" in result.stdout
+
+
+def test_words_and_groups_of_ones_own(tmp_path: Path, obygaze) -> None:
+    own = {
+        "words": {"beach": ["sand", "sea"]},
+        "groups": {"condition": {"women": ["f"], "men": []}, "emotion": {"beach": []}},
+    }
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    (tmp_path / "c.csv").write_text(
+        "image_id,condition,emotion,caption\n1,F,beach,sea and sand\n2,men,beach,sea\n"
+    )
+    arguments = ["--minimum", 1, "--lexicon", tmp_path / "own.json", "--json"]
+    result = obygaze("bias", "captions", tmp_path / "c.csv", *arguments)
+    rates = json.loads(result.stdout)["rates"]
+    assert [(rate["condition"], rate["rate"]) for rate in rates] == [("women", 2000), ("men", 1000)]
+
+
+HEADER = "image_id,condition,emotion,caption\n"
+BROKEN = {
+    "an unknown condition": (HEADER + "a,O,HA,x\nb,objectifed,HA,x\n", "line 3: unknown condition"
+        " 'objectifed'; did you mean objectified?"),
+    "an unknown emotion": (HEADER + "a,O,bored,x\n", "line 2: unknown emotion 'bored'; known are"),
+    "no condition": (HEADER + "a,,HA,x\n", "line 2: unknown condition ''"),
+    "no caption column": ("image_id,condition,emotion\na,O,HA\n", "no column 'caption'"),
+    "no rows": (HEADER, "has a header and no rows"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
+    text, message = BROKEN[case]
+    (tmp_path / "c.csv").write_text(text)
+    result = obygaze("bias", "captions", tmp_path / "c.csv")
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+BROKEN_FILES = {
+    "a name without a group": ("notes.txt", "x", "the name says no group"),
+    "an unknown emotion": ("ann_NE1_O_1.txt", "x", "unknown emotion 'NE'"),
+    "an unknown condition": ("ann_HA1_X_1.txt", "x", "unknown condition 'X'"),
+    "no captions": ("ann_HA1_O_1.txt", "", "holds no captions"),
+    "no text": ("ann_HA1_O_1.txt", b"smile\xff\n", "is not UTF-8 (byte 5)"),
+    "no files": ("readme.md", "x", "holds no .txt files"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_FILES)
+def test_bad_folders(case: str, tmp_path: Path) -> None:
+    name, text, message = BROKEN_FILES[case]
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BiasError) as error:
+        read_captions(tmp_path, EMOTIONS)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+BROKEN_LEXICONS = {
+    "no words": ('{"groups": {"a": {"b": []}}}', "is no lexicon"),
+    "words that are none": ('{"words": {"a": "sea"}, "groups": {}}', "is no lexicon"),
+    "a word that cannot be": (
+        '{"words": {"a": ["blue sea"]}, "groups": {}}',
+        "a has 'blue sea', which no token is",
+    ),
+    "no JSON": ("{", "is not valid JSON"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_LEXICONS)
+def test_bad_lexicons(case: str, tmp_path: Path) -> None:
+    text, message = BROKEN_LEXICONS[case]
+    (tmp_path / "l.json").write_text(text)
+    with pytest.raises(BiasError, match=message):
+        read_lexicon(tmp_path / "l.json")
+
+
+def test_a_lexicon_that_is_not_for_captions(tmp_path: Path) -> None:
+    with pytest.raises(BiasError, match="the lexicon genders is not for captions"):
+        read_captions(tmp_path, shipped_lexicon("genders"))

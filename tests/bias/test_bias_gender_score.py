@@ -1,0 +1,259 @@
+"""The gender score against the golden numbers, and against plain arithmetic."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obygaze_features.errors import BiasError
+from obygaze_models.bias.cooccurrence import Leaning, cooccurrences, gender_of, truncated
+from obygaze_models.bias.gender_score import gender_score
+from obygaze_models.bias.gender_table import all_objects, by_object, read_caption_scores
+from obygaze_models.bias.lexicon import shipped_lexicon
+from tests.figures.drawn import Drawn
+
+MAN = 0.12759140133857727, 0.5452305674552917
+WOMAN = 0.11249390989542007, 0.5037289261817932
+SURE = 0.2183
+GOLDEN = 0.45320714150193153, 0.39912252800731546
+VARIANTS = "probability_man,similarity_man,probability_woman,similarity_woman"
+
+
+def test_golden_scores() -> None:
+    for (probability, similarity), expected in zip((MAN, WOMAN), GOLDEN, strict=True):
+        found = gender_score(probability, similarity, SURE)
+        assert float(found) == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_published_table_is_truncated() -> None:
+    assert truncated(Leaning(616, 217).to_man) == ".73"
+    assert f"{616 / (616 + 217):.2f}" == "0.74"
+
+
+@given(st.floats(0, 1))
+def test_truncated_ratios_are_cut_and_not_rounded(ratio: float) -> None:
+    cut = float(truncated(ratio))
+    assert cut <= ratio < cut + 0.01 + 1e-12
+
+
+share = st.floats(0, 1)
+
+
+@given(share, st.floats(-0.99, 1), share)
+def test_it_is_the_formula(probability: float, similarity: float, confidence: float) -> None:
+    alpha = ((1 - similarity) / (1 + similarity)) ** (1 - confidence)
+    found = float(gender_score(probability, similarity, confidence))
+    assert found == pytest.approx(probability**alpha, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("p", "sim", "sure", "expected"),
+    [
+        (0.3, 0, 0.7, 0.3),  # the object says nothing
+        (0.3, 0.9, 1, 0.3),  # a classifier that is sure revises nothing
+        (0.3, 1, 0.5, 1),  # the caption is the label
+        (0.3, 1 + 5e-7, 0.5, 1),  # as 32 bits round it
+    ],
+)
+def test_its_ends(p: float, sim: float, sure: float, expected: float) -> None:
+    assert float(gender_score(p, sim, sure)) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ((0.5, -1, 0.5), "similarity -1 has no gender score"),
+        ((0.5, 1.1, 0.5), "similarity 1.1 is not from -1 to 1"),
+        ((1.5, 0, 0.5), "probability 1.5 is not from 0 to 1"),
+        ((0.5, 0, -0.5), "confidence -0.5 is not from 0 to 1"),
+        ((math.nan, 0, 0.5), "probability nan is not from 0 to 1"),
+        ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
+    ],
+)
+def test_scores_that_it_cannot_take(scores, message: str) -> None:
+    with pytest.raises(BiasError, match=message):
+        gender_score(*scores)
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_both_variants(tmp_path: Path, obygaze) -> None:
+    scores = ",".join(map(str, (*MAN, *WOMAN)))
+    table = write(
+        tmp_path / "s.csv",
+        f"id,caption,object,P(c),{VARIANTS}",
+        f"a,a [MASK] riding a motorcycle on a road,motor scooter,{SURE},{scores}",
+        "b,a [MASK] on a scooter,motor scooter,.5,.2,.3,.2,.3",
+        "c,a [MASK] with lipstick,lipstick,.5,.2,.3,.2,.4",
+    )
+    outputs = ["-o", tmp_path / "by.csv", "-o", tmp_path / "by.svg", "-o", tmp_path / "by.json"]
+    result = obygaze("bias", "gender-score", table, *outputs)
+    assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "by.csv").read_text())))
+    assert [row["leans_to"] for row in rows] == ["man", "tie", "woman"]
+    assert [float(rows[0][name]) for name in ("score_man", "score_woman")] == pytest.approx(GOLDEN)
+    assert 100 * float(rows[0]["to_man"]) == pytest.approx(53.17275, abs=5e-6)
+    assert 100 * (1 - float(rows[0]["to_man"])) == pytest.approx(46.82725, abs=5e-6)
+    content = json.loads((tmp_path / "by.json").read_text())
+    assert [one["object"] for one in content["objects"]] == ["motor scooter", "lipstick"]
+    scooter = content["objects"][0]
+    assert [scooter[f"assigned_{of}"] for of in ("man", "woman", "neither", "to_man")] == [
+        1, 0, 1, 1.0,
+    ]  # fmt: skip
+    means = [np.mean([float(row[f"score_{of}"]) for row in rows[:2]]) for of in ("man", "woman")]
+    assert scooter["filled_to_man"] == pytest.approx(means[0] / sum(means))
+    assert content["all"]["assigned_to_man"] == 0.5
+    assert json.loads(obygaze("bias", "gender-score", table, "--json").stdout) == content
+    drawn = Drawn((tmp_path / "by.svg").read_text().split("\n", 1)[1])
+    assert drawn.values["motor scooter/assigned"] == 1
+    assert drawn.values["lipstick/filled"] == content["objects"][1]["filled_to_man"]
+
+
+def test_what_is_said(tmp_path: Path) -> None:
+    """Short names of columns; means of men's and women's captions; co-occurrence beside them."""
+    table = write(
+        tmp_path / "s.csv",
+        "object,gender,P,sim,P(c)",
+        f"scooter,m,{MAN[0]},{MAN[1]},{SURE}",
+        f"scooter,Man,.3,0,{SURE}",
+        f"scooter,female,{WOMAN[0]},{WOMAN[1]},{SURE}",
+        f"lipstick,woman,.4,0,{SURE}",
+    )
+    read = read_caption_scores(table)
+    scooter, lipstick = by_object(read)
+    assert scooter.said.man == pytest.approx((GOLDEN[0] + 0.3) / 2)
+    assert scooter.said.woman == pytest.approx(GOLDEN[1])
+    assert scooter.said.to_man == pytest.approx(scooter.said.man / (scooter.said.man + GOLDEN[1]))
+    assert scooter.cooccurrence == Leaning(2, 1)
+    assert truncated(scooter.cooccurrence.to_man) == ".66"
+    assert (lipstick.said.man, lipstick.said.to_man, lipstick.filled) == (None, None, None)
+    assert lipstick.cooccurrence.to_man == 0
+    assert all_objects(read).cooccurrence == Leaning(2, 2)
+
+
+def test_without_objects_there_is_one_line(tmp_path: Path, obygaze) -> None:
+    table = write(tmp_path / "s.csv", "group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}")
+    result = obygaze("bias", "gender-score", table)
+    assert result.exit_code == 0, result.output
+    assert "all objects         1     0.4532      -     -" in result.stdout
+
+
+def test_scores_of_both_kinds_in_one_table(tmp_path: Path) -> None:
+    table = write(
+        tmp_path / "s.csv",
+        f"id,caption,object,probability,similarity,confidence,{VARIANTS}",
+        f"a,a man on a scooter,scooter,.5,0,.5,{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}",
+    )
+    [scooter] = by_object(read_caption_scores(table))
+    assert (scooter.said.man, scooter.assigned.man) == (0.5, 1)
+    assert scooter.cooccurrence == Leaning(1, 0)
+
+
+def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
+    table = write(
+        tmp_path / "c.csv",
+        "object,caption",
+        "scooter,A man on a scooter.",
+        "scooter,two boys and his scooter",
+        '"scooter","a man, a woman, a scooter"',
+        "scooter,a lady",
+        "scooter,a scooter",
+    )
+    result = obygaze("bias", "gender-score", table, "--cooccurrence", "--json")
+    found = json.loads(result.stdout)
+    assert found["objects"][0] == {
+        "object": "scooter",
+        "captions": 5,
+        "cooccurrence_man": 2,
+        "cooccurrence_woman": 1,
+        "cooccurrence_neither": 2,
+        "cooccurrence_to_man": 2 / 3,
+    }
+    assert [row["group"] for row in found["captions"]] == [
+        "man", "man", "both", "woman", "neither",
+    ]  # fmt: skip
+
+
+def test_cooccurrence_counts_objects_with_genders() -> None:
+    chance = np.random.default_rng(0)
+    objects = [f"o{one}" for one in chance.integers(0, 5, 300)]
+    genders = chance.choice(["man", "woman", "both", "neither"], 300).tolist()
+    pairs = list(zip(objects, genders, strict=True))
+    for name, found in cooccurrences(objects, genders).items():
+        man, woman = (pairs.count((name, gender)) for gender in ("man", "woman"))
+        assert (found.man, found.woman) == (man, woman)
+        assert found.neither == objects.count(name) - man - woman
+        assert found.to_man == man / (man + woman)
+
+
+def test_words_of_no_gender_within_words_of_one() -> None:
+    genders = shipped_lexicon("genders")
+    for caption in ("a human", "manhole", "the womanly art", "a [MASK]"):
+        assert gender_of(caption, genders) == "neither"
+
+
+def test_many_objects_are_cut_off_in_print_alone(tmp_path: Path, obygaze) -> None:
+    lines = [f"o{number:02d},man" for number in range(35)]
+    table = write(tmp_path / "c.csv", "object,group", *lines)
+    outputs = ["-o", tmp_path / "all.json", "-o", tmp_path / "all.svg"]
+    result = obygaze("bias", "gender-score", table, "--cooccurrence", *outputs)
+    assert "and 15 more objects" in result.stdout
+    assert len(json.loads((tmp_path / "all.json").read_text())["objects"]) == 35
+
+
+SAID = "object,group,probability,similarity,confidence"
+BROKEN = {
+    "similarity of -1": ([SAID, "a,man,.5,0,.5", "a,man,.5,-1,.5"], "line 3: similarity -1 has no"),
+    "similarity beyond": ([SAID, "a,man,.5,1.2,.5"], "line 2: similarity 1.2 is not from -1 to 1"),
+    "probability over 1": ([SAID, "a,man,1.5,0,.5"], "line 2: probability 1.5 is not from 0 to 1"),
+    "confidence in per cent": ([SAID, "a,man,.5,0,21"], "confidence 21 is not from 0 to 1"),
+    "a score that is missing": ([SAID, "a,man,.5,0,"], "line 2: confidence '' is not a number"),
+    "an unknown group": ([SAID, "a,wman,.5,0,.5"], "unknown group 'wman'; did you mean woman?"),
+    "no object": ([SAID, ",man,.5,0,.5"], "line 2: the object is missing"),
+    "no group column": (["P,sim,P(c)", ".5,0,.5"], "no column 'group'"),
+    "no confidence": (["group,P,sim", "man,.5,0"], "no column 'confidence'"),
+    "no scores": (
+        ["id,object", "1,2"],
+        "no column 'probability', 'similarity', 'confidence', 'group'",
+    ),
+    "one variant": (
+        ["P(c),P_man,sim_man", ".5,.5,0"],
+        "no column 'probability_woman', 'similarity_woman'",
+    ),
+    "a variant's similarity": (
+        [f"P(c),{VARIANTS}", ".5,.5,0,.5,-1"],
+        "line 2: similarity_woman -1 has no",
+    ),
+    "a column by two names": (
+        ["group,P,probability,sim,P(c)", "man,1,1,1,1"],
+        "duplicate column 'probability'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
+    lines, message = BROKEN[case]
+    result = obygaze("bias", "gender-score", write(tmp_path / "s.csv", *lines))
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("header", ["object,id", "group,id"])
+def test_what_the_baseline_takes(header: str, tmp_path: Path, obygaze) -> None:
+    table = write(tmp_path / "s.csv", header, "man,1")
+    result = obygaze("bias", "gender-score", table, "--cooccurrence")
+    assert result.exit_code == 1
+    assert f"no column '{'group' if header.startswith('object') else 'object'}'" in result.stderr

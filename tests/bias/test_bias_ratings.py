@@ -1,0 +1,173 @@
+"""Shares against SciPy's interval, alpha against its definition in fractions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from obygaze_features.errors import BiasError
+from obygaze_models.bias.ratings import CLASSIFIER, read_ratings, shares_of
+from obygaze_models.bias.reliability import cronbach_alpha, pairs_of, wilson_interval
+from tests.figures.drawn import Drawn
+
+WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
+RATED = np.array([[int(one) for one in row] for row in WORKED])
+CLASSES = ["drawings", "hentai", "neutral", "porn", "sexy"]
+
+
+def by_definition(rows: list[list[int]]) -> Fraction | None:
+    def variance(values: list[int]) -> Fraction:
+        mean = Fraction(sum(values), len(values))
+        return sum(((value - mean) ** 2 for value in values), Fraction(0)) / (len(values) - 1)
+
+    k, total = len(rows[0]), variance([sum(row) for row in rows])
+    if not total:
+        return None
+    return Fraction(k, k - 1) * (1 - sum(map(variance, map(list, zip(*rows, strict=True)))) / total)
+
+
+def test_the_worked_alpha() -> None:
+    assert by_definition(RATED.tolist()) == Fraction(15, 19)
+    assert cronbach_alpha(RATED) == pytest.approx(15 / 19, abs=1e-15)
+
+
+def test_the_worked_pairs() -> None:
+    """Alpha of each rater with the classifier, and the share of the same labels: both are .75."""
+    found = {(one.first, one.second): one for one in pairs_of(("r1", "r2", "cnn"), RATED)}
+    for rater in ("r1", "r2"):
+        one = found[rater, "cnn"]
+        assert (one.alpha, one.agreement) == (pytest.approx(0.75, abs=1e-15), 0.75)
+    assert found["r1", "r2"].alpha == pytest.approx(float(by_definition(RATED[:, :2].tolist())))
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda k: st.lists(st.lists(st.integers(0, 1), min_size=k, max_size=k), min_size=2)
+    )
+)
+def test_alpha_is_its_definition(rows: list[list[int]]) -> None:
+    expected = by_definition(rows)
+    found = cronbach_alpha(rows)
+    assert found is None if expected is None else found == pytest.approx(float(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize("ratings", [[[1], [0]], [], [1, 0], [[1, np.nan], [0, 1]]])
+def test_alpha_of_what_it_cannot_take(ratings: list[object]) -> None:
+    with pytest.raises(BiasError):
+        cronbach_alpha(ratings)
+
+
+@pytest.mark.parametrize("total", [1, 2, 8, 100, 9931])
+@pytest.mark.parametrize("part", [0, 0.2, 0.5, 0.99, 1])
+def test_wilsons_interval_is_scipys(part: float, total: int) -> None:
+    count = round(part * total)
+    expected = binomtest(count, total).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(count, total) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize(("count", "total"), [(3, 2), (-1, 2), (0, 0)])
+def test_what_is_no_share(count: int, total: int) -> None:
+    with pytest.raises(BiasError, match="is no share"):
+        wilson_interval(count, total)
+
+
+def write_worked(path: Path) -> Path:
+    rows = [
+        f"{number},{'women' if number < 4 else 'men'},{','.join(row)}"
+        for number, row in enumerate(WORKED)
+    ]
+    path.write_text("image_id,group,r1,r2,cnn\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_the_command_on_the_worked_table(tmp_path: Path, obygaze) -> None:
+    table = write_worked(tmp_path / "labels.csv")
+    outputs = ["-o", tmp_path / "shares.csv", "-o", tmp_path / "shares.svg"]
+    result = obygaze("bias", "ratings", table, "--json", *outputs)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["alpha"] == pytest.approx(15 / 19)
+    shares = {(one["group"], one["rater"]): one for one in found["shares"]}
+    assert shares["women", "cnn"]["count"] == 2
+    assert shares["men", "r2"]["share"] == 0.5
+    written = list(csv.DictReader(io.StringIO((tmp_path / "shares.csv").read_text())))
+    assert [{name: str(of) for name, of in one.items()} for one in found["shares"]] == written
+    drawn = Drawn((tmp_path / "shares.svg").read_text().split("\n", 1)[1])
+    assert drawn.values == {f"{g}/{r}": one["share"] for (g, r), one in shares.items()}
+    assert set(drawn.by_key("data-low")) == set(drawn.values)
+    plain = obygaze("bias", "ratings", table, "--rater", "r1", "--rater", "cnn").stdout
+    assert "r2" not in plain
+    assert "r1, cnn          0.750000       75.0%" in plain
+
+
+def test_probabilities_are_the_most_probable_class(tmp_path: Path) -> None:
+    table = tmp_path / "p.csv"
+    rows = np.eye(5) * 0.5 + 0.1
+    text = [f"{at},all,{','.join(map(str, row))},0" for at, row in enumerate(rows.tolist())]
+    table.write_text(f"image_id,group,{','.join(CLASSES)},ann\n" + "\n".join(text) + "\n")
+    found = read_ratings(table)
+    assert found.raters == ("ann", CLASSIFIER)
+    assert found.sexualised.tolist() == [[False, one in (1, 3, 4)] for one in range(5)]
+    [share] = shares_of(read_ratings(table, [CLASSIFIER]))
+    assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
+
+
+def test_labels_are_classes_or_marks(tmp_path: Path) -> None:
+    table = tmp_path / "l.csv"
+    said = ["Porn", "sexy", " hentai", "neutral", "drawings", "1", "0", "yes", "No"]
+    text = "".join(f"{at},all,{one}\n" for at, one in enumerate(said))
+    table.write_text(f"image_id,group,classifier\n{text}")
+    assert read_ratings(table).sexualised[:, 0].tolist() == [1, 1, 1, 0, 0, 1, 0, 1, 0]
+
+
+PROBABILITIES = f"image_id,group,{','.join(CLASSES)}\n"
+BROKEN = {
+    "a label is missing": ("image_id,group,ann,ben\na,x,1,0\nb,x,,1\n", "line 3: no label of ann"),
+    "a label is unknown": ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
+    "a group is missing": ("image_id,group,ann\na,,1\n", "line 2: the group is missing"),
+    "an image is missing": ("image_id,group,ann\n,x,1\n", "line 2: the image_id is missing"),
+    "an image twice": ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
+    "no labels": ("image_id,group\na,x\n", "has no column of labels"),
+    "no group column": ("image_id,ann\na,1\n", "no column 'group'"),
+    "four classes": (
+        "image_id,group,drawings,hentai,neutral,porn\na,x,0,0,0,1\n",
+        "no column 'sexy', one of the five classes",
+    ),
+    "a probability over 1": (PROBABILITIES + "a,x,0,0,1.5,0,0\n", "neutral 1.5 is not from 0 to 1"),
+    "a negative one": (PROBABILITIES + "a,x,0,0,-.1,0,1\n", "neutral -.1 is not from 0 to 1"),
+    "one that is none": (PROBABILITIES + "a,x,0,0,nan,0,1\n", "neutral nan is not from 0 to 1"),
+    "one that is a word": (PROBABILITIES + "a,x,0,0,high,0,1\n", "neutral 'high' is not a number"),
+    "none at all": (PROBABILITIES + "a,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
+    "two classifiers": (
+        f"image_id,group,classifier,{','.join(CLASSES)}\na,x,1,0,0,1,0,0\n",
+        "and so is a column",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
+    text, message = BROKEN[case]
+    (tmp_path / "l.csv").write_text(text)
+    result = obygaze("bias", "ratings", tmp_path / "l.csv", "-o", tmp_path / "out.csv")
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_rater_that_is_not_there(tmp_path: Path, obygaze) -> None:
+    table = write_worked(tmp_path / "labels.csv")
+    result = obygaze("bias", "ratings", table, "--rater", "cmn")
+    assert (result.exit_code, "did you mean cnn?" in result.stderr) == (1, True)
+    unnamed = obygaze("bias", "ratings", table, "-o", tmp_path / "shares.txt")
+    assert (unnamed.exit_code, ".csv, .json, .svg" in unnamed.stderr) == (2, True)
