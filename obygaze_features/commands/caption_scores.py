@@ -67,13 +67,14 @@ def caption_scores(
 ) -> None:
     """Score captions with a language model and a sentence encoder, for obygaze bias gender-score.
 
-    TABLE is a CSV file with the columns id, caption and object (the label of what is in the
-    picture), and confidence (the classifier's, of that label). It gets the columns probability
-    (the mean probability of the caption's tokens) and similarity (of caption and object), and, if
-    it has no group or gender, group: man or woman, where the caption's words are of one alone.
+    TABLE is a CSV file with the columns id, caption, object (the label of what is in the picture),
+    confidence (the classifier's, of that label) and group (man or woman, of whom the caption is).
+    It gets the columns probability (the mean probability of the caption's tokens) and similarity
+    (of caption and object). With --variants it gets those of the caption with man and with woman
+    instead of its gender word; captions that have none are named and left out.
 
     Run the same command again to go on after an interruption. Captions that the language model
-    cannot read whole are named and have no probability; the exit code is then 3.
+    cannot read whole are named and left out; the exit code is then 3.
 
     \b
     Examples:
@@ -98,17 +99,17 @@ def caption_scores(
     for named, why in (
         (
             found.without_variants,
-            "without variants (no noun for a person, words for both genders, or a pronoun)",
+            "left out: no noun for a person, or words of gender that would have to change with it",
         ),
         (found.cut, f"of which {encoder.name} reads only the first {longest} tokens"),
-        (found.too_long, f"longer than {model.name} reads, without a probability"),
+        (found.too_long, f"left out: longer than {model.name} reads"),
     ):
         if named:
             told = f"{counted(len(named), 'caption')} {why}: {some(named, MOST_NAMED)}"
             click.echo(told, err=True)
     if "confidence" not in captions.table.columns:
         click.echo("no column confidence, which obygaze bias gender-score needs", err=True)
-    before = f", {found.kept:,} of them before" if found.kept else ""
-    click.echo(f"{counted(found.rows, 'caption')} scored{before} -> {output}", err=as_json)
+    before = f", {found.before:,} of them before" if found.before else ""
+    click.echo(f"{counted(found.scored, 'caption')} scored{before} -> {output}", err=as_json)
     if found.too_long:
         ctx.exit(PARTLY_DONE)

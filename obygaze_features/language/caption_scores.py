@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.words import quote
 from obygaze_features.errors import BiasError
-from obygaze_features.language.gender_words import MASK, Variants, gender_of, variants
+from obygaze_features.language.gender_words import MASK, Variants, variants
 from obygaze_features.language.kept_scores import Kept, Scores, row_key
 from obygaze_features.language.language_model import LanguageModel
 from obygaze_features.language.sentence_encoder import SentenceEncoder
@@ -24,7 +22,7 @@ __all__ = ["CaptionScores", "Captions", "read_captions", "score_captions"]
 
 BLOCK = 64
 """Rows that are scored and kept at a time; the same ones whenever a run is gone on with."""
-_MADE_HERE = ("probability", "similarity")
+_FILLED = ("caption_man", "caption_woman")
 
 
 @dataclass(frozen=True)
@@ -34,21 +32,29 @@ class Captions:
     Parameters
     ----------
     table
-        As it was read.
+        Those of its rows that are to be scored.
     pairs
         Of each row's caption the one that speaks of a man and the one that speaks of a woman;
-        empty where no variants are wanted.
+        None where only the caption itself is to be scored.
+    without_variants
+        Captions that are left out, by id, as they cannot be filled.
     """
 
     table: Table
-    pairs: Sequence[Variants | None] = ()
+    pairs: Sequence[Variants] | None = None
+    without_variants: tuple[str, ...] = ()
 
-    def texts(self, row: int) -> dict[str, str]:
-        """The ends of the columns of scores -> the caption that they are of."""
-        caption = self.table["caption"][row]
-        found = {} if MASK in caption else {"": caption}
-        if self.pairs and (pair := self.pairs[row]):
-            found |= {"_man": pair.man, "_woman": pair.woman}
+    @cached_property
+    def texts(self) -> dict[str, Sequence[str]]:
+        """The ends of the columns of scores -> the texts that they are of."""
+        captions = self.table["caption"]
+        # What is not filled in is no caption, and then there is no such column.
+        found: dict[str, Sequence[str]] = {"": captions}
+        if any(MASK in one for one in captions):
+            found = {}
+        if self.pairs is not None:
+            found["_man"] = [pair.man for pair in self.pairs]
+            found["_woman"] = [pair.woman for pair in self.pairs]
         return found
 
 
@@ -58,23 +64,23 @@ class CaptionScores:
 
     Parameters
     ----------
-    rows
-        How many captions there are.
-    kept
-        How many of them an interrupted run had scored before.
+    scored
+        How many captions were.
+    before
+        How many of them an interrupted run had scored.
     without_variants
-        Captions that have none, where variants are wanted.
+        Captions that were left out, by id, as they cannot be filled.
     too_long
-        Captions, by id, that the language model cannot read whole; they have no probability.
+        Those that were left out as the language model cannot read them whole.
     cut
-        Captions, by id, of which the sentence encoder reads only the beginning.
+        Captions of which the sentence encoder read only the beginning.
     """
 
-    rows: int
-    kept: int
-    without_variants: list[str] = field(default_factory=list)
-    too_long: list[str] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
+    scored: int
+    before: int
+    without_variants: Sequence[str]
+    too_long: Sequence[str]
+    cut: Sequence[str]
 
 
 def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
@@ -85,34 +91,60 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
     path
         The table. ``confidence`` is checked if it is there: a number from 0 to 1.
     with_variants
-        Also fill each caption with man and with woman.
+        Also fill each caption with man and with woman, and leave out those that cannot be.
     """
     table = read_table(
-        path,
-        delimiter=delimiter_of(path),
-        required=("id", "caption", "object"),
-        marked=True,
+        path, delimiter=delimiter_of(path), required=("id", "caption", "object"), marked=True
     )
     for name in table.columns:
-        if name.startswith(_MADE_HERE) or name in ("caption_man", "caption_woman"):
+        if name.startswith(("probability", "similarity")) or name in _FILLED:
             raise BiasError(f"{path}, line 1: the column {name!r} is made here; rename it")
+    for row, problem in _problems(table, with_variants):
+        raise BiasError(f"{path}, line {table.lines()[row]}: {problem}")
+    if not with_variants:
+        return Captions(table)
+    pairs = list(map(variants, table["caption"]))
+    rows = [row for row, pair in enumerate(pairs) if pair]
+    if not rows:
+        raise BiasError(
+            f"{path} has no caption that can be filled with man and with woman; put {MASK} where "
+            "the word is to stand"
+        )
+    return Captions(
+        _take(table, rows),
+        [pair for pair in pairs if pair],
+        tuple(one for one, pair in zip(table["id"], pairs, strict=True) if not pair),
+    )
+
+
+def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
     seen: set[str] = set()
-    for row, (one, caption, thing) in enumerate(
-        zip(table["id"], table["caption"], table["object"], strict=True)
-    ):
-        problem = None
-        if not one.strip() or one in seen:
-            problem = f"duplicate id {quote(one)}" if one in seen else "an empty id"
-        elif not caption.strip() or not thing.strip():
-            problem = f"{one} has no {'object' if caption.strip() else 'caption'}"
+    for row, cells in enumerate(table.rows()):
+        one, caption = cells["id"], cells["caption"]
+        if not one.strip():
+            yield row, "an empty id"
+        elif one in seen:
+            yield row, f"duplicate id {quote(one)}"
+        elif not caption.strip() or not cells["object"].strip():
+            yield row, f"{one} has no {'object' if caption.strip() else 'caption'}"
         elif MASK in caption and not with_variants:
-            problem = f"the caption of {one} has {MASK}, which is filled in with --variants"
-        elif "confidence" in table.columns:
-            problem = _not_a_share(table["confidence"][row])
-        if problem:
-            raise BiasError(f"{path}, line {table.lines()[row]}: {problem}")
+            yield row, f"the caption of {one} has {MASK}, which is filled in with --variants"
+        elif not _is_share(cells.get("confidence", "0")):
+            told = quote(cells["confidence"])
+            yield row, f"the confidence of {one} is {told}, and a number from 0 to 1 is meant"
         seen.add(one)
-    return Captions(table, list(map(variants, table["caption"])) if with_variants else ())
+
+
+def _is_share(cell: str) -> bool:
+    try:
+        return 0 <= float(cell) <= 1
+    except ValueError:
+        return False
+
+
+def _take(table: Table, rows: Sequence[int]) -> Table:
+    columns = {name: [cells[row] for row in rows] for name, cells in table.columns.items()}
+    return Table(table.path, table.delimiter, columns, rows)
 
 
 def score_captions(
@@ -143,97 +175,62 @@ def score_captions(
     for path in (output, record):
         refuse_to_overwrite(path, overwrite=overwrite)
     made_with = {"language_model": dict(model.about), "sentence_encoder": dict(encoder.about)}
-    table = captions.table
-    keys = [
-        row_key(table["object"][row], *captions.texts(row).values()) for row in range(len(table))
-    ]
+    table, texts = captions.table, captions.texts
+    keys = map(row_key, table["object"], *texts.values())
     rows = list(zip(table["id"], keys, strict=True))
     with Kept(output, made_with) as kept:
         before = sum(row in kept.scores for row in rows)
-        todo = [
-            some
-            for start in range(0, len(rows), BLOCK)
-            if (
-                some := [
-                    row
-                    for row in range(start, min(start + BLOCK, len(rows)))
-                    if rows[row] not in kept.scores
-                ]
-            )
-        ]
-        for some in progress(todo, "Scoring", unit="block"):
-            found = _score(captions, some, model, encoder)
-            kept.add((*rows[row], scores) for row, scores in zip(some, found, strict=True))
+        for start in progress(range(0, len(rows), BLOCK), "Scoring", unit="block"):
+            block = range(start, min(start + BLOCK, len(rows)))
+            if todo := [row for row in block if rows[row] not in kept.scores]:
+                found = _score(captions, todo, model, encoder)
+                kept.add((*rows[row], found[row]) for row in todo)
         scores = [kept.scores[row] for row in rows]
-        text = format_table(_columns(captions, scores))
-        about = {**made_with, "rows": len(rows), "variants": bool(captions.pairs)}
-        write_files({output: text, record: to_json(about)}, overwrite=overwrite)
+        whole = [row for row, found in enumerate(scores) if None not in found.values()]
+        done = CaptionScores(
+            scored=len(whole),
+            before=before,
+            without_variants=captions.without_variants,
+            too_long=[one for row, one in enumerate(table["id"]) if row not in set(whole)],
+            cut=_cut(captions, encoder),
+        )
+        if not whole:
+            raise BiasError(f"{model.name} can read none of {len(rows)} captions whole")
+        columns: dict[str, Sequence[str]] = dict(_take(table, whole).columns)
+        for end, filled in texts.items():
+            if end:
+                columns[f"caption{end}"] = [filled[row] for row in whole]
+            for name in (f"probability{end}", f"similarity{end}"):
+                columns[name] = [repr(scores[row][name]) for row in whole]
+        about = {**made_with, **asdict(done)}
+        write_files({output: format_table(columns), record: to_json(about)}, overwrite=overwrite)
         kept.discard()
-    return _summary(captions, scores, before, encoder)
+    return done
 
 
 def _score(
     captions: Captions, rows: Sequence[int], model: LanguageModel, encoder: SentenceEncoder
-) -> Iterator[Scores]:
-    table = captions.table
-    wanted = {row: captions.texts(row) for row in rows}
+) -> dict[int, Scores]:
+    """The scores of some rows; each text is read once."""
+    wanted = {row: {end: of[row] for end, of in captions.texts.items()} for row in rows}
+    objects = captions.table["object"]
     texts = list(dict.fromkeys(text for ends in wanted.values() for text in ends.values()))
     chances = dict(zip(texts, model.mean_probabilities(texts), strict=True))
-    both = list(dict.fromkeys([*texts, *(table["object"][row] for row in rows)]))
+    both = list(dict.fromkeys([*texts, *(objects[row] for row in rows)]))
     vectors = dict(zip(both, encoder.embed(both).double().numpy(), strict=True))
+    found: dict[int, Scores] = {}
     for row, ends in wanted.items():
-        thing = vectors[table["object"][row]]
-        scores: Scores = {f"probability{end}": chances[text] for end, text in ends.items()}
-        yield scores | {
+        found[row] = {}
+        for end, text in ends.items():
+            near = float(vectors[text] @ vectors[objects[row]])
+            found[row][f"probability{end}"] = chances[text]
             # Of two vectors that are the same, rounding may leave a little over 1.
-            f"similarity{end}": min(1.0, max(-1.0, float(vectors[text] @ thing)))
-            for end, text in ends.items()
-        }
+            found[row][f"similarity{end}"] = min(1.0, max(-1.0, near))
+    return found
 
 
-def _columns(captions: Captions, scores: Sequence[Scores]) -> dict[str, Sequence[str]]:
-    table = captions.table
-    columns: dict[str, Sequence[str]] = dict(table.columns)
-    if not {"group", "gender"} & set(columns):
-        columns["group"] = list(map(gender_of, table["caption"]))
-    for end in ("", "_man", "_woman") if captions.pairs else ("",):
-        if end:
-            columns[f"caption{end}"] = [
-                captions.texts(row).get(end, "") for row in range(len(table))
-            ]
-        for name in (f"probability{end}", f"similarity{end}"):
-            columns[name] = list(map(partial(_cell, name=name), scores))
-    return columns
-
-
-def _summary(
-    captions: Captions, scores: Sequence[Scores], kept: int, encoder: SentenceEncoder
-) -> CaptionScores:
-    ids, texts = captions.table["id"], captions.table["caption"]
-    counts = encoder.tokens.count(texts)
-    return CaptionScores(
-        rows=len(ids),
-        kept=kept,
-        without_variants=[
-            one for one, pair in zip(ids, captions.pairs, strict=False) if pair is None
-        ],
-        too_long=[
-            one
-            for one, found in zip(ids, scores, strict=True)
-            if any(name.startswith("probability") and found[name] is None for name in found)
-        ],
-        cut=[one for one, count in zip(ids, counts, strict=True) if count > encoder.tokens.longest],
-    )
-
-
-def _cell(scores: Mapping[str, Any], name: str) -> str:
-    value = scores.get(name)
-    return "" if value is None else repr(value)
-
-
-def _not_a_share(cell: str) -> str | None:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    return None if 0 <= value <= 1 else f"the confidence {quote(cell)} is no number from 0 to 1"
+def _cut(captions: Captions, encoder: SentenceEncoder) -> list[str]:
+    """The captions, by id, that are longer than a sentence encoder reads."""
+    counts = encoder.tokens.count(captions.table["caption"])
+    ids = captions.table["id"]
+    return [one for one, count in zip(ids, counts, strict=True) if count > encoder.tokens.longest]

@@ -1,4 +1,4 @@
-"""Words for women and men in captions, and captions that speak of the other instead."""
+"""Captions that speak of a man, or of a woman, where they spoke of the other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["MASK", "Variants", "gender_of", "variants"]
+from obygaze_features.common.reference import reference_json
+
+__all__ = ["MASK", "Variants", "variants"]
 
 MASK = "[MASK]"
 """Stands in a caption where its gender word was."""
@@ -18,25 +20,7 @@ _NOUNS: Mapping[tuple[str, str], str] = {
     ("males", "females"): "males females",
 }
 """What is written for a man and for a woman, in place of any of some words."""
-_WOMEN = frozenset(
-    [
-        "woman",
-        "girl",
-        "lady",
-        "women",
-        "girls",
-        "ladies",
-        "female",
-        "females",
-        "she",
-        "her",
-        "hers",
-        "herself",
-    ]
-)
-_PRONOUNS = frozenset(["he", "him", "his", "himself", "she", "her", "hers", "herself"])
 _PAIRS = {word: pair for pair, words in _NOUNS.items() for word in words.split()}
-_WORD = re.compile(rf"\b(?:{'|'.join([*_PAIRS, *_PRONOUNS])})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -47,24 +31,12 @@ class Variants:
     woman: str
 
 
-def gender_of(caption: str) -> str:
-    """``man`` or ``woman``, where the words of a caption speak of one alone; else nothing.
-
-    Examples
-    --------
-    >>> gender_of("A lady and her dog"), gender_of("a man and a woman"), gender_of("a [MASK]")
-    ('woman', '', '')
-    """
-    found = {word.lower() in _WOMEN for word in _WORD.findall(caption)}
-    return "" if len(found) != 1 else "woman" if found.pop() else "man"
-
-
 def variants(caption: str) -> Variants | None:
     """Fill a caption with man and with woman.
 
     Where `MASK` stands, or else in place of its nouns for people of one gender. There are none of
-    a caption that has no such word, words for both, or a pronoun, which would have to be changed
-    with it: put `MASK` into such a caption yourself.
+    a caption without such a noun, with words for both, or with another word of gender, such as a
+    pronoun, that would have to change with it: put `MASK` into such a caption yourself.
 
     Examples
     --------
@@ -77,12 +49,18 @@ def variants(caption: str) -> Variants | None:
     """
     if MASK in caption:
         return Variants(caption.replace(MASK, "man"), caption.replace(MASK, "woman"))
-    words = {word.lower() for word in _WORD.findall(caption)}
-    if not gender_of(caption) or words & _PRONOUNS:
+    gender_of = {
+        word: gender
+        for gender, words in reference_json("lexicons/genders.json")["words"].items()
+        for word in words
+    }
+    known = re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
+    said = {word.lower() for word in known.findall(caption)}
+    if not said <= set(_PAIRS) or len({gender_of[word] for word in said}) != 1:
         return None
 
     def fill(place: int) -> str:
-        return _WORD.sub(lambda found: _like(_PAIRS[found[0].lower()][place], found[0]), caption)
+        return known.sub(lambda found: _like(_PAIRS[found[0].lower()][place], found[0]), caption)
 
     return Variants(fill(0), fill(1))
 

@@ -23,6 +23,7 @@ from obygaze_features.extraction.clips import reason
 from obygaze_features.extraction.plan import check_items
 from obygaze_features.extraction.stills import read_picture
 from obygaze_features.manifests import Item, Manifest
+from obygaze_features.manifests.articles import with_article
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.locate import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.preprocess import resize_and_crop
@@ -124,7 +125,7 @@ def write_saliency(
             why = next(iter(failed.values()), "the manifest has none")
             raise VideoError(f"not one of {len(items)} images has a map: {why}")
         np.save(new / "maps.npy", np.stack([one.map for one in seen]), allow_pickle=False)
-        cells = {
+        cells: dict[str, Sequence[str]] = {
             "id": [items[one.row].id for one in seen],
             "group": [groups[one.row] for one in seen],
             "text": [texts[one.row] for one in seen],
@@ -149,13 +150,20 @@ def _texts(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[
     """Each image's text: its cells in place of what stands in braces."""
     if not text.strip():
         raise UsageError("--text is empty; say what the images are to be compared with")
-    for name in _FIELD.findall(text):
+    fields = list(_FIELD.finditer(text))
+    for name in (one[1] for one in fields):
         if name not in columns:
             raise UsageError(f"--text {quote(text)}: {unknown('column', name, columns)}")
-    return [
-        _FIELD.sub(lambda found, row=row: columns[found[1]][row], text)  # type: ignore[misc]
-        for row in range(count)
-    ]
+        if "" in columns[name]:
+            raise UsageError(f"--text {quote(text)}: not every image has something in {name!r}")
+    texts = [text] * count
+    for one in reversed(fields):  # so that places further to the front stay where they are
+        start, end = one.span()
+        texts = [
+            with_article(f"{said[:start]}{{}}{said[end:]}", cell)
+            for said, cell in zip(texts, columns[one[1]], strict=True)
+        ]
+    return texts
 
 
 def _read(media: MediaFolder, item: Item, seer: Seer) -> Tensor | str:
