@@ -16,7 +16,6 @@ from obygaze_features.backbones.hub import (
     is_repository,
 )
 from obygaze_features.backbones.random_weights import cached
-from obygaze_features.backbones.registry import FAMILIES
 from obygaze_features.backbones.tokens import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
@@ -44,6 +43,7 @@ class Known:
     write: Callable[[Path, int], None] | None = None
 
 
+_ENCODERS_OWNER = "sentence-transformers/"
 LANGUAGE_MODELS: Mapping[str, Known] = {
     "gpt2": Known("openai-community/gpt2"),
     "gpt2-medium": Known("openai-community/gpt2-medium"),
@@ -54,7 +54,7 @@ LANGUAGE_MODELS: Mapping[str, Known] = {
 }
 ENCODERS: Mapping[str, Known] = {
     **{
-        name: Known(f"sentence-transformers/{name}")
+        name: Known(_ENCODERS_OWNER + name)
         for name in (
             "roberta-large-nli-stsb-mean-tokens",
             "stsb-distilbert-base",
@@ -101,12 +101,12 @@ def find(spec: str, known: Mapping[str, Known]) -> Found:
 
 def reads_texts(name: str) -> bool:
     """Whether a name is that of a model for texts alone: a known one, or one of the hub."""
-    if name in LANGUAGE_MODELS or name in ENCODERS:
+    if name in LANGUAGE_MODELS or name in ENCODERS or name.startswith(_ENCODERS_OWNER):
         return True
     if not is_repository(name) or Path(name).exists() or (config := fetch_config(name)) is None:
         return False
-    kind = read_json(config, BackboneError).get("model_type")
-    return kind not in [family.model_type for family in FAMILIES]
+    content = read_json(config, BackboneError)
+    return isinstance(content, dict) and content.get("model_type") == "gpt2"
 
 
 def prefetch(name: str) -> Path:
