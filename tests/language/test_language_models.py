@@ -79,7 +79,10 @@ def test_weights_as_gpt2_is_published(gpt2, tmp_path):
 
 def embeddings_of(folder: Path, texts: list[str]) -> np.ndarray:
     """The mean of transformers' own tokens, of length one; nothing is padded."""
-    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModel.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
     rows = []
     for text in texts:
         with torch.no_grad():
@@ -109,12 +112,15 @@ def test_an_encoder_of_another_kind(tmp_path):
     torch.manual_seed(0)
     BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
     kinds = ["Transformer", "Pooling", "Normalize"]
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path}
-               for kind, path in zip(kinds, ["", "1_Pooling", "2_Normalize"], strict=True)]  # fmt: skip
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": path}
+        for kind, path in zip(kinds, paths, strict=True)
+    ]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling/config.json").write_text(
-        '{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, "include_prompt": true}'
+        '{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, "include_prompt": 1}'
     )
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
     encoder = load_sentence_encoder(str(tmp_path), "cpu")
