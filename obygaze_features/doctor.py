@@ -19,6 +19,7 @@ __all__ = ["JOBS", "Diagnosis", "Job", "describe_diagnosis", "diagnose"]
 JOBS = {
     "": "manifests, stores, training",
     "extract": "features from films",
+    "siglip": "texts for the first SigLIP",
     "report": "report pages and figures",
     "views": "stores as pandas and xarray",
     "remote": "stores over networks",

@@ -123,6 +123,25 @@ def test_stores_on_the_move(
     assert (result.exit_code, "unknown" in result.output) == (0, False)
 
 
+def test_images_and_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Every block of docs/embeddings.md, in order."""
+    monkeypatch.chdir(tmp_path)
+    printed = ""
+    for language, block in BLOCK.findall((ROOT / "docs/embeddings.md").read_text()):
+        if language == "csv":
+            Path("emotions.csv").write_text(block)
+        elif language == "console":
+            run_console(block, obygaze)
+        else:
+            assert language == "python"
+            printed += subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            ).stdout
+    assert printed == "(2, 2)\n"
+
+
 def test_films_of_your_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:

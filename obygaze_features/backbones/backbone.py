@@ -17,13 +17,26 @@ if TYPE_CHECKING:
     from obygaze_features.backbones.tokens import Tokens
     from obygaze_features.preprocess import Preprocessing
 
-__all__ = ["ON_REQUEST", "SYNTHETIC_WORDS", "Backbone", "Card", "Family", "Network", "TowerNetwork"]
+__all__ = [
+    "ON_REQUEST",
+    "OPEN_CLIP",
+    "SYNTHETIC_WORDS",
+    "Backbone",
+    "Card",
+    "Family",
+    "Network",
+    "TowerNetwork",
+]
 
 ON_REQUEST = frozenset({"tokens"})
 """Arrays that are only kept when they are asked for by name: they are large."""
 
 SYNTHETIC_WORDS = "random weights, trained on nothing"
 """What the configuration of a made-up checkpoint says under ``synthetic``."""
+
+
+OPEN_CLIP = "open_clip_config.json"
+"""The configuration of a checkpoint in OpenCLIP's layout, by which that is known."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +180,8 @@ class Family:
     name
         As recorded in stores.
     model_type
-        What ``config.json`` of a checkpoint says; None where there is no such file.
+        What ``config.json`` of a checkpoint says; None where there is no such file, and `OPEN_CLIP`
+        where there is that one instead.
     cards
         The checkpoints that are known by name.
     load

@@ -11,7 +11,15 @@ from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
 
-__all__ = ["WEIGHTS", "load_model", "quiet", "shards_of", "tensor_names", "weight_files"]
+__all__ = [
+    "WEIGHTS",
+    "load_model",
+    "quiet",
+    "read_tensors",
+    "shards_of",
+    "tensor_names",
+    "weight_files",
+]
 
 WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json"),
@@ -62,6 +70,22 @@ def tensor_names(folder: Path, files: Sequence[Path]) -> frozenset[str]:
         except Exception as problem:
             raise _unreadable(folder, problem) from None
     return frozenset(names)
+
+
+def read_tensors(file: Path) -> dict[str, Any]:
+    """The tensors of a file of weights, by name; a file that holds more is not read."""
+    torch = need("torch", extra="extract")
+    from safetensors.torch import load_file
+
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as problem:  # each kind of file has its own reader, with its own errors
+        raise _unreadable(file.parent, problem) from None
+    if isinstance(found, dict) and all(isinstance(one, torch.Tensor) for one in found.values()):
+        return found
+    raise BackboneError(f"{file} holds something else than tensors by name")
 
 
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:

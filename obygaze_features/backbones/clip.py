@@ -23,28 +23,57 @@ from obygaze_features.store import ArraySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILY", "load", "load_towers", "towers_of", "write_clip_weights"]
+__all__ = [
+    "FAMILY",
+    "arrays",
+    "load",
+    "load_towers",
+    "network_of",
+    "towers_of",
+    "write_clip_weights",
+]
 
 
-def _arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
+def arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
     """What can be kept, of `patches` patches a frame, `width` wide and projected to `dim`."""
     order = "class token first, neither normalised nor projected"
     return arrays_of(dim, "projected class token of each frame", 1 + patches, width, order)
 
 
 def load(path: Path, mode: str) -> Network:
-    """Load a CLIP from a folder with ``config.json`` and its kin."""
+    """Load the image tower of a CLIP from a folder with ``config.json`` and its kin."""
+    model, kept = _load(path, mode)
+    return network_of(model, path, **kept)
+
+
+def load_towers(path: Path, mode: str) -> TowerNetwork:
+    """Load both towers of a CLIP."""
+    model, kept = _load(path, mode)
+    return towers_of(model, path, **kept)
+
+
+def _load(path: Path, mode: str) -> tuple[Any, dict[str, Any]]:
+    """The model, and the rest that is kept of a checkpoint."""
     need("transformers", extra="extract")
-    from torch.nn import ModuleList
     from transformers import CLIPModel
 
     from obygaze_features.preprocess import read_preprocessing
 
     files = weight_files(path)
-    preprocessing = read_preprocessing(path, mode)
-    model = load_model(CLIPModel, path, files)
+    kept = {
+        "preprocessing": read_preprocessing(path, mode),
+        "weights": files,
+        "config": read_json(path / "config.json", BackboneError),
+    }
+    return load_model(CLIPModel, path, files), kept
+
+
+def network_of(model: Any, path: Path, **kept: Any) -> Network:
+    """The image tower of a CLIPModel, the rest of whose checkpoint is `kept`."""
+    from torch.nn import ModuleList
+
     settings = model.config.vision_config
-    preprocessing.check_size(settings.image_size, path)
+    kept["preprocessing"].check_size(settings.image_size, path)
     # Without the text tower, which has nothing to do with clips.
     vision, project = model.vision_model, model.visual_projection
 
@@ -56,31 +85,12 @@ def load(path: Path, mode: str) -> Network:
         module=ModuleList([vision, project]),
         compute=compute,
         sampling=SAMPLING,
-        preprocessing=preprocessing,
-        arrays=_arrays(
+        arrays=arrays(
             model.config.projection_dim,
             (settings.image_size // settings.patch_size) ** 2,
             settings.hidden_size,
         ),
-        weights=files,
-        config=read_json(path / "config.json", BackboneError),
-    )
-
-
-def load_towers(path: Path, mode: str) -> TowerNetwork:
-    """Load both towers of a CLIP."""
-    need("transformers", extra="extract")
-    from transformers import CLIPModel
-
-    from obygaze_features.preprocess import read_preprocessing
-
-    files = weight_files(path)
-    return towers_of(
-        load_model(CLIPModel, path, files),
-        path,
-        preprocessing=read_preprocessing(path, mode),
-        weights=files,
-        config=read_json(path / "config.json", BackboneError),
+        **kept,
     )
 
 
@@ -139,8 +149,8 @@ def write_clip_weights(folder: Path, seed: int, vision: Mapping[str, Any], dim: 
 def _published(tail: str, title: str, grid: int, *, large: bool = False) -> Card:
     """A published checkpoint, whose pictures are cut into `grid` x `grid` patches."""
     dim, width = (768, 1024) if large else (512, 768)
-    arrays = _arrays(dim, grid * grid, width)
-    return Card(tail, title, SAMPLING, arrays, repository=f"openai/{tail}")
+    kept = arrays(dim, grid * grid, width)
+    return Card(tail, title, SAMPLING, kept, repository=f"openai/{tail}")
 
 
 CARDS = (
@@ -151,17 +161,24 @@ CARDS = (
         "clip-vit-large-patch14-336", "CLIP L/14 at 336 pixels, each frame alone", 24, large=True
     ),
     Card(
+        "openclip-vit-base-patch32",
+        "CLIP B/32 by OpenCLIP, on LAION-2B, each frame alone",
+        SAMPLING,
+        arrays(512, 49, 768),
+        repository="laion/CLIP-ViT-B-32-laion2B-s34B-b79K",
+    ),
+    Card(
         "tiny-clip",
         "a small CLIP of random weights",
         SAMPLING,
-        _arrays(32, 16, 32),
+        arrays(32, 16, 32),
         write=lambda folder, seed: write_clip_weights(folder, seed, TINY, 32),
     ),
     Card(
         "random-clip",
         "CLIP B/32 of random weights, of the size of clip-vit-base-patch32",
         SAMPLING,
-        _arrays(512, 49, 768),
+        arrays(512, 49, 768),
         write=lambda folder, seed: write_clip_weights(folder, seed, {}, 512),
     ),
 )

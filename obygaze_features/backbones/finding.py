@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from obygaze_features.backbones.backbone import Card, Family
+from obygaze_features.backbones.backbone import OPEN_CLIP, Card, Family
 from obygaze_features.backbones.hub import (
     cached_checkpoint,
     fetch_checkpoint,
@@ -104,11 +104,14 @@ def family_of(path: Path) -> Family:
     config = path / "config.json"
     content = read_json(config, BackboneError) if config.is_file() else {}
     model_type = content.get("model_type") if isinstance(content, dict) else None
+    if not config.is_file() and (path / OPEN_CLIP).is_file():
+        model_type = OPEN_CLIP
     for family in FAMILIES:
-        # What has no config.json is of the one layout that needs none.
+        # What has no configuration is of the one layout that needs none.
         if family.model_type == model_type and (model_type or not config.is_file()):
             return family
-    known = ", ".join(family.model_type for family in FAMILIES if family.model_type)
+    types = (family.model_type for family in FAMILIES)
+    known = ", ".join(one for one in types if one and one != OPEN_CLIP)
     raise BackboneError(f"{path} is of the type {model_type!r}; known types are: {known}")
 
 

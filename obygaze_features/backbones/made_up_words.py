@@ -19,7 +19,8 @@ __all__ = [
 ]
 
 _SPECIAL = ("<|startoftext|>", "<|endoftext|>")
-_WORDS = "a an the of and person photo picture image woman man doctor engineer happy sad angry"
+_WORDS = "engineer picture person doctor photo image woman happy angry the and man sad an of a"
+"""The longest first: what a shorter one puts together must not come between."""
 _SENTENCE = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
 
 

@@ -13,6 +13,7 @@ _MODULES = (
     "vivit",
     "xclip_lsmdc",
     "clip",
+    "open_clip",
     "siglip",
     "videomae",
 )

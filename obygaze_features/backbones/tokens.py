@@ -105,8 +105,8 @@ def read_tokenizer(
             f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); copy it from where the "
             "checkpoint is published"
         )
-    if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
-        need("sentencepiece", extra="extract")
+    if (folder / "spiece.model").is_file():
+        need("sentencepiece", extra="siglip")
     kind = getattr(transformers, of) if of else transformers.AutoTokenizer
     try:
         with quiet():

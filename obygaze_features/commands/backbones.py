@@ -94,8 +94,8 @@ def make_weights(name: str, folder: Path, overwrite: bool) -> None:
     """Write a checkpoint of random weights, trained on nothing.
 
     NAME is tiny- or, in the size of a published one, random- and then xclip, vivit, xclip-lsmdc,
-    clip, siglip or videomae. They serve to try the software without a download, and to measure its
-    speed. Features made with them mean nothing.
+    clip, open-clip, siglip or videomae. They serve to try the software without a download, and to
+    measure its speed. Features made with them mean nothing.
 
     \b
     Examples:

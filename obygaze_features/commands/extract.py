@@ -22,7 +22,7 @@ from obygaze_features.common.commands import (
 from obygaze_features.common.words import counted
 from obygaze_features.errors import UsageError
 
-__all__ = ["extract", "probe", "which_clips"]
+__all__ = ["extract", "probe", "which_clips", "which_items"]
 
 _VIDEOS = "The folder of the clips, or of the films that they are spans of."
 
@@ -155,7 +155,7 @@ def extract(
     that is noted of a run is in OUTPUT/log.jsonl.
 
     A manifest of images, of texts or of both goes through backbones that have a tower for each
-    (clip, siglip and xclip), into one space; texts need no folder.
+    (clip, open-clip, siglip and xclip), into one space; texts need no folder.
 
     With --engine ray the machines of a Ray cluster do the work, and only the films have to be
     reachable from them; --workers are then those that decode in the whole cluster.

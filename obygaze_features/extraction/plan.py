@@ -70,7 +70,7 @@ class Wanted:
         """The numbers of these rows, done or not."""
         films = np.array([item.film for item in manifest])
         if unknown := sorted(set(self.films) - set(films.tolist())):
-            raise UsageError(f"{manifest.name} has no item of the film {unknown[0]!r}")
+            raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}")
         rows = np.flatnonzero(np.isin(films, self.films)) if self.films else np.arange(len(films))
         rows = rows[: self.limit]
         return rows[part_of(rows // BLOCK_ROWS, self.part)] if self.part else rows

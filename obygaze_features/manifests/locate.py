@@ -101,7 +101,8 @@ class MediaFolder:
         for folder in filter(None, (self._folder_of(item), self.root)):
             if why := self._forbidden.get(folder):
                 raise VideoError(f"{item.id}: {folder} cannot be read: {why}")
-        raise VideoError(f"{item.id}: no video {film}{stem}.* under {self.root}")
+        noun = "image" if item.kind == "image" else "video"
+        raise VideoError(f"{item.id}: no {noun} {film}{stem}.* under {self.root}")
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         if folder not in self._listed:

@@ -34,7 +34,7 @@ def test_the_list_can_be_read_by_a_script(obygaze):
     assert without == {
         f"{size}-{kind}"
         for size in ("tiny", "random")
-        for kind in ("xclip", "vivit", "xclip-lsmdc", "clip", "siglip", "videomae")
+        for kind in ("xclip", "vivit", "xclip-lsmdc", "clip", "open-clip", "siglip", "videomae")
     }
 
 

@@ -57,6 +57,15 @@ def hub(copy) -> Iterator[ThreadingHTTPServer]:
     folder = in_shards(copy("tiny-vivit"))
     (folder / "README.md").write_text("nobody needs this")
     (folder / "tokenizer.json").write_text("{}")
+    yield from serve(folder)
+
+
+@pytest.fixture
+def clip_hub(copy) -> Iterator[ThreadingHTTPServer]:
+    yield from serve(copy("tiny-clip"))
+
+
+def serve(folder: Path) -> Iterator[ThreadingHTTPServer]:
     handler = type("Here", (Hub,), {"folder": folder, "asked": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -153,3 +162,32 @@ def test_without_network_it_is_said_what_to_do(tmp_path, offline):
     assert "give xclip-kinetics=FOLDER" in result.stderr
     assert len(result.stderr.splitlines()) == 2  # what is fetched, and why it is not
     assert ("HF_HUB_OFFLINE is set" in result.stderr) == (offline == "1")
+
+
+READ = """
+from obygaze_features.backbones import load_towers
+print(load_towers("someone/small", "cpu").embed_texts(["a photo"]).shape)
+"""
+WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
+
+
+def test_what_reads_texts_is_fetched_with_its_words(clip_hub, tmp_path):
+    endpoint = f"http://127.0.0.1:{clip_hub.server_port}"
+    fetched = run(PREFETCH.format("someone/small"), tmp_path / "home", endpoint)
+    assert fetched.returncode == 0, fetched.stderr
+    asked = clip_hub.RequestHandlerClass.asked
+    got = {one.removeprefix("GET ") for one in asked if one.startswith("GET")}
+    assert got == {"config.json", "preprocessor_config.json", "model.safetensors", *WORDS}
+    read = run(READ, tmp_path / "home", "http://127.0.0.1:9")
+    assert read.stdout == "torch.Size([1, 32])\n", read.stderr
+
+
+def test_words_are_fetched_when_they_are_needed(clip_hub, tmp_path):
+    """What was fetched for clips, by an older version say, lacks them."""
+    endpoint = f"http://127.0.0.1:{clip_hub.server_port}"
+    assert run(LOAD, tmp_path / "home", endpoint).returncode == 0
+    assert not WORDS & {path.name for path in (tmp_path / "home").rglob("*")}
+    offline = run(READ, tmp_path / "home", endpoint, HF_HUB_OFFLINE="1")
+    assert "BackboneError: someone/small is not in the hub's cache" in offline.stderr
+    assert "obygaze features prefetch someone/small" in offline.stderr
+    assert run(READ, tmp_path / "home", endpoint).stdout == "torch.Size([1, 32])\n"

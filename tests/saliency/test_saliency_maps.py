@@ -58,16 +58,16 @@ def test_maps_of_images_and_the_means_of_groups(obygaze, library, checkpoints):
 
 
 def test_heat_lies_where_the_map_is_highest(obygaze, library, checkpoints):
-    """Read back from the PNG files: the brightest pixel is in the hottest patch."""
+    """Read back from the PNG file: the hotter a patch, the lighter its middle."""
     obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman"))
     maps = np.load(library / "out/maps.npy")
     mean = np.mean([one / one.max() for one in maps], axis=0)
     with Image.open(library / "out/groups/all.png") as file:
         assert file.size == (224, 224)
         light = np.asarray(file.convert("L"), dtype=float)
-    patches = light.reshape(4, 56, 4, 56).max((1, 3))
-    assert np.unravel_index(patches.argmax(), (4, 4)) == np.unravel_index(mean.argmax(), (4, 4))
-    assert np.unravel_index(patches.argmin(), (4, 4)) == np.unravel_index(mean.argmin(), (4, 4))
+    middles = light.reshape(4, 56, 4, 56)[:, 21:35, :, 21:35].mean((1, 3))
+    assert middles.argmax() == mean.argmax()
+    assert np.corrcoef(middles.ravel(), mean.ravel())[0, 1] > 0.95
     assert len(list((library / "out/images").iterdir())) == 20
 
 

@@ -152,9 +152,10 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
     if not len(manifest):
         raise ManifestError("the source holds no items, only a header; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    noun = "clip" if set(manifest.items.kinds) <= {"clip"} else "item"
+    kinds = set(manifest.items.kinds)
+    noun = kinds.pop() if len(kinds) == 1 else "item"
     films = len(set(manifest.items.films) - {""})
-    of = f" of {counted(films, 'film')}" if films else ""
+    of = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
     click.echo(f"{counted(len(manifest), noun)}{of} -> {output}")
     if manifest.label_names:
         names = [

@@ -1,0 +1,308 @@
+"""Images and texts into stores."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
+
+from obygaze_features.backbones import Towers, load_towers
+from obygaze_features.backbones.random_weights import write_weights
+from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.extraction import Wanted, embed
+from obygaze_features.extraction.stills import read_picture
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests.importers.folder import import_folder
+from obygaze_features.store import FeatureStore, Status, open_store
+from obygaze_features.store.finalise import finalise
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights") / "small"
+    write_weights("tiny-clip", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def towers(clip: Path) -> Towers:
+    return load_towers(str(clip), "cpu")
+
+
+SUFFIXES = (".png", ".jpg", ".webp", ".bmp", ".tif", ".jpeg")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty pictures in two groups, each of another size."""
+    folder = tmp_path_factory.mktemp("photos")
+    chance = np.random.default_rng(3)
+    for number in range(40):
+        group = folder / ("yes" if number % 2 else "no")
+        group.mkdir(exist_ok=True)
+        shape = (30 + number, 70 - number, 3)
+        picture = Image.fromarray(chance.integers(0, 256, shape, dtype=np.uint8))
+        picture.save(group / f"p{number:02}{SUFFIXES[number % len(SUFFIXES)]}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(photos: Path) -> Manifest:
+    return import_folder(photos)
+
+
+def texts(*words: str) -> Manifest:
+    items = [Item(f"t{number}", kind="text", text=text) for number, text in enumerate(words)]
+    return Manifest("words", Items.of(items))
+
+
+def embedding(found):
+    """A tensor up to transformers 4, and more than that from 5 on."""
+    return (found if isinstance(found, torch.Tensor) else found.pooler_output).numpy()
+
+
+def rows(store: FeatureStore, *ids: str) -> np.ndarray:
+    return store.read(ids, "native")[1]
+
+
+def test_images_are_embedded_as_transformers_does_it(clip, towers, images, photos, tmp_path):
+    summary = embed(images, [towers], tmp_path, images=photos)
+    assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
+    store = open_store(tmp_path / "small.zarr")
+    model = CLIPModel.from_pretrained(clip).eval()
+    processor = AutoImageProcessor.from_pretrained(clip, backend="pil")
+    for item in images.items.take([0, 7, 21, 39]):
+        picture = Image.open(photos / item.film / item.media).convert("RGB")
+        with torch.no_grad():
+            theirs = embedding(model.get_image_features(**processor(picture, return_tensors="pt")))
+        # What is between them is a level of a byte, in resizing.
+        np.testing.assert_allclose(rows(store, item.id)[0], theirs[0], atol=0.01)
+    made = store.attributes["preprocessing"]
+    assert made["orientation"].startswith("upright")
+    assert made["texts"]["longest"] == 77
+    assert [one.name for one in store.specs] == ["native"]
+    assert store.sources[images.ids[0]].startswith("bytes=")
+
+
+def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
+    words = ["a photo of a woman", "engineer"]
+    path = next((photos / "yes").glob("*.bmp"))
+    items = [*texts(*words), Item("p", kind="image", film="yes", media=path.name)]
+    embed(Manifest("both", Items.of(items)), [towers], tmp_path, images=photos)
+    store = open_store(tmp_path / "small.zarr")
+    tokens = AutoTokenizer.from_pretrained(clip)(words, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        model = CLIPModel.from_pretrained(clip).eval()
+        theirs = embedding(model.get_text_features(**tokens))
+    np.testing.assert_allclose(rows(store, "t0", "t1"), theirs, atol=1e-5)
+    assert rows(store, "p").shape == (1, 32)
+
+
+def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, monkeypatch):
+    for name in ("tiny-siglip", "tiny-xclip"):
+        write_weights(name, tmp_path / name)
+    others = [load_towers(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
+    summary = embed(images, [towers, *others], tmp_path / "all", images=photos)
+    assert (summary.clips, summary.done) == (40, 40)
+    for one in (towers, *others):
+        embed(images, [one], tmp_path / "each", images=photos)
+        left, right = (
+            open_store(tmp_path / where / f"{one.name}.zarr").array("native")
+            for where in ("all", "each")
+        )
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_run_goes_on_where_another_ended(towers, images, photos, tmp_path):
+    embed(images, [towers], tmp_path / "whole", images=photos)
+    parts = tmp_path / "parts"
+    first = embed(images, [towers], parts, images=photos, wanted=Wanted(part="2/2"))
+    assert (first.wanted, first.done) == (8, 8)
+    some = embed(images, [towers], parts, images=photos, wanted=Wanted(films=("yes",)))
+    assert (some.wanted, some.clips) == (20, 12)
+    rest = embed(images, [towers], parts, images=photos)
+    assert (rest.clips, rest.done) == (20, 40)
+    assert embed(images, [towers], parts, images=photos).clips == 0
+    one, other = (
+        open_store(tmp_path / name / "small.zarr").array("native") for name in ("whole", "parts")
+    )
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    finalise(parts / "small.zarr")
+    np.testing.assert_array_equal(open_store(parts / "small.zarr").array("native"), other)
+
+
+def test_two_runs_share_the_work(towers, tmp_path):
+    manifest = texts(*(f"a photo of person {number}" for number in range(200)))
+    done = []
+    runs = [
+        threading.Thread(target=lambda: done.append(embed(manifest, [towers], tmp_path)))
+        for _ in range(2)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert sum(one.clips for one in done) == 200
+    assert open_store(tmp_path / "small.zarr").status.tolist() == [Status.DONE] * 200
+
+
+def broken(folder: Path) -> dict[str, tuple[Status, str]]:
+    """Files that cannot be embedded, and why."""
+    whole = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    Image.fromarray(whole).save(folder / "whole.png")
+    content = (folder / "whole.png").read_bytes()
+    (folder / "cut.png").write_bytes(content[: len(content) // 2])
+    (folder / "words.jpg").write_text("no picture")
+    (folder / "empty.webp").touch()
+    Image.fromarray(whole[:1].repeat(2, 1)[:, :80]).resize((500, 2)).save(folder / "line.bmp")
+    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(folder / "deep.png")
+    (folder / "twice.png").touch()
+    (folder / "twice.gif").touch()
+    return {
+        "cut": (Status.UNREADABLE, "cut.png cannot be read as an image"),
+        "words": (Status.UNREADABLE, "cannot identify image file 'words.jpg'"),
+        "empty": (Status.UNREADABLE, "cannot identify image file 'empty.webp'"),
+        "line": (Status.UNREADABLE, "line.bmp is 500 x 2 pixels, too narrow for a picture"),
+        "deep": (Status.UNREADABLE, "deep.png has more than 8 bits a channel; save it with 8"),
+        "gone": (Status.MISSING, "no image gone.*"),
+        "twice": (Status.MISSING, "both twice.gif and twice.png could be meant"),
+    }
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    expected = broken(folder)
+    items = [Item(name, kind="image", media=f"{name}.*") for name in (*expected, "whole")]
+    blank = [Item("blank", kind="text", text=" "), Item("fine", kind="text", text="a photo")]
+    manifest = Manifest("odd", Items.of([*items, *blank]))
+    summary = embed(manifest, [towers], tmp_path / "s", images=folder)
+    store = open_store(tmp_path / "s/small.zarr")
+    status = dict(zip(store.ids, store.status.tolist(), strict=True))
+    assert (status["whole"], status["fine"], summary.done) == (Status.DONE, Status.DONE, 2)
+    for name, (kind, why) in expected.items():
+        assert status[name] == kind, name
+        assert why in store.failures[name], store.failures[name]
+        assert str(tmp_path) not in store.failures[name]
+        assert "\n" not in store.failures[name]
+    assert store.failures["blank"] == "the text is empty"
+    # Once the file is whole, it is tried again on request.
+    (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
+    again = embed(manifest, [towers], tmp_path / "s", images=folder, wanted=Wanted(failed=True))
+    assert (again.clips, again.done) == (8, 3)
+    one, same = rows(open_store(tmp_path / "s/small.zarr"), "cut", "whole")
+    np.testing.assert_allclose(one, same, atol=1e-6)
+
+
+def test_pictures_are_seen_upright_and_in_colour(tmp_path):
+    picture = np.zeros((20, 30, 3), np.uint8)
+    picture[:, :10] = 255, 0, 0
+    turned = Image.fromarray(picture)
+    exif = turned.getexif()
+    exif[0x0112] = 6  # to be turned to the right
+    turned.save(tmp_path / "turned.png", exif=exif)
+    found = read_picture(tmp_path / "turned.png")
+    assert found.shape == (30, 20, 3)
+    expected = ImageOps.exif_transpose(Image.open(tmp_path / "turned.png"))
+    np.testing.assert_array_equal(found, np.asarray(expected))
+    for mode in ("L", "P", "RGBA", "CMYK", "1"):
+        suffix = "tif" if mode == "CMYK" else "png"
+        Image.fromarray(picture).convert(mode).save(tmp_path / f"{mode}.{suffix}")
+        assert read_picture(tmp_path / f"{mode}.{suffix}").shape == (20, 30, 3)
+    # A moving picture is its first one.
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
+    assert read_picture(tmp_path / "moving.gif")[0, 0].tolist() == [255, 0, 0]
+
+
+def test_a_longer_text_is_cut_and_it_is_said(towers, tmp_path, obygaze, clip):
+    manifest = texts("a photo of a person", "a happy woman " * 30)
+    summary = embed(manifest, [towers], tmp_path)
+    assert summary.cut == {"t1": 92}
+    manifest.save(tmp_path / "words")
+    result = obygaze(
+        "features", "extract", tmp_path / "words", "--backbone", clip, "-o", tmp_path / "new"
+    )
+    assert result.exit_code == 0
+    assert "1 text longer than what is read of it; the rest was cut off: t1" in result.stderr
+    assert "2 items in" in result.stdout
+
+
+def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monkeypatch):
+    sizes = []
+
+    def small(given):
+        sizes.append(len(given))
+        if len(given) > 3:
+            raise torch.OutOfMemoryError
+        return towers.embed_texts(given)
+
+    poor = replace(towers, embed_texts=small)
+    manifest = texts(*(f"person {number}" for number in range(10)))
+    summary = embed(manifest, [poor], tmp_path / "poor")
+    assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
+    embed(manifest, [towers], tmp_path / "rich")
+    one, other = (
+        open_store(tmp_path / name / "small.zarr").array("native") for name in ("poor", "rich")
+    )
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_manifests_that_do_not_fit_are_refused(towers, tmp_path, images):
+    clips = Manifest("films", Items.of([Item("a", media="a.mp4")]))
+    with pytest.raises(UsageError, match="a is of the kind 'clip', and only images and texts"):
+        embed(clips, [towers], tmp_path)
+    with pytest.raises(VideoError, match="has none of the 40 images"):
+        embed(images, [towers], tmp_path / "s", images=tmp_path)
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_command(clip, images, photos, tmp_path, obygaze):
+    images.save(tmp_path / "m")
+    base = ("features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone")
+    result = obygaze(*base, f"mine={clip}", "--images", photos, "--json")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert (told["done"], told["clips"], told["cut"]) == (40, 40, {})
+    info = obygaze("stores", "info", tmp_path / "s/mine.zarr").stdout
+    assert "frames     none, of images and texts; preprocessing standard" in info
+    wrong = {
+        ("tiny-clip",): "has images; say in which folder they are: --images FOLDER",
+        ("tiny-vivit", "--images", photos): "reads no texts and takes no single images",
+        ("tiny-clip", "--images", photos, "--dry-run"): "--dry-run is for clips",
+        ("tiny-clip", "--images", photos, "--arrays", "native"): "--arrays is for clips",
+        ("tiny-clip", "--videos", photos): "--videos is for clips",
+        ("tiny-clip", "--images", photos, "--engine", "ray"): "--engine ray is for clips",
+    }
+    for arguments, why in wrong.items():
+        result = obygaze(*base, *arguments)
+        assert (result.exit_code, why in result.stderr) == (2, True), result.stderr
+        assert result.stderr.count("\n") <= 1
+    films = Manifest("films", Items.of([Item("a", media="a.mp4")]))
+    films.save(tmp_path / "films")
+    result = obygaze("features", "extract", tmp_path / "films", "--backbone", "tiny-clip")
+    assert (result.exit_code, "say where they are: --videos FOLDER" in result.stderr) == (2, True)
+
+
+def test_a_failed_image_is_exit_code_3(clip, tmp_path, obygaze):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    Image.new("RGB", (9, 9)).save(folder / "a.png")
+    (folder / "b.png").write_text("no")
+    assert obygaze("manifests", "import", "folder", folder, "-o", tmp_path / "m").exit_code == 0
+    base = ("features", "extract", tmp_path / "m", "--backbone", clip, "--images", folder)
+    result = obygaze(*base, "-o", tmp_path / "s")
+    assert result.exit_code == 3
+    assert "b: b.png cannot be read as an image" in result.stderr
+    assert "1 of 2 items done" in result.stdout
+    (folder / "a.png").write_text("no")
+    result = obygaze(*base, "-o", tmp_path / "none")
+    assert result.exit_code == 1
+    assert "Error: not one of the 2 items could be extracted" in result.stderr

@@ -1,0 +1,184 @@
+"""Manifests of texts and of images."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.articles import with_article
+from obygaze_features.manifests.check import check
+from obygaze_features.manifests.importers.folder import import_folder
+from obygaze_features.manifests.importers.prompts import import_prompts
+
+Run = Callable[..., Result]
+
+AN = """
+hour honest heir honour hour-long engineer actor individual adult umbrella unhappy uncle
+uninvited unimportant unidentified urban urgent usher utter ugly 8-year-old 80s 11th 18 800 8,000
+11,000 MP FBI X-ray x-ray SUV NBA octopus old onerous onion "angry" ice
+"""
+A = """
+house happy harp hotel person university unicorn union unique unit united uniform
+unidirectional one one-armed once-famous European euphoric ewe ukulele urologist uranium user usual
+useful utility utensil utopian ubiquitous 7-year-old 1 100 180 1,100 10th CEO UK USB U-turn NASA
+YMCA businessperson ceo 'mathematician'
+"""
+
+
+def test_an_stands_before_a_vowel_that_is_heard() -> None:
+    for word in AN.split():
+        assert with_article("a photo of a {}", word) == f"a photo of an {word}"
+
+
+def test_a_stands_before_everything_else() -> None:
+    for word in A.split():
+        assert with_article("an image of an {}", word) == f"an image of a {word}"
+
+
+def test_other_ways_to_write_articles() -> None:
+    ways = [with_article("A {}", "hour", way) for way in ("sound", "letter", "always-a")]
+    assert ways == ["An hour", "A hour", "A hour"]
+    ways = [with_article("a {}", "university", way) for way in ("sound", "letter", "always-a")]
+    assert ways == ["a university", "an university", "a university"]
+    assert with_article("a photo of a {}", "engineer", "always-a") == "a photo of a engineer"
+    # What is no article before the stimulus stays as it is.
+    assert with_article("the {} of a hour", "engineer") == "the engineer of a hour"
+    for template in ("a photo", "{} and {}"):
+        with pytest.raises(UsageError, match="once"):
+            with_article(template, "engineer")
+    with pytest.raises(UsageError, match="no way to write articles"):
+        with_article("a {}", "engineer", "the")
+
+
+EMOTIONS = ("angry", "sad", "happy")
+PEOPLE = ("person", "woman", "human", "human being", "individual", "adult")
+
+
+@pytest.fixture
+def stimuli(tmp_path: Path) -> Path:
+    """The emotions' prompts of Wolfe et al.: six phrases with the emotion, and six without."""
+    rows = [f"{e},{e} {p},yes" for e in EMOTIONS for p in PEOPLE]
+    rows += [f"{e}-not,{p},no" for e in EMOTIONS for p in PEOPLE]
+    path = tmp_path / "emotions.csv"
+    path.write_text("\n".join(["set,stimulus,named", *rows]) + "\n")
+    return path
+
+
+def test_every_stimulus_in_every_template(stimuli: Path, tmp_path: Path, obygaze: Run) -> None:
+    result = obygaze("manifests", "import", "prompts", stimuli, "-o", tmp_path / "m")
+    assert result.exit_code == 0
+    assert "180 texts" in result.stdout
+    assert "36 stimuli in 5 templates" in result.stdout
+    assert check(tmp_path / "m") == []
+    manifest = Manifest.load(tmp_path / "m")
+    assert manifest.name == "emotions"
+    with (tmp_path / "m/items.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    angry = [row for row in rows if row["set"] == "angry"]
+    assert len(angry) == 30  # a side of the published test
+    assert [row["text"] for row in angry[:5]] == [
+        "angry person",
+        "an angry person",
+        "a photo of an angry person",
+        "an image of an angry person",
+        "a picture of an angry person",
+    ]
+    assert {(row["kind"], row["named"], row["media"]) for row in angry} == {("text", "yes", "")}
+    assert [row["template"] for row in angry[:2]] == ["{}", "a {}"]
+    assert angry[2]["id"] == "angry-a_photo_of_an_angry_person"
+    assert angry[2]["stimulus"] == "angry person"
+    sad = [row["text"] for row in rows if row["set"] == "sad-not"]
+    assert "a photo of an individual" in sad
+    assert "a photo of a human being" in sad
+
+
+def test_the_prompts_as_they_were_published(tmp_path: Path, obygaze: Run) -> None:
+    (tmp_path / "science.csv").write_text("stimulus\nengineer\n")
+    result = obygaze(
+        "manifests", "import", "prompts", tmp_path / "science.csv", "-o", tmp_path / "m",
+        "--article", "always-a", "--template", "a {}", "--template", "{}",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    items = Manifest.load(tmp_path / "m").items
+    assert items.texts == ["a engineer", "engineer"]
+    assert items.ids == ["a_engineer", "engineer"]
+
+
+def test_ids_are_safe_and_distinct(tmp_path: Path) -> None:
+    long = "very " * 40
+    path = tmp_path / "odd.csv"
+    path.write_text(f"set;stimulus\nwörk/1;naïve café?\nx;{long}tall\nx;{long}small\nукр;жінка\n")
+    items = import_prompts(path, ["a {}"]).items
+    assert items.ids[0] == "work_1-a_naive_cafe"
+    assert len(set(items.ids)) == 4
+    assert max(map(len, items.ids)) == 128
+    assert items.texts[3] == "a жінка"
+
+
+@pytest.mark.parametrize(
+    ("table", "templates", "why"),
+    [
+        ("stimulus\nx\nx\n", ["{}"], "line 3: 'x' is there already as x; take one of them out"),
+        ("stimulus\nb\na b\n", ["{}", "a {}"], "line 3: 'a b' is there already as a_b"),
+        ("stimulus\nHer\nher\n", ["{}"], "line 3: 'her' is there already as her"),
+        ("set,stimulus\na, \n", ["{}"], "line 2: an empty stimulus"),
+        ("set,word\na,b\n", ["{}"], "'stimulus'"),
+        ("stimulus,text\na,b\n", ["{}"], "line 1: the column 'text' is made here; rename it"),
+        ("stimulus\na\n", ["{}", "{}"], "the template '{}' is there twice"),
+        ("stimulus\na\n", ["a photo"], "the template 'a photo' needs the place"),
+    ],
+)
+def test_what_makes_no_prompts(tmp_path: Path, table: str, templates: list[str], why: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(table)
+    with pytest.raises((ManifestError, UsageError)) as problem:
+        import_prompts(path, templates)
+    assert why in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_a_folder_of_images(tmp_path: Path, obygaze: Run) -> None:
+    names = ["a.png", "a.JPG", "b.webp", "c.bmp", "d.tif", "e.jpeg", "f.txt", ".g.png"]
+    folder = touch(tmp_path / "photos", *(f"yes/{one}" for one in names[1:]), "no/a.png", "top.png")
+    result = obygaze("manifests", "import", "folder", folder, "-o", tmp_path / "m")
+    assert result.exit_code == 0
+    assert "7 images of 2 groups" in result.stdout
+    manifest = Manifest.load(tmp_path / "m")
+    assert set(manifest.items.kinds) == {"image"}
+    assert manifest.ids == ["top", "no-a", "yes-a", "yes-b", "yes-c", "yes-d", "yes-e"]
+    assert manifest["yes-a"].media == "a.JPG"
+
+
+def test_pictures_beside_videos_are_no_clips(tmp_path: Path) -> None:
+    folder = touch(tmp_path / "films", "1996/a.mp4", "1996/poster.jpg")
+    assert import_folder(folder).ids == ["1996-a"]
+    images = import_folder(folder, kind="image")
+    assert [(item.id, item.kind) for item in images] == [("1996-poster", "image")]
+    with pytest.raises(ManifestError, match=r"holds no images \(\.bmp"):
+        import_folder(touch(tmp_path / "other", "a.mp4"), kind="image")
+    with pytest.raises(ManifestError, match="holds no videos or images"):
+        import_folder(touch(tmp_path / "texts", "a.txt"))
+    with pytest.raises(ManifestError, match="would both be 'a'"):
+        import_folder(touch(tmp_path / "twice", "a.png", "a.jpg"))
+
+
+def test_a_table_of_images_and_texts(tmp_path: Path, obygaze: Run) -> None:
+    path = tmp_path / "mixed.csv"
+    path.write_text("id,kind,media,text,group\none,image,one.png,,x\ntwo,text,,a photo,y\n")
+    assert obygaze("manifests", "import", "csv", path, "-o", tmp_path / "m").exit_code == 0
+    items = Manifest.load(tmp_path / "m").items
+    assert (items.kinds, items.texts) == (["image", "text"], ["", "a photo"])
+    assert items.extra["group"] == ["x", "y"]
