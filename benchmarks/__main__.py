@@ -25,6 +25,7 @@ BENCHMARKS = (
     "zoo",
     "reproduction",
     "rehearsal",
+    "association",
 )
 HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
 RESULTS = Path(__file__).with_name("results")

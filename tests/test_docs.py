@@ -197,6 +197,43 @@ def test_mediaeval(
     assert printed == "violence 16 16 False\n"
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (
+            "captions",
+            "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
+        ),
+        ("gender-score", "0.453207 0.399123 53.17275\n"),
+    ],
+)
+def test_captions_and_gender_scores(
+    page: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    obygaze: Callable[..., Result],
+) -> None:
+    """Every block of these pages, in order; a table's block is what is named above it."""
+    monkeypatch.chdir(tmp_path)
+    Path(page.partition("-")[0]).mkdir()
+    text = (ROOT / f"docs/{page}.md").read_text()
+    printed = ""
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "csv":
+            named = re.findall(r"`((?:captions|gender)/\w+[.]csv)`", text[: match.start()])
+            Path(named[-1]).write_text(block)
+        elif language == "console":
+            run_console(block, obygaze)
+        else:
+            assert language == "python"
+            printed += subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            ).stdout
+    assert printed == expected
+
+
 def test_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:
@@ -251,6 +288,31 @@ def test_scale(
         for name in ("native", "frames"):
             one, other = (open_store(path).array(name) for path in (stores[0], store))
             np.testing.assert_array_equal(one, other)
+
+
+def test_association_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Every block of docs/association.md but the one that needs a run and prompts."""
+    monkeypatch.chdir(tmp_path)
+    Path("eat").mkdir()
+    text = (ROOT / "docs/association.md").read_text()
+    printed = []
+    for match in BLOCK.finditer(text):
+        language, block = match.groups()
+        if language == "console":
+            run_console(block, obygaze)
+        elif language == "text":
+            Path(re.findall(r"`(eat/\w+[.]vec)`", text[: match.start()])[-1]).write_text(block)
+        elif language == "python":
+            run = subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            )
+            printed += run.stdout.splitlines()
+        else:
+            assert language == "sh"
+    assert printed == ["d 1.506042, T 2.295120, p 0.05", "1.649786"]
+    assert Path("eat/professions.csv").read_text().count("\n") == 4
 
 
 def test_help_page_is_up_to_date() -> None:

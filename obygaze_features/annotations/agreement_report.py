@@ -11,8 +11,9 @@ from obygaze_features.annotations.agreement import Agreement, Chance, Gamma, agr
 from obygaze_features.annotations.disagreements import Disagreement, disagreements
 from obygaze_features.annotations.distances import Distances, distances_of
 from obygaze_features.annotations.pairs import pairs_of
+from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
-from obygaze_features.annotations.timelines import Remark, Timelines, decimal
+from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import format_table

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from obygaze_features.annotations.agreement import Agreement, Gamma
 from obygaze_features.annotations.agreement_report import AgreementReport
+from obygaze_features.annotations.cells import clock
 from obygaze_features.annotations.disagreements import Disagreement
 from obygaze_features.annotations.segment_gamma import SegmentGamma
 from obygaze_features.common.tables import align
@@ -56,7 +56,7 @@ def _gammas(found: AgreementReport) -> str:
 def _gamma(one: Gamma | None) -> list[str]:
     if one is None:
         return []
-    return [str(one.clips), *map(_digits, (one.distance, one.gamma, one.closed_gamma, one.p))]
+    return [f"{one.clips:,}", *map(_digits, (one.distance, one.gamma, one.closed_gamma, one.p))]
 
 
 def _measures(found: AgreementReport) -> str:
@@ -98,7 +98,10 @@ def _confusions(found: AgreementReport) -> list[str]:
     codes = found.distances.codes
     return [
         f"clips by level, of {a} in rows and of {b} in columns\n\n"
-        + align(["", *codes], [[code, *row] for code, row in zip(codes, counts, strict=True)])
+        + align(
+            ["", *codes],
+            [[code, *map("{:,}".format, row)] for code, row in zip(codes, counts, strict=True)],
+        )
         for (a, b), counts in list(sums.items())[:SHOWN]
     ]
 
@@ -127,9 +130,9 @@ def _differences(every: Sequence[Disagreement], most: int) -> str:
             f"{one.a}, {one.b}",
             f"{_some(one.levels_a)} / {_some(one.levels_b)}",
             one.first,
-            one.clips,
-            _clock(one.start),
-            _clock(one.end),
+            f"{one.clips:,}",
+            _when(one.start),
+            _when(one.end),
             f"{one.distance:.2f}",
         ]
         for one in every[:most]
@@ -155,5 +158,5 @@ def _digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _clock(seconds: float | None) -> str:
-    return "-" if seconds is None else str(timedelta(seconds=int(seconds)))
+def _when(seconds: float | None) -> str:
+    return "-" if seconds is None else clock(seconds)

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from obygaze_features.annotations.cells import concept_cell, concept_names
-from obygaze_features.annotations.gathering import LEFT_OUT, Row
-from obygaze_features.annotations.timelines import Film, Remark, Timelines, decimal
+from obygaze_features.annotations.gathering import Row
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Film, Timelines, decimal
 from obygaze_features.common.elan import Document, Span, Tier
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import ManifestError

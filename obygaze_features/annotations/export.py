@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from obygaze_features.annotations.cells import concept_cell, guarded
 from obygaze_features.annotations.elan import clips_tier, document_of
+from obygaze_features.annotations.grids import clips_by_film
 from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.elan import to_eaf
 from obygaze_features.common.tables import format_table
@@ -73,8 +74,9 @@ def _side_by_side(
     clips: Mapping[str, Sequence[Item]], manifest: Manifest
 ) -> dict[str, Sequence[str]]:
     items = [one for of_film in clips.values() for one in of_film]
+    films = [film for film, of_film in clips.items() for _ in of_film]
     columns: dict[str, Sequence[str]] = {
-        "film": [one.film for one in items],
+        "film": films,
         "clip": [one.id for one in items],
         "start": [decimal(one.start or 0) for one in items],
         "end": [decimal(one.end or 0) for one in items],
@@ -92,16 +94,14 @@ def _side_by_side(
 
 def _clips(timelines: Timelines, manifest: Manifest) -> dict[str, list[Item]]:
     """The clips of each film that have a start and an end, in time."""
-    clips: dict[str, list[Item]] = {}
-    for item in manifest.items:
-        if item.start is not None and item.film in timelines.by_film:
-            clips.setdefault(item.film, []).append(item)
+    rows = clips_by_film(manifest.items)
+    clips = {
+        film: [manifest.items[row] for row in rows[film].tolist()]
+        for film in timelines.by_film
+        if film in rows
+    }
     if not clips:
         raise AnnotationError(
             f"the manifest {manifest.name!r} has no clips with a start and an end in these films"
         )
-    return {film: sorted(clips[film], key=_start) for film in timelines.by_film if film in clips}
-
-
-def _start(item: Item) -> float:
-    return item.start or 0
+    return clips

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from obygaze_features.annotations.grids import clips_by_film
+from obygaze_features.annotations.projection import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.words import counted, unknown
 from obygaze_features.drawing.bands import Row, Span, bands, clock
@@ -16,7 +18,7 @@ __all__ = ["film_figure", "films_drawn"]
 
 def films_drawn(timelines: Timelines, manifest: Manifest) -> list[str]:
     """The films that there are both segments and clips of, in the timelines' order."""
-    held = {item.film for item in manifest if item.start is not None}
+    held = clips_by_film(manifest.items)
     return [film for film in timelines.films if film in held and film in timelines.by_film]
 
 
@@ -28,13 +30,16 @@ def film_figure(
     Parameters
     ----------
     manifest
-        Clips with start and end; its label sets are named by the annotators.
+        Clips with start and end, of the timelines' levels; its label sets are named by the
+        annotators.
     merged
         The label set that stands at the bottom, if the manifest has it.
     """
-    clips = [item for item in manifest if item.film == film and item.start is not None]
-    if film not in timelines.by_film or not clips:
+    check_levels(manifest.scheme, timelines.scheme)
+    of_film = clips_by_film(manifest.items).get(film)
+    if film not in timelines.by_film or of_film is None:
         raise AnnotationError(unknown("film", film, films_drawn(timelines, manifest)))
+    clips = [manifest.items[row] for row in of_film.tolist()]
     scheme, rows = timelines.scheme, []
     rank = _rank(scheme)
     for annotator, segments in timelines.by_film[film].items():
@@ -52,13 +57,13 @@ def film_figure(
             rows.append(
                 Row(
                     "on clips",
-                    _clips(clips, manifest.labels(annotator), scheme),
+                    _clips(clips, manifest.labels(annotator), manifest.scheme),
                     key=f"{annotator} on clips",
                     follows=True,
                 )
             )
     if merged is not None and merged in manifest.label_names:
-        spans = _clips(clips, manifest.labels(merged), scheme)
+        spans = _clips(clips, manifest.labels(merged), manifest.scheme)
         rows.append(Row(merged, spans, key=merged, strong=True))
     title = timelines.films[film].title or film
     end = max(timelines.end_of(film), max(item.end or 0.0 for item in clips))

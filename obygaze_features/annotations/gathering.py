@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from obygaze_features.annotations.cells import clock
-from obygaze_features.annotations.timelines import LONGEST, Film, Remark, Segment, Timelines
-from obygaze_features.common.words import quote
+from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import LONGEST, Film, Segment, Timelines
+from obygaze_features.common.words import counted, quote, some
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.scheme import Concept, LabelScheme, obygaze_scheme
 
-__all__ = ["CUT", "KEPT", "LEFT_OUT", "Row", "gather"]
-
-LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
+__all__ = ["Row", "gather"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,8 @@ def gather(
     rows
         In any order; a remark stands for a row that could not be read.
     films
-        What is known of films, by their names in the source; those without segments are dropped.
+        What is known of films, by their names in the source; those of which there is no row are
+        dropped, with a remark, as one of them may be misspelt.
     about
         Passed on to `Timelines`: source, licence, citation.
     """
@@ -63,6 +63,10 @@ def gather(
     film_ids = _ids("film", [row.film for row in wanted])
     annotator_ids = _ids("annotator", [row.annotator for row in wanted])
     known = {safe_id(film): one for film, one in (films or {}).items()}
+    read = set(film_ids.values())
+    if strange := [film for film in films or {} if safe_id(film) not in read]:
+        what = f"nothing was read of {counted(len(strange), 'film')}: {some(strange)}"
+        remarks.append(Remark("films", "", "", what, "not used"))
     listed = obygaze_scheme()
     sound: list[tuple[str, Segment]] = []
     for row in wanted:

@@ -9,14 +9,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.timelines import Remark, Timelines, decimal, seconds
+from obygaze_features.annotations.cells import moment
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import counted, some
 from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
 from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
-__all__ = ["SLACK", "clips_by_film", "microseconds", "read_grid"]
+__all__ = ["SLACK", "clips_by_film", "films_of", "microseconds", "read_grid"]
 
 #: Times are rounded to whole microseconds, so that what a clip and a segment have in common may be
 #: off by one, and what is asked of it by another.
@@ -34,13 +37,14 @@ def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Re
     what
         A manifest's folder, whose items have spans; a number of seconds (``60`` or ``60s``: clips
         from 0 to each film's end, the last one shorter where need be); or a CSV file of shots or
-        scenes, with the columns film, start and end in seconds, and if you like id.
+        scenes, with the columns film, start and end (seconds or h:mm:ss), and if you like id.
     timelines
         What is to be projected: its films are cut into clips, and each of them needs some.
     """
     name = str(what)
     if length := _LENGTH.fullmatch(name):
         grid, remarks = _regular(float(length[1]), timelines)
+        name = f"a grid of {float(length[1]):g} s"
     elif Path(what).is_dir():
         grid, remarks = _of_manifest(Path(what))
     elif Path(what).is_file():
@@ -54,11 +58,21 @@ def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Re
     return grid, [*remarks, *_films(name, by_film, timelines), *_apart(name, grid.items, by_film)]
 
 
+def films_of(items: Items) -> list[str]:
+    """The film of each item; a span of which none is named is of the film that its media is."""
+    spans = (~np.isnan(items.starts)).tolist()
+    return [
+        film or (media_stem(media) if span else "")
+        for film, media, span in zip(items.films, items.media, spans, strict=True)
+    ]
+
+
 def clips_by_film(items: Items) -> dict[str, NDArray[np.intp]]:
-    """Film -> the rows of its spans, in time; the media's stem where no film is named."""
+    """Film, by `films_of` -> the rows of its spans, in time."""
     found: dict[str, list[int]] = {}
+    films = films_of(items)
     for row in np.flatnonzero(~np.isnan(items.starts)).tolist():
-        found.setdefault(items.films[row] or media_stem(items.media[row]), []).append(row)
+        found.setdefault(films[row], []).append(row)
     ordered = {}
     for film, of_film in found.items():
         rows = np.array(of_film, np.intp)
@@ -82,7 +96,7 @@ def _of_manifest(folder: Path) -> tuple[Manifest, list[Remark]]:
         )
     where = str(folder / "items.csv")
     return grid, [
-        Remark(where, grid.items.films[row], "", f"{grid.ids[row]} has no span", "left out")
+        Remark(where, grid.items.films[row], "", f"{grid.ids[row]} has no span", LEFT_OUT)
         for row in blank
     ]
 
@@ -114,15 +128,18 @@ def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark
 
 def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     """Shots or scenes, in order of film (as films come in the file) and time."""
-    table = read_table(path, required=("film", "start", "end"))
+    required = ("film", "start", "end")
+    table = read_table(path, delimiter=delimiter_of(path), required=required, marked=True)
     named = "id" in table.columns
     cells = (table[name] for name in ("film", "start", "end", *(["id"] if named else [])))
     found: list[tuple[tuple[str, float, float], str, int]] = []
     bad: list[tuple[int, str]] = []
     seen: set[str] = set()
-    for row, (film, start, end, *given) in enumerate(zip(*cells, strict=True)):
+    for row, (named_film, start, end, *given) in enumerate(zip(*cells, strict=True)):
+        # As importers of timelines call it.
+        film = safe_id(named_film) if named_film.strip() else ""
         try:
-            begin, finish = seconds(start, "start"), seconds(end, "end")
+            begin, finish = moment(start, "start"), moment(end, "end")
         except AnnotationError as error:
             bad.append((row, str(error)))
             continue
@@ -153,7 +170,7 @@ def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     ids = [identifier for _, identifier, _ in found] if named else _numbered(spans)
     lines = table.lines() if bad else []
     return _made(path.stem, timelines, spans, ids, extra), [
-        Remark(f"{path}, line {lines[row]}", table["film"][row], "", what, "left out")
+        Remark(f"{path}, line {lines[row]}", table["film"][row], "", what, LEFT_OUT)
         for row, what in bad
     ]
 
@@ -204,7 +221,7 @@ def _films(
         )
     return [
         *(
-            Remark(where, film, "", "the grid has no clips of it", "left out")
+            Remark(where, film, "", "the grid has no clips of it", LEFT_OUT)
             for film in annotated
             if film not in by_film
         ),

@@ -10,7 +10,9 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.timelines import Remark, decimal
+from obygaze_features.annotations.grids import films_of
+from obygaze_features.annotations.remarks import Remark
+from obygaze_features.annotations.timelines import decimal
 from obygaze_features.common.words import counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.labels import LabelSet
@@ -142,9 +144,10 @@ def _alone(
     """Films that have, in whole or in part, one annotator only."""
     clips: dict[str, int] = {}
     single: dict[tuple[str, str], int] = {}
+    films = films_of(manifest.items)
     numbers = has.sum(axis=0)
     for row in np.flatnonzero(numbers).tolist():
-        film = manifest.items.films[row]
+        film = films[row]
         clips[film] = clips.get(film, 0) + 1
         if numbers[row] == 1:
             who = label_sets[int(has[:, row].argmax())].name

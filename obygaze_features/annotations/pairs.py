@@ -9,7 +9,8 @@ from itertools import combinations
 
 import numpy as np
 
-from obygaze_features.annotations.timelines import Remark
+from obygaze_features.annotations.grids import films_of
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.words import some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest
@@ -79,17 +80,15 @@ def pairs_of(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair],
         ]
         found = [pair for pair in every if pair.common[0]]
         if there and not found:
-            remarks.append(
-                Remark(
-                    where=f"manifest {manifest.name}",
-                    film=film,
-                    annotator=some([name for name, _ in there]),
-                    what="no second label set has these clips",
-                    done="left out",
-                )
-            )
+            remarks.append(_alone(manifest.name, film, [name for name, _ in there]))
         pairs += found
     return pairs, remarks
+
+
+def _alone(where: str, film: str, names: Sequence[str]) -> Remark:
+    if len(names) == 1:
+        return Remark(where, film, names[0], "no second annotator", LEFT_OUT)
+    return Remark(where, film, "", f"{some(names)} have no clip in common", LEFT_OUT)
 
 
 def _annotators(manifest: Manifest) -> list[str]:
@@ -103,7 +102,7 @@ def _films(manifest: Manifest) -> dict[str, list[int]]:
     """Film -> rows, in time where the clips are spans, else in the manifest's order."""
     starts, ends = manifest.items.starts, manifest.items.ends
     films: dict[str, list[int]] = {}
-    for row, film in enumerate(manifest.items.films):
+    for row, film in enumerate(films_of(manifest.items)):
         films.setdefault(film, []).append(row)
     for film, rows in films.items():
         if not np.isnan(starts[rows]).any():

@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.grids import SLACK, clips_by_film, microseconds
-from obygaze_features.annotations.timelines import Remark, Segment, Timelines, decimal
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Segment, Timelines, decimal
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import LabelScheme
 
-__all__ = ["RULE", "THRESHOLD", "Projected", "project"]
+__all__ = ["RULE", "THRESHOLD", "Projected", "check_levels", "project"]
 
 THRESHOLD = 0.2
 RULE = (
@@ -169,6 +170,20 @@ def _meetings(
     return first[segment] + within, segment
 
 
+def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
+    """Raise unless clips and timelines have the same levels, by whichever names."""
+    try:
+        same = tuple(map(grid.level, timelines.codes)) == grid.codes
+    except ManifestError:
+        same = False
+    if not same:
+        raise AnnotationError(
+            f"the clips' levels ({', '.join(grid.codes)}) are not those of the timelines "
+            f"({', '.join(timelines.codes)}); project these onto a grid without labels, such as "
+            "60 (seconds)"
+        )
+
+
 def _common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
     """The grid's scheme, and what concepts only the timelines have."""
 
@@ -179,15 +194,7 @@ def _common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
             return False
         return True
 
-    try:
-        same = tuple(map(grid.level, timelines.codes)) == grid.codes
-    except ManifestError:
-        same = False
-    if not same:
-        raise AnnotationError(
-            f"the grid's levels ({', '.join(grid.codes)}) are not those of the timelines "
-            f"({', '.join(timelines.codes)}); take a grid without labels, such as 60 (seconds)"
-        )
+    check_levels(grid, timelines)
     added = tuple(concept for concept in timelines.concepts if not knows(concept.name))
     return replace(grid, concepts=grid.concepts + added)
 
@@ -197,4 +204,4 @@ def _in_no_clip(segment: Segment, name: str) -> Remark:
         f"the segment from {decimal(segment.start)} to {decimal(segment.end)} s ({segment.level}) "
         "lies in no clip"
     )
-    return Remark(name, segment.film, segment.annotator, what, "left out")
+    return Remark(name, segment.film, segment.annotator, what, LEFT_OUT)

@@ -18,7 +18,8 @@ import numpy as np
 
 from obygaze_features.annotations.agreement import SLACK, gamma_of, stream_of
 from obygaze_features.annotations.distances import distances_of
-from obygaze_features.annotations.timelines import Remark, Segment, Timelines
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.extras import need
 from obygaze_features.manifests.scheme import LabelScheme
 
@@ -85,9 +86,7 @@ def segment_gammas(
             )
         if len(there) < 2:
             who = "".join(there)
-            remarks.append(
-                Remark(f"timelines {timelines.name}", film, who, "no second annotator", "left out")
-            )
+            remarks.append(Remark(timelines.name, film, who, "no second annotator", LEFT_OUT))
     return found, remarks
 
 

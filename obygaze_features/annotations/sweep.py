@@ -9,7 +9,8 @@ from typing import Any
 
 from obygaze_features.annotations.merge import merge
 from obygaze_features.annotations.projection import project
-from obygaze_features.annotations.timelines import Remark, Timelines
+from obygaze_features.annotations.remarks import Remark
+from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.tables import format_table
 from obygaze_features.manifests.manifest import Manifest
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import Table, format_table, read_table
@@ -23,7 +24,7 @@ from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import SEPARATOR, split_concepts
 from obygaze_features.manifests.scheme import LabelScheme, obygaze_scheme
 
-__all__ = ["HEADER", "Film", "Remark", "Segment", "Timelines", "decimal", "remarks_csv", "seconds"]
+__all__ = ["HEADER", "Film", "Segment", "Timelines", "decimal", "seconds"]
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
@@ -52,21 +53,6 @@ class Film:
 
     title: str = ""
     end: float | None = None
-
-
-@dataclass(frozen=True)
-class Remark:
-    """Something odd in the source, or in what was made of it.
-
-    `where` names the place (file and line, say); `done` says what was done about it: a segment
-    was left out, cut, or kept.
-    """
-
-    where: str
-    film: str
-    annotator: str
-    what: str
-    done: str
 
 
 @dataclass(frozen=True)
@@ -172,13 +158,12 @@ class Timelines:
             raise AnnotationError(f"{folder / HEADER} is not in its form ({problem})") from None
         texts = {key: str(header.get(key, "")) for key in ("source", "licence", "citation")}
         table = read_table(folder / "segments.csv", required=COLUMNS[:5])
-        noted = read_table(folder / "remarks.csv") if (folder / "remarks.csv").exists() else None
         return cls.of(
             str(header.get("name", folder.name)),
             _segments(table, scheme),
             scheme=scheme,
             films=films,
-            remarks=() if noted is None else tuple(Remark(**row) for row in noted.rows()),
+            remarks=tuple(read_remarks(folder / "remarks.csv")),
             **texts,
         )
 
@@ -197,12 +182,6 @@ def seconds(text: str, what: str) -> float:
 def decimal(value: float) -> str:
     """Seconds to the microsecond, without zeros that say nothing."""
     return f"{value:.6f}".rstrip("0").rstrip(".")
-
-
-def remarks_csv(remarks: Sequence[Remark]) -> str:
-    """Remarks as a table."""
-    names = ("where", "film", "annotator", "what", "done")
-    return format_table({name: [getattr(one, name) for one in remarks] for name in names})
 
 
 def _segments(table: Table, scheme: LabelScheme) -> list[Segment]:

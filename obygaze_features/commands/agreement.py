@@ -98,9 +98,9 @@ def agreement(
     from obygaze_features.annotations.agreement import Chance
     from obygaze_features.annotations.agreement_report import agreement_report, save_agreement
     from obygaze_features.annotations.agreement_text import describe_agreement
+    from obygaze_features.annotations.remarks import any_left_out, remark_lines
     from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.files import refuse_to_overwrite
-    from obygaze_features.common.words import some
     from obygaze_features.manifests.manifest import Manifest
 
     if output is not None:
@@ -117,9 +117,10 @@ def agreement(
         echo_json(found.to_json())
     else:
         click.echo(describe_agreement(found, differences=differences))
+        if found.remarks:
+            click.echo("\n" + "\n".join(remark_lines(found.remarks, "--json has all")))
         if output is not None:
-            click.echo(f"\nagreement, confusion and differences as CSV -> {output}")
-    if found.remarks:
-        films = [f"{one.film or '-'} ({one.annotator})" for one in found.remarks]
-        click.echo(f"left out, no second annotator: {some(films, 12)}", err=True)
+            also = " and segments" if found.segments else ""
+            click.echo(f"\nagreement, confusion, differences{also} as CSV -> {output}")
+    if any_left_out(found.remarks):
         click.get_current_context().exit(3)

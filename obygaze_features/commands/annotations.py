@@ -61,8 +61,8 @@ def show(timelines: Path, as_json: bool) -> None:
       obygaze annotations show timelines/mobygaze
       obygaze annotations show timelines/mobygaze --json
     """
-    from obygaze_features.annotations.importers.shared import in_words
-    from obygaze_features.annotations.summary import SHOWN, describe, in_lines
+    from obygaze_features.annotations.remarks import remark_lines
+    from obygaze_features.annotations.summary import describe, in_lines
     from obygaze_features.annotations.timelines import Timelines
 
     loaded = Timelines.load(timelines)
@@ -76,10 +76,8 @@ def show(timelines: Path, as_json: bool) -> None:
         f"{counted(annotators, 'annotator')}"
     )
     click.echo(in_lines(facts))
-    for one in loaded.remarks[:SHOWN]:
-        click.echo(in_words(one))
-    if (more := len(loaded.remarks) - SHOWN) > 0:
-        click.echo(f"and {more:,} more remarks; --json has all")
+    for line in remark_lines(loaded.remarks, "--json has all"):
+        click.echo(line)
 
 
 @annotation_commands.command()

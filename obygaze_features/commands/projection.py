@@ -20,19 +20,17 @@ from obygaze_features.common.words import counted
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.timelines import Remark
+    from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelSet
 
 __all__ = ["merge", "project", "sweep"]
-
-MOST = 8
 
 grid_option = click.option(
     "--grid",
     required=True,
     metavar="GRID",
     help="A manifest whose clips have start and end; a number of seconds (60); or a CSV file of "
-    "shots or scenes with film, start, end and, if you like, id.",
+    "shots or scenes with film, start, end (seconds or h:mm:ss) and, if you like, id.",
 )
 
 
@@ -257,21 +255,14 @@ def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
 
 
 def _echo_remarks(remarks: Sequence[Remark]) -> None:
-    """What was left out first; long lists are cut."""
-    if not remarks:
-        return
-    click.echo(f"{counted(len(remarks), 'remark')}:")
-    for one in sorted(remarks, key=lambda one: not _left_out(one))[:MOST]:
-        who = " ".join(filter(None, [one.film, one.annotator]))
-        click.echo(f"  {one.where}: {f'{who}: ' if who else ''}{one.what} ({one.done})")
-    if len(remarks) > MOST:
-        click.echo(f"  and {len(remarks) - MOST:,} more; --json names all")
+    from obygaze_features.annotations.remarks import remark_lines
+
+    for line in remark_lines(remarks, "--json has all"):
+        click.echo(line)
 
 
 def _exit_if_left_out(remarks: Sequence[Remark]) -> None:
-    if any(map(_left_out, remarks)):
+    from obygaze_features.annotations.remarks import any_left_out
+
+    if any_left_out(remarks):
         click.get_current_context().exit(3)
-
-
-def _left_out(remark: Remark) -> bool:
-    return remark.done.startswith("left out")

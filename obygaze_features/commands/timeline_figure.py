@@ -61,10 +61,12 @@ def figure(
     paths = {film: output / f"{film}.svg" for film in films or known}
     for path in paths.values():
         refuse_to_overwrite(path, overwrite=overwrite)
+    drawn = {
+        path: film_figure(segments, clips, film, merged=merged) for film, path in paths.items()
+    }
     output.mkdir(parents=True, exist_ok=True)
-    for film, path in paths.items():
-        drawn = film_figure(segments, clips, film, merged=merged)
-        write_svg(path, drawn, overwrite=overwrite)
+    for path, one in drawn.items():
+        write_svg(path, one, overwrite=overwrite)
     click.echo(f"{counted(len(paths), 'figure')}, one a film -> {output}")
     if merged not in clips.label_names:
         click.echo(f"without a merge; make one with: obygaze annotations merge {manifest}")

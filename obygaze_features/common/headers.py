@@ -28,7 +28,7 @@ def read_format(
     make
         The command that makes such a folder.
     """
-    what = name.removeprefix("obygaze-")
+    what = name.removeprefix("obygaze-").removesuffix("s")
     if not path.is_file():
         inside = sorted(path.parent.glob(f"*/{path.name}"))
         if inside:

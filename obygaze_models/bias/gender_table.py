@@ -52,7 +52,7 @@ class Captions:
     """Captions and their scores; each of the scores is None where the table has none of its kind.
 
     `objects` is empty where the table names none. `genders` are what the captions are of: the
-    table's groups, else what their words say, else None.
+    table's groups, else what their words say; None where no words say anything.
     """
 
     table: Table
@@ -124,9 +124,10 @@ def read_caption_scores(path: Path, *, baseline: bool = False) -> Captions:
     ----------
     path
         A CSV table with ``confidence``, and with ``probability``, ``similarity`` and ``group``
-        (man or woman) for the score of what is said; or with ``probability_man``,
-        ``similarity_man``, ``probability_woman`` and ``similarity_woman`` for that of both
-        variants; or with all of these. ``id``, ``caption`` and ``object`` are kept.
+        (man or woman; else the ``caption`` tells) for the score of what is said; or with
+        ``probability_man``, ``similarity_man``, ``probability_woman`` and ``similarity_woman``
+        for that of both variants; or with all of these. ``id``, ``caption`` and ``object`` are
+        kept.
     baseline
         Only co-occurrence is asked for: ``object``, and ``group`` or ``caption``, will do.
     """
@@ -135,10 +136,7 @@ def read_caption_scores(path: Path, *, baseline: bool = False) -> Captions:
         has = set(table.columns)
         if baseline:
             require(table, ["object"], "which co-occurrence is of")
-            require(
-                table, ["group"] if "caption" not in has else [], "nor captions to take it from"
-            )
-            return Captions(table, _objects(table), _genders(table))
+            return Captions(table, _objects(table), _genders(table, needed=True))
         variants = not has.isdisjoint(_VARIANTS)
         said = not variants or not has.isdisjoint({"probability", "similarity"})
         scores: dict[str, Array] = {}
@@ -146,10 +144,13 @@ def read_caption_scores(path: Path, *, baseline: bool = False) -> Captions:
             require(table, [*_VARIANTS, "confidence"], "which the scores of both variants take")
             scores |= {who: _score(table, f"_{who}") for who in GENDERS}
         if said:
-            needed = ["probability", "similarity", "confidence"] + ["group"] * (not variants)
+            needed = ["probability", "similarity", "confidence"]
+            if not variants and "caption" not in has:
+                needed.append("group")
             require(table, needed, "which the gender score takes")
             scores["score"] = _score(table, "")
-        return Captions(table, _objects(table), _genders(table), **scores)
+        genders = _genders(table, needed=not variants)
+        return Captions(table, _objects(table), genders, **scores)
 
 
 def _score(table: Table, variant: str) -> Array:
@@ -170,11 +171,18 @@ def _objects(table: Table) -> tuple[str, ...]:
     return objects
 
 
-def _genders(table: Table) -> tuple[str, ...] | None:
+def _genders(table: Table, *, needed: bool) -> tuple[str, ...] | None:
+    """Of each caption, by the table's groups or else by its words; None where nothing tells."""
     lexicon = shipped_lexicon("genders")
     if "group" not in table.columns:
-        captions = table.columns.get("caption")
-        return None if captions is None else tuple(gender_of(one, lexicon) for one in captions)
+        if needed:
+            require(table, ["caption"], "nor a group")
+        found = tuple(gender_of(one, lexicon) for one in table.columns.get("caption", ()))
+        if not set(found).isdisjoint(GENDERS):
+            return found
+        if needed:
+            raise BiasError(f"{table.path}: no caption names a man or a woman; give each a group")
+        return None
     known: dict[str, str] = {}
     for row, said in enumerate(table["group"]):
         if said not in known:

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from obygaze_features.common.files import read_json
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.words import quote, unknown
 from obygaze_features.errors import BiasError
 
-__all__ = ["Lexicon", "read_lexicon", "shipped_lexicon", "tokens"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "Lexicon", "read_lexicon", "shipped_lexicon", "tokens"]
+
+FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 
 
 def tokens(text: str) -> list[str]:
@@ -33,7 +35,6 @@ class Lexicon:
     """Lists of words, and for each column of groups their names with those they also go by."""
 
     name: str
-    source: str
     words: Mapping[str, tuple[str, ...]]
     groups: Mapping[str, Mapping[str, tuple[str, ...]]]
 
@@ -72,35 +73,31 @@ def read_lexicon(path: Path) -> Lexicon:
 
 
 def _parsed(content: Any, where: object) -> Lexicon:
-    if not (
-        isinstance(content, dict)
-        and _lists(content.get("words"))
-        and isinstance(groups := content.get("groups"), dict)
-        and all(map(_lists, groups.values()))
-    ):
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise BiasError(f'{where} is not a lexicon: its "format" is not "{FORMAT}"')
+    if (version := content.get("format_version")) not in range(1, FORMAT_VERSION + 1):
         raise BiasError(
-            f'{where} is no lexicon: "words" with a list of words each, and "groups" with the '
-            "names of each column's groups are meant, as in manifests/lexicons/emotions.json"
+            f"{where} is of format version {version!r}, this obygaze reads up to {FORMAT_VERSION}; "
+            "update obygaze (pip install --upgrade obygaze)"
         )
-    for name, words in content["words"].items():
-        for word in words:
+    name, words, groups = (content.get(key) for key in ("name", "words", "groups"))
+    if not isinstance(name, str) or not _lists(words):
+        raise BiasError(f'{where}: "name" is a text, and "words" are lists of words by name')
+    if not (isinstance(groups, dict) and all(map(_lists, groups.values()))):
+        raise BiasError(
+            f'{where}: "groups" are, for each column, lists of other names by the groups\' names'
+        )
+    for said, of in words.items():
+        for word in of:
             if tokens(word) != [word]:
                 raise BiasError(
-                    f"{where}: {name} has {quote(word)}, which no token is; give words in lower "
+                    f"{where}: {said} has {quote(word)}, which no token is; give words in lower "
                     "case, without spaces, . or ,"
                 )
-    return Lexicon(
-        str(content.get("name", where)),
-        str(content.get("source", "")),
-        {name: tuple(words) for name, words in content["words"].items()},
-        {
-            column: {name: tuple(also) for name, also in names.items()}
-            for column, names in groups.items()
-        },
-    )
+    return Lexicon(name, _tuples(words), {column: _tuples(of) for column, of in groups.items()})
 
 
-def _lists(value: Any) -> bool:
+def _lists(value: Any) -> TypeGuard[dict[str, list[str]]]:
     """Whether it is lists of words by their names."""
     return (
         isinstance(value, dict)
@@ -109,3 +106,7 @@ def _lists(value: Any) -> bool:
             isinstance(of, list) and all(isinstance(w, str) for w in of) for of in value.values()
         )
     )
+
+
+def _tuples(lists: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(dict.fromkeys(of)) for name, of in lists.items()}

@@ -54,6 +54,8 @@ def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
     for row, cell in enumerate(table[column]):
         try:
             found[row] = value = float(cell)
+            if "_" in cell:  # Python reads 0_5 as 5
+                raise ValueError
         except ValueError:
             raise table.problem(row, f"{column} {quote(cell)} is not a number") from None
         if not (math.isfinite(value) and low <= value <= high):

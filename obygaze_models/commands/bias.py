@@ -12,6 +12,10 @@ _HERE = "obygaze_models.commands"
 
 #: Command -> (where it is, its one line of help).
 COMMANDS: dict[str, tuple[str, str]] = {
+    "eat": (
+        f"{_HERE}.bias_eat:eat",
+        "Test whether items are nearer to some words than others are: WEAT and its kin.",
+    ),
     "captions": (
         f"{_HERE}.bias_captions:captions",
         "Count emotion words per 1000 CAPTIONS of each group of images.",
@@ -33,5 +37,5 @@ def bias() -> None:
 
     \b
     Example:
-      obygaze bias --help
+      obygaze bias eat emotion --store stores/sobem.zarr --texts stores/prompts.zarr
     """

@@ -86,7 +86,7 @@ def captions(
             f"{counted(content['captions'], 'caption')} of {counted(len(images), 'image')}, "
             f"words of {words.name}"
         )
-        _echo(found)
+        _echo(found, all_words)
     for name, kept in found.counted.items():
         if not kept:
             click.secho(
@@ -110,16 +110,16 @@ def _flat(rate: Rate, all_words: bool) -> dict[str, Any]:
     return row if all_words else {name: of for name, of in row.items() if name != "words"}
 
 
-def _echo(found: Rates) -> None:
+def _echo(found: Rates, all_words: bool) -> None:
     from obygaze_features.common.tables import align
 
-    header = ["emotion", "intensity", "condition", "words of"]
+    header = ["emotion", "intensity", "condition", *(["words of"] if all_words else [])]
     rows = [
         [
             rate.emotion,
             rate.intensity or "-",
             rate.condition,
-            rate.words,
+            *([rate.words] if all_words else []),
             f"{rate.count:,}",
             f"{rate.captions:,}",
             f"{rate.rate:.2f}",
@@ -127,7 +127,7 @@ def _echo(found: Rates) -> None:
         ]
         for rate in found.rates
     ]
-    click.echo(align([*header, "count", "captions", "per 1000", "95%"], rows, left=4))
+    click.echo(align([*header, "count", "captions", "per 1000", "95%"], rows, left=len(header)))
     for name, of in found.left_out.items():
         if said := ", ".join(f"{word} {count:,}" for word, count in of.items() if count):
             click.echo(f"left out of {name}, seen fewer than {found.minimum} times: {said}")

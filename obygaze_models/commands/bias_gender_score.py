@@ -48,9 +48,10 @@ def gender_score(
     """Measure the gender score of captions and objects, beside how often these go together.
 
     SCORES are a CSV table, by obygaze features caption-scores or your own: confidence (or P(c)),
-    with probability (P), similarity (sim) and group (man or woman) of what is said, or
-    probability_man, similarity_man, probability_woman and similarity_woman of both variants. With
-    object, there is a line an object. A .csv output has a row a caption, .json all there is.
+    with probability (P), similarity (sim) and group (man or woman; else the caption tells) of what
+    is said, or probability_man, similarity_man, probability_woman and similarity_woman of both
+    variants. With object, there is a line an object. A .csv output has a row a caption, .json all
+    there is.
 
     \b
     Examples:

@@ -153,6 +153,11 @@ def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
     a, b = zip(*kept, strict=True)
     far = [float(apart([x], [y])) for x in a for y in b]
     assert found.sure.closed == pytest.approx(np.mean(far))
+    uniform = agreement(pair, PAPER, Chance("uniform", samples=2000)).sure
+    assert uniform is not None
+    others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
+    assert uniform.closed == pytest.approx(np.mean(others))
+    assert uniform.expected == pytest.approx(uniform.closed, abs=0.02)
 
 
 def test_a_pair_is_compared_on_the_clips_that_both_have() -> None:
@@ -165,13 +170,15 @@ def test_a_pair_is_compared_on_the_clips_that_both_have() -> None:
 def test_a_film_has_its_own_random_sequences() -> None:
     alone = make_manifest({"second": {"ann": A, "bea": B}})
     among = make_manifest(
-        {"first": {"ann": B, "bea": A, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
+        {"first": {"ann": A, "bea": B, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
     )
     [pair] = pairs_of(alone)[0]
     found = {(one.film, one.a, one.b): agreement(one, PAPER) for one in pairs_of(among)[0]}
     assert len(found) == 6
     assert found["second", "ann", "bea"].to_json() == agreement(pair, PAPER).to_json()
-    assert found["first", "ann", "bea"].gamma.expected != found["second", "ann", "bea"].gamma
+    first, second = (found[film, "ann", "bea"].gamma for film in ("first", "second"))
+    assert (first.distance, first.closed) == (second.distance, second.closed)
+    assert first.expected != second.expected
 
 
 def test_one_label_set_is_no_pair() -> None:
@@ -216,8 +223,10 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert (one["closed"], one["closed_gamma"]) == ("0.414", "0.710145")
     assert (two["distance"], two["gamma"], two["kappa"]) == ("0", "1", "1")
     with (tmp_path / "out/confusion.csv").open() as file:
-        counts = {(r["level_a"], r["level_b"]): r["clips"] for r in csv.DictReader(file)}
-    assert len(counts) == 16
+        rows = [row for row in csv.DictReader(file) if row["film"] == "one"]
+    counts = {(row["level_a"], row["level_b"]): int(row["clips"]) for row in rows}
+    assert len(counts) == len(rows) == 16
+    assert counts == {(x, y): [*zip(A, B, strict=True)].count((x, y)) for x, y in counts}
     with (tmp_path / "out/differences.csv").open() as file:
         longest, *_ = csv.DictReader(file)
     assert (longest["first"], longest["start"], longest["end"]) == ("one-01", "60", "120")
@@ -255,10 +264,49 @@ def test_films_without_a_second_annotator_are_named(
     folder = saved(tmp_path / "m", films)
     result = obygaze("annotations", "agreement", folder)
     assert result.exit_code == 3
-    assert "left out, no second annotator: two (ann), three (bea)" in result.output
+    assert "made: two ann: no second annotator (left out)" in result.output
+    assert "made: three bea: no second annotator (left out)" in result.output
     found = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)
     assert [one["film"] for one in found["pairs"]] == ["one"]
     assert [one["film"] for one in found["remarks"]] == ["two", "three"]
+
+
+def test_levels_of_others_are_not_held_against_the_paper(
+    tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("x", "X")))
+    items = Items.of([Item(f"c{number}", film="f") for number in range(3)])
+    sets = [
+        LabelSet("ann", ["c0", "c1", "c2"], ["calm", "x", "x"], [()] * 3),
+        LabelSet("bea", ["c0", "c1", "c2"], ["calm", "calm", "x"], [()] * 3),
+    ]
+    Manifest("mood", items, scheme=scheme).with_parts(labels=sets).save(tmp_path / "m")
+    told = obygaze("annotations", "agreement", tmp_path / "m")
+    assert told.exit_code == 0, told.output
+    assert "even steps between levels" in told.output
+    assert "paper" not in told.output
+    assert "Not Sure" not in told.output
+    found = json.loads(obygaze("annotations", "agreement", tmp_path / "m", "--json").stdout)
+    assert (found["paper"], found["pairs"][0]["sure"]) == (None, None)
+
+
+def test_thousands_are_parted_as_everywhere(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+    many = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1200 + ["S"]}}
+    make_manifest(many).save(tmp_path / "m")
+    told = [
+        line.split()
+        for line in obygaze("annotations", "agreement", tmp_path / "m").output.splitlines()
+    ]
+    assert ["EN", "0", "0", "0", "1,200"] in told
+    assert next(line[3] for line in told if line[:3] == ["f", "ann,", "bea"]) == "1,201"
+    assert any("1,200" in line for line in told if line[:4] == ["f", "ann,", "bea", "EN"])
+
+
+def test_annotators_without_a_clip_in_common_are_named() -> None:
+    manifest = make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}})
+    pairs, [remark] = pairs_of(manifest)
+    assert (pairs, remark.film, remark.annotator) == ([], "f", "")
+    assert remark.what == "ann, bea have no clip in common"
 
 
 def test_one_level_only_is_said_with_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:

@@ -139,6 +139,30 @@ def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:
     assert spans == [(1.000417, 2.5), (2.5, 3)]
 
 
+def test_the_table_of_films_goes_before_what_a_file_notes_of_its_film(tmp_path: Path) -> None:
+    noted = Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
+    (tmp_path / "f.eaf").write_text(elan_files(noted)["f.eaf"])
+    for said, film in (
+        (Film("Said"), Film("Said", 90.5)),
+        (Film(end=80), Film("Noted", 80)),
+    ):
+        assert import_elan([tmp_path / "f.eaf"], {"f": said}).films == {"f": film}
+
+
+def test_times_that_milliseconds_cannot_tell_apart(tmp_path: Path) -> None:
+    """Neither takes the other's exact time; and what is shorter than one is not lost."""
+    segments = [
+        Segment("f", "a", 1.0001, 2, "S"),
+        Segment("f", "b", 1.0004, 3, "S"),
+        Segment("f", "c", 5, 5.0004, "S"),
+    ]
+    (tmp_path / "f.eaf").write_text(elan_files(Timelines.of("t", segments))["f.eaf"])
+    back = import_elan([tmp_path / "f.eaf"])
+    spans = [(one.start, one.end) for one in back.segments]
+    assert spans == [(1, 2), (1, 3), (5, 5.001)]
+    assert back.remarks == ()
+
+
 LONG = """\
 Anna\tP\t00:00:01.000\t1.0\t1000\t00:01:02.500\t62.5\t62500\t00:01:01.500\t61.5\t61500\tSure: Look
 Anna, comment\tP\t00:00:01.000\t1.0\t1000\t00:01:02.500\t62.5\t62500\t00:01:01.500\t61.5\t61500\twhy

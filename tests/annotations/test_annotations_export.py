@@ -200,7 +200,7 @@ def test_what_timelines_hold(made: Timelines, tmp_path: Path, obygaze: Run) -> N
     assert told[0] == "mine: 5 segments of 2 films by 2 annotators"
     row = next(line.split() for line in told if "ann" in line.split())
     assert row == ["juno", "ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
-    assert told[-1] == "f.csv, line 2: ends before it starts (left out)"
+    assert told[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
 
 
 def brute_force(segments: list[Segment]) -> Fraction:
@@ -219,7 +219,17 @@ def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
     Timelines.of("many", segments, remarks=remarks).save(tmp_path / "t")
     told = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
     assert "and 10 more; --json has all" in told
-    assert "and 10 more remarks; --json has all" in told
+    assert "and 38 more; --json has all" in told
+
+
+def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze: Run) -> None:
+    made.save(tmp_path / "all/mine")
+    told = obygaze("annotations", "show", tmp_path / "all")
+    assert told.stderr.endswith(
+        f"all holds timelines and is none; did you mean {tmp_path}/all/mine?\n"
+    )
+    told = obygaze("annotations", "show", tmp_path)
+    assert "is not a timeline: it has no timelines.json (make one with: " in told.stderr
 
 
 def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:

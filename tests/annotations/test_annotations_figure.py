@@ -14,7 +14,7 @@ from obygaze_features.annotations.figure import film_figure, films_drawn
 from obygaze_features.annotations.merge import merge
 from obygaze_features.annotations.projection import project
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest
 from tests.annotations.worked import CLIPS, FIRST, SECOND, grid, worked
 from tests.figures.drawn import Drawn
 
@@ -54,6 +54,11 @@ def test_a_tip_says_when_and_which_concepts(merged: Manifest) -> None:
     assert tips["merged/1"] == "film-1, 1:40 to 3:20, Sure: Look, Body"
 
 
+def test_segments_beyond_the_last_clip_are_drawn(merged: Manifest) -> None:
+    late = Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
+    assert levels_of(Drawn(film_figure(late, merged, "film")), "two")[-1] == "S"
+
+
 def test_without_a_merge_the_rest_is_drawn(merged: Manifest) -> None:
     drawn = Drawn(film_figure(worked(), merged, "film", merged=None))
     assert "merged" not in drawn.words
@@ -70,6 +75,19 @@ def test_a_film_that_only_one_side_has_cannot_be_drawn(merged: Manifest) -> None
     assert films_drawn(timelines, merged) == ["film"]
     with pytest.raises(AnnotationError, match="unknown film 'other'; known are film"):
         film_figure(timelines, merged, "other")
+
+
+def test_clips_of_other_levels_cannot_be_drawn(
+    tmp_path: Path, merged: Manifest, obygaze: Callable[..., Result]
+) -> None:
+    calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
+    labels = LabelSet("one", merged.ids, ["calm"] * len(merged), [()] * len(merged))
+    Manifest("other", merged.items, scheme=calm).with_parts(labels=[labels]).save(tmp_path / "m")
+    worked().save(tmp_path / "t")
+    told = obygaze("annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "out")
+    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+    assert "the clips' levels (calm, tense) are not those of the timelines" in told.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command(tmp_path: Path, merged: Manifest, obygaze: Callable[..., Result]) -> None:

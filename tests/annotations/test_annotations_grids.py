@@ -48,6 +48,8 @@ def test_cells_of_so_many_seconds(what: str) -> None:
 
 def test_a_film_of_whole_cells_and_one_shorter_than_a_cell() -> None:
     assert len(read_grid("60", ends_at(120))[0]) == 2
+    assert len(read_grid("60", ends_at(120.000001))[0]) == 2  # no clip is a microsecond long
+    assert len(read_grid("60", ends_at(120.000002))[0]) == 3
     assert spans(read_grid("60", ends_at(12.5))[0]) == [("film-0001", 0, 12.5)]
 
 
@@ -108,6 +110,17 @@ def test_shots_in_a_table(tmp_path: Path) -> None:
     assert grid.name == "shots"
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_shots_as_a_spreadsheet_writes_them(tmp_path: Path, mark: str) -> None:
+    """With a byte order mark, clock times, and films by the names that importers make ids of."""
+    rows = ["film,start,end", "Juno (2007),0:00:00,0:01:40.5", "Juno (2007),0:01:40.5,150"]
+    path = tmp_path / "shots.csv"
+    path.write_text("".join(f"{row}\n" for row in rows).replace(",", mark), encoding="utf-8-sig")
+    grid, remarks = read_grid(path, ends_at(150, "Juno_2007"))
+    assert remarks == []
+    assert spans(grid) == [("Juno_2007-0001", 0, 100.5), ("Juno_2007-0002", 100.5, 150)]
+
+
 def test_rows_that_are_no_clips_are_named(tmp_path: Path) -> None:
     path = write(
         tmp_path / "scenes.csv",
@@ -130,13 +143,13 @@ def test_rows_that_are_no_clips_are_named(tmp_path: Path) -> None:
     assert [(one.where.rpartition(" ")[2], one.what) for one in remarks] == [
         ("3", "the clip has no length (100 to 100)"),
         ("4", "the clip ends before it starts (150 to 120)"),
-        ("5", "end '2h' is not a number of seconds"),
+        ("5", "end '2h' is no time; write seconds or h:mm:ss"),
         ("6", "another clip is called 'a' already"),
         ("7", "another clip is called 'A' already"),
         ("8", remarks[5].what),
         ("9", "film: an empty id"),
-        ("10", "start '-1' is not a time in a film"),
-        ("11", "start 'nan' is not a time in a film"),
+        ("10", "start '-1' is no time; write seconds or h:mm:ss"),
+        ("11", "start 'nan' is no time; write seconds or h:mm:ss"),
     ]
     assert "'../e' is not allowed" in remarks[5].what
 

@@ -130,7 +130,7 @@ def test_long_lists_of_remarks_are_cut_and_what_was_lost_comes_first(
     source = table(tmp_path, *rows, "f,a,9,3,S")
     told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
     lines = told.stdout.splitlines()
-    assert "marks.csv, line 32: ends (0:00:03) before it starts" in lines[1]
+    assert "marks.csv, line 32: f a: ends (0:00:03) before it starts" in lines[1]
     assert f"and 18 more; {tmp_path / 't' / 'remarks.csv'} has all" in lines
     assert len(Timelines.load(tmp_path / "t").remarks) == 30
 
@@ -157,6 +157,7 @@ def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
         ("f,a,-1,2,S", "start '-1' is no time"),
         ("f,a,nan,2,S", "start 'nan' is no time"),
         ("f,a,1:75,2:00,S", "start '1:75' is no time"),
+        ("f,a,0:75:00,2:00:00,S", "start '0:75:00' is no time"),
         ("f,a,1,2000000000,S", "end '2000000000' is not a time in a film"),
         ("f,a,2,2,S", "ends where it starts (0:00:02)"),
         ("f,a,1,2,", "unknown label ''"),
@@ -233,7 +234,10 @@ def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
 
 
 def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
-    for rows, reason in [((), "holds no segment"), (("f,a,2,1,S",), "marks.csv, line 2: ends")]:
+    for rows, reason in [
+        ((), "marks holds no segment"),
+        (("f,a,2,1,S",), "marks.csv, line 2: f a: ends"),
+    ]:
         source = table(tmp_path, *rows)
         told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
         assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
@@ -247,6 +251,7 @@ def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
         ("f,T,x", "line 3: end 'x' is no time"),
         ("f,T,0", "line 3: film 'f' ends where it starts"),
         ("e,T,1:00", "line 3: film 'e' is there already"),
+        (" é,T,1:00", "line 3: film ' é' is there already"),
     ],
 )
 def test_a_table_of_films_that_is_not_right(
@@ -257,6 +262,24 @@ def test_a_table_of_films_that_is_not_right(
     told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
     assert told.exit_code == 1
     assert message in told.stderr
+
+
+def test_a_segment_within_a_longer_one_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
+    found = import_csv(table(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S"))
+    assert [(one.where.rpartition(" ")[2], one.what) for one in found.remarks] == [
+        ("3", "overlaps marks.csv, line 2 by 0:00:05"),
+        ("4", "overlaps marks.csv, line 2 by 0:00:30"),
+    ]
+
+
+def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze: Run) -> None:
+    """Its end would else be known, and nothing be cut there; nobody would see why."""
+    films = write(tmp_path / "films.csv", "film,title,end\nJuno,Juno,1:00\nleon,Léon,0:01\n")
+    source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
+    told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
+    assert told.exit_code == 0
+    assert "films: nothing was read of 1 film: leon (not used)" in told.output
+    assert Timelines.load(tmp_path / "t").films == {"Juno": Film("Juno", 60), "Leon": Film("Léon")}
 
 
 NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from obygaze_features.annotations import Film, Segment, Timelines
-from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_features.manifests.check import check
 from obygaze_features.manifests.manifest import read_header
 from tests.annotations.worked import grid, said, segments, worked
@@ -207,14 +207,13 @@ def test_what_is_left_out_ends_with_3_and_is_named(
     project = ("annotations", "project", tmp_path / "late", "--grid", spans)
     result = obygaze(*project)
     assert result.exit_code == 3
-    assert "13 remarks:" in result.output
     assert "other: the grid has no clips of it (left out)" in result.output
     assert "from 500 to 505 s (S) lies in no clip (left out)" in result.output
-    assert "and 5 more; --json names all" in result.output
+    assert "and 1 more; --json has all" in result.output
     told = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
     assert len(told["remarks"]) == 13
     swept = obygaze("annotations", "sweep", *project[2:])
-    assert (swept.exit_code, "13 remarks:" in swept.output) == (3, True)
+    assert (swept.exit_code, "and 1 more" in swept.output) == (3, True)
     assert obygaze("annotations", "merge", spans).exit_code == 0
 
 
@@ -230,6 +229,39 @@ def test_films_with_one_annotator_are_named_when_merged(obygaze: Command, tmp_pa
     assert result.exit_code == 0
     assert "other two: no second annotator for 2 clips (taken from two)" in result.output
     assert Manifest.load(new).labels().extra["annotators"] == ["2"] * 7 + ["1"] * 2
+
+
+def test_films_that_only_the_media_name_are_films_all_the_way(
+    obygaze: Command, tmp_path: Path
+) -> None:
+    """From projecting to the figure; two films are not taken for one without a name."""
+    first = worked()
+    more = [*first.segments, *segments("one", [(0, 90, "S", "Look")], "other")]
+    Timelines.of("two", more).save(tmp_path / "two")
+    items = [
+        Item(f"{film}-{number}", media=f"{film}.mkv", start=100.0 * number, end=100.0 * number + 90)
+        for film in ("film", "other")
+        for number in range(5)
+    ]
+    spans = tmp_path / "spans"
+    Manifest("spans", Items.of(items)).save(spans)
+    assert obygaze("annotations", "project", tmp_path / "two", "--grid", spans).exit_code == 0
+    merged = obygaze("annotations", "merge", spans)
+    assert "other one: no second annotator for 5 clips (taken from one)" in merged.output
+    told = json.loads(obygaze("annotations", "agreement", spans, "--json").stdout)
+    assert [(one["film"], one["gamma"]["clips"]) for one in told["pairs"]] == [("film", 5)]
+    assert [one["film"] for one in told["remarks"]] == ["other"]
+    both = (tmp_path / "two", spans)
+    assert obygaze("annotations", "figure", *both, "-o", tmp_path / "figures").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        "film.svg",
+        "other.svg",
+    ]
+    export = ("annotations", "export", tmp_path / "two", "--csv", "--manifest", spans)
+    assert obygaze(*export, "-o", tmp_path / "out").exit_code == 0
+    with (tmp_path / "out" / "clips.csv").open(newline="", encoding="utf-8-sig") as file:
+        rows = [(row["film"], row["clip"]) for row in csv.DictReader(file)]
+    assert rows == [(one.id.partition("-")[0], one.id) for one in items]
 
 
 def test_the_sweep(obygaze: Command, timelines: Path, spans: Path, tmp_path: Path) -> None:

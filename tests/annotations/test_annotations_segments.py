@@ -37,7 +37,7 @@ def made(**annotators: list[tuple[float, float, str]]) -> Timelines:
     return Timelines.of("made", segments)
 
 
-def test_the_library_comes_to_the_same() -> None:
+def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None:
     from pyannote.core import Segment as Span
     from pygamma_agreement import (
         CombinedCategoricalDissimilarity,
@@ -53,6 +53,7 @@ def test_the_library_comes_to_the_same() -> None:
     [found], remarks = segment_gammas(made(ann=ANN, bea=BEA), samples=30, seed=7)
     assert np.random.random() == drawn  # noqa: NPY002
     assert logging.getLogger().handlers == handlers
+    assert caplog.messages == []
     assert remarks == []
     assert (found.film, found.a, found.segments_a, found.b, found.segments_b) == (
         *("f", "ann", 4),
@@ -108,6 +109,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert told.exit_code == 0, told.output
     assert "gamma on free segments, another measure" in told.output
     assert "CBC" not in told.output
+    assert "agreement, confusion, differences and segments as CSV -> " in told.output
     assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
     asked = ("annotations", "agreement", manifest, "--segments", timelines, "--samples", 5)
     [found] = json.loads(obygaze(*asked, "--json").stdout)["segments"]

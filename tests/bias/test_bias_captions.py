@@ -205,6 +205,9 @@ def test_rates_of_nothing_are_said_to_be(tmp_path: Path, obygaze) -> None:
 
 def test_words_and_groups_of_ones_own(tmp_path: Path, obygaze) -> None:
     own = {
+        "format": "obygaze-lexicon",
+        "format_version": 1,
+        "name": "beach",
         "words": {"beach": ["sand", "sea"]},
         "groups": {"condition": {"women": ["f"], "men": []}, "emotion": {"beach": []}},
     }
@@ -259,21 +262,21 @@ def test_bad_folders(case: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
+HEAD = {"format": "obygaze-lexicon", "format_version": 1, "name": "own", "groups": {}}
 BROKEN_LEXICONS = {
-    "no words": ('{"groups": {"a": {"b": []}}}', "is no lexicon"),
-    "words that are none": ('{"words": {"a": "sea"}, "groups": {}}', "is no lexicon"),
-    "a word that cannot be": (
-        '{"words": {"a": ["blue sea"]}, "groups": {}}',
-        "a has 'blue sea', which no token is",
-    ),
-    "no JSON": ("{", "is not valid JSON"),
+    "another format": ({"words": {}}, 'is not a lexicon: its "format" is not "obygaze-lexicon"'),
+    "a later version": (HEAD | {"format_version": 2}, "is of format version 2, this obygaze reads"),
+    "no words": (HEAD, '"words" are lists of words by name'),
+    "words that are none": (HEAD | {"words": {"a": "sea"}}, '"words" are lists of words by name'),
+    "groups that are none": (HEAD | {"words": {"a": []}, "groups": {"b": []}}, '"groups" are, for'),
+    "a word that cannot be": (HEAD | {"words": {"a": ["blue sea"]}}, "which no token is"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN_LEXICONS)
 def test_bad_lexicons(case: str, tmp_path: Path) -> None:
-    text, message = BROKEN_LEXICONS[case]
-    (tmp_path / "l.json").write_text(text)
+    content, message = BROKEN_LEXICONS[case]
+    (tmp_path / "l.json").write_text(json.dumps(content))
     with pytest.raises(BiasError, match=message):
         read_lexicon(tmp_path / "l.json")
 

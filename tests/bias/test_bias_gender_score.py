@@ -185,6 +185,26 @@ def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
     ]  # fmt: skip
 
 
+def test_without_groups_captions_tell(tmp_path: Path) -> None:
+    table = write(
+        tmp_path / "s.csv",
+        "caption,P,sim,P(c)",
+        "a man,.5,0,.5",
+        "two girls,.25,0,.5",
+        "a dog,.125,0,.5",
+    )
+    assert all_objects(read_caption_scores(table)).said == Leaning(0.5, 0.25)
+    write(table, "caption,P,sim,P(c)", "a dog,.125,0,.5")
+    with pytest.raises(BiasError, match="no caption names a man or a woman"):
+        read_caption_scores(table)
+
+
+def test_captions_that_name_nobody_have_no_baseline(tmp_path: Path, obygaze) -> None:
+    table = write(tmp_path / "c.csv", "object,caption", "scooter,a [MASK] on a scooter")
+    result = obygaze("bias", "gender-score", table, "--cooccurrence")
+    assert (result.exit_code, "no caption names a man or a woman" in result.stderr) == (1, True)
+
+
 def test_cooccurrence_counts_objects_with_genders() -> None:
     chance = np.random.default_rng(0)
     objects = [f"o{one}" for one in chance.integers(0, 5, 300)]
@@ -218,6 +238,7 @@ BROKEN = {
     "similarity beyond": ([SAID, "a,man,.5,1.2,.5"], "line 2: similarity 1.2 is not from -1 to 1"),
     "probability over 1": ([SAID, "a,man,1.5,0,.5"], "line 2: probability 1.5 is not from 0 to 1"),
     "confidence in per cent": ([SAID, "a,man,.5,0,21"], "confidence 21 is not from 0 to 1"),
+    "a number for Python alone": ([SAID, "a,man,.5,0,0_1"], "confidence '0_1' is not a number"),
     "a score that is missing": ([SAID, "a,man,.5,0,"], "line 2: confidence '' is not a number"),
     "an unknown group": ([SAID, "a,wman,.5,0,.5"], "unknown group 'wman'; did you mean woman?"),
     "no object": ([SAID, ",man,.5,0,.5"], "line 2: the object is missing"),
@@ -251,9 +272,11 @@ def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("header", ["object,id", "group,id"])
-def test_what_the_baseline_takes(header: str, tmp_path: Path, obygaze) -> None:
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [("object,id", "no column 'caption', nor a group"), ("group,id", "no column 'object'")],
+)
+def test_what_the_baseline_takes(header: str, message: str, tmp_path: Path, obygaze) -> None:
     table = write(tmp_path / "s.csv", header, "man,1")
     result = obygaze("bias", "gender-score", table, "--cooccurrence")
-    assert result.exit_code == 1
-    assert f"no column '{'group' if header.startswith('object') else 'object'}'" in result.stderr
+    assert (result.exit_code, message in result.stderr) == (1, True)

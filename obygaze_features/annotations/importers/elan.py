@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from obygaze_features.annotations.elan import film_of, rows_of
-from obygaze_features.annotations.gathering import KEPT, LEFT_OUT, Row, gather
+from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.elan_tabs import read_tabs
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
-from obygaze_features.annotations.timelines import Film, Remark, Timelines
+from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.elan_reader import Reading, read_eaf
 from obygaze_features.common.words import counted
 from obygaze_features.errors import AnnotationError

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.annotations.gathering import LEFT_OUT, Row, gather
+from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
-from obygaze_features.annotations.timelines import Film, Remark, Timelines
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import Table
 from obygaze_features.errors import ManifestError

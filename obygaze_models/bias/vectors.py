@@ -1,0 +1,184 @@
+"""Embeddings by id: from a store, a ``.vec`` or CSV file, or a saved model's concept directions."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.words import counted, quote
+from obygaze_features.errors import BiasError
+from obygaze_features.manifests import Items, Manifest
+from obygaze_features.store import open_store
+from obygaze_features.store.items import read_items
+
+__all__ = ["Vectors", "manifest_columns", "open_vectors"]
+
+Array = NDArray[Any]
+_Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
+#: What the first cell of a CSV's header may be; else its first line might be an embedding.
+_ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Embeddings that are read by id.
+
+    Parameters
+    ----------
+    where
+        Where they lie, for people.
+    read
+        From ids to those that there are, in the order asked, and their rows [N, D].
+    columns
+        What is known of the items, ``id`` among it; nothing of a ``.vec`` or CSV file.
+    backbone, weights
+        What they were made with, and its SHA-256; empty where that is not known.
+    """
+
+    where: str
+    read: Callable[[Sequence[str]], tuple[list[str], Array]]
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    backbone: str = ""
+    weights: str = ""
+
+
+def open_vectors(place: str | Path, array: str = "native", pooling: str | None = None) -> Vectors:
+    """Embeddings of a store (a folder, an archive or a URL), a model's folder, or a file.
+
+    Parameters
+    ----------
+    place
+        Where they lie. A file is ``NAME.vec`` (the name, then numbers, with spaces between) or
+        ``NAME.csv`` (a header; the id, then numbers).
+    array, pooling
+        Of a store; see `obygaze_models.experiments.features.read_features`.
+    """
+    suffix = "" if "://" in str(place) else Path(place).suffix
+    if suffix in (".vec", ".csv"):
+        lines = _vec_lines if suffix == ".vec" else _csv_lines
+        path = Path(place)
+        return Vectors(str(path), lambda ids: _from_file(path, lines, ids))
+    if "://" not in str(place) and Path(place, "model.json").is_file():
+        return _of_concepts(Path(place))
+    return _of_store(place, array, pooling)
+
+
+def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
+    """The columns of a manifest's items, and the `level` of its default label set."""
+    columns = _columns(manifest.items)
+    if manifest.default_labels or len(manifest.label_names) == 1:
+        level_of = manifest.labels().level_of
+        columns["level"] = [level_of.get(one, "") for one in manifest.ids]
+    return columns
+
+
+def _columns(items: Items) -> dict[str, Sequence[str]]:
+    """Everything by which items can be selected."""
+    return {
+        "id": items.ids,
+        "kind": items.kinds,
+        "film": items.films,
+        "media": items.media,
+        "text": items.texts,
+        **items.extra,
+    }
+
+
+def _of_store(place: str | Path, array: str, pooling: str | None) -> Vectors:
+    from obygaze_models.experiments.features import read_features
+
+    store = open_store(place)
+    return Vectors(
+        store.where,
+        lambda ids: read_features(store, ids, array, pooling),
+        _columns(read_items(store.place, store.attributes)),
+        *_made_with(store.attributes["backbone"]),
+    )
+
+
+def _of_concepts(path: Path) -> Vectors:
+    from obygaze_models.persistence import load_model
+
+    model, about = load_model(path)
+    bank = getattr(model, "bank_", model)
+    if not hasattr(bank, "cavs_"):
+        raise BiasError(
+            f"{path} is a model without concept directions; take a bottleneck with a bank of them, "
+            "such as pcbm-logistic or pcbm-tree"
+        )
+    names = [str(name) for name in bank.get_feature_names_out()]
+    of = dict(zip(names, bank.cavs_, strict=True))
+
+    def read(ids: Sequence[str]) -> tuple[list[str], Array]:
+        have = [one for one in ids if one in of]
+        return have, np.array([of[one] for one in have])
+
+    return Vectors(
+        str(path),
+        read,
+        {"id": names, "kind": ["concept"] * len(names)},
+        *_made_with(about.get("features", {}).get("backbone", {})),
+    )
+
+
+def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the weights' SHA-256, which a store that was imported may not know."""
+    weights = str(backbone.get("weights_sha256", ""))
+    return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
+
+
+def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
+    found: dict[str, Array] = {}
+    try:
+        for line, name, numbers in lines(path, frozenset(ids)):
+            if name in found:
+                raise BiasError(f"{path}, line {line}: {quote(name)} is there twice")
+            try:
+                found[name] = np.array(numbers, dtype=np.float64)
+            except ValueError as problem:
+                raise BiasError(f"{path}, line {line}: {problem}") from None
+            width = len(next(iter(found.values())))
+            if len(numbers) != width:
+                raise BiasError(
+                    f"{path}, line {line}: {counted(len(numbers), 'number')} where "
+                    f"{quote(next(iter(found)))} has {width}"
+                )
+    except OSError as problem:
+        raise BiasError(f"{path} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise BiasError(f"{path} is not UTF-8") from None
+    have = [one for one in ids if one in found]
+    return have, np.array([found[one] for one in have])
+
+
+def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Line, name and numbers; of other names nothing is looked at, as such files are long."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line, text in enumerate(file, start=1):
+            name, _, rest = text.partition(" ")
+            # Two whole numbers alone are word2vec's header.
+            if name in wanted and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
+                yield line, name, rest.split()
+
+
+def _csv_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            header = next(reader, [])
+            if not header or header[0].strip().lower() not in _ID_COLUMNS:
+                raise BiasError(
+                    f"{path}, line 1: no header; the first column is called id, the others as "
+                    "you like"
+                )
+            for row in reader:
+                if row and row[0] in wanted:
+                    yield reader.line_num, row[0], row[1:]
+        except csv.Error as problem:
+            raise BiasError(f"{path}, line {reader.line_num}: {problem}") from None

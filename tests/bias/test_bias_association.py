@@ -1,0 +1,220 @@
+"""Association tests, against their definition: every partition, item by item, number by number."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from obygaze_features.errors import BiasError, UsageError
+from obygaze_models.bias.association import Settings, associate, associations, each_alone
+
+X = [[1, 0], [2, 1], [1, 1]]
+Y = [[0, 1], [1, 2], [1, 1.5]]
+A = [[1, 0], [1, 0.5]]
+B = [[0, 1], [0.5, 1]]
+
+
+def cosine(one, other):
+    dot = sum(p * q for p, q in zip(one, other, strict=True))
+    return dot / math.hypot(*one) / math.hypot(*other)
+
+
+def score(w, a, b):
+    return sum(cosine(w, one) for one in a) / len(a) - sum(cosine(w, one) for one in b) / len(b)
+
+
+def by_force(x, y, a, b, ddof=1):
+    """The formulas in their order, and p by making every partition of X and Y."""
+    first, second = ([score(w, a, b) for w in group] for group in (x, y))
+    both = first + second
+    mean = sum(both) / len(both)
+    deviation = math.sqrt(sum((s - mean) ** 2 for s in both) / (len(both) - ddof))
+    d = (sum(first) / len(first) - sum(second) / len(second)) / deviation
+    T = sum(first) - sum(second)
+    at_least = partitions = 0
+    for chosen in itertools.combinations(range(len(both)), len(first)):
+        rest = [s for place, s in enumerate(both) if place not in chosen]
+        at_least += sum(both[place] for place in chosen) - sum(rest) >= T - 1e-9
+        partitions += 1
+    return d, T, at_least / partitions
+
+
+def test_the_worked_example():
+    np.testing.assert_allclose(associations(X, A, B), [0.72361, 0.32361, 0], atol=5e-6)
+    np.testing.assert_allclose(associations(Y, A, B), [-0.72361, -0.32361, -0.20069], atol=5e-6)
+    found = associate(X, Y, A, B)
+    assert found.d == pytest.approx(1.506042, abs=5e-7)
+    assert found.statistic == pytest.approx(2.295120, abs=5e-7)
+    assert (found.p, found.p_is, found.partitions) == (1 / 20, "exact", 20)
+    assert associate(X, Y, A, B, Settings(ddof=0)).d == pytest.approx(1.649786, abs=5e-7)
+
+
+#: Few directions, so that many partitions tie.
+ROW = st.sampled_from([(1, 0), (2, 0), (1, 1), (0, 1), (-1, 1), (3, 1)])
+ROWS = st.lists(ROW, min_size=1, max_size=5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ROWS, ROWS, ROWS, ROWS, st.sampled_from([0, 1]))
+def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b, ddof):
+    scores = [score(w, a, b) for w in [*x, *y]]
+    if max(scores) - min(scores) < 1e-9:
+        with pytest.raises(BiasError, match="all of X and Y are associated alike"):
+            associate(x, y, a, b)
+        return
+    found = associate(x, y, a, b, Settings(ddof=ddof, draws=0))
+    np.testing.assert_allclose(
+        (found.d, found.statistic, found.p), by_force(x, y, a, b, ddof), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 5, 7), (3, 9, 4, 4), (9, 3, 4, 4), (2, 20, 2, 2)])
+def test_wide_embeddings_as_scipy_counts_them(sizes):
+    chance = np.random.default_rng(3)
+    x, y, a, b = (chance.normal(size=(size, 64)).astype(np.float32) for size in sizes)
+    found = associate(x, y, a, b, Settings(draws=0))
+    of = associations(x, a, b), associations(y, a, b)
+    peer = stats.permutation_test(
+        of,
+        lambda one, other: one.sum() - other.sum(),
+        alternative="greater",
+        n_resamples=np.inf,
+    )
+    assert found.partitions == math.comb(sizes[0] + sizes[1], sizes[0])
+    assert found.p == pytest.approx(peer.pvalue, abs=1e-12)
+    assert found.statistic == pytest.approx(peer.statistic)
+
+
+@pytest.mark.parametrize(("x", "y"), [((9, 6, 5), (4, 8, 8)), ((2, 1, 1), (20, 25, 15))])
+def test_partitions_beyond_counting_that_nearly_all_tie(x, y):
+    """Of three kinds of items, partitions are counted by how many of each kind they take."""
+    chance = np.random.default_rng(17)
+    kinds, a, b = (chance.normal(size=(size, 6)) for size in (3, 4, 4))
+    of, sizes = associations(kinds, a, b), np.add(x, y)
+    as_high = sum(
+        math.prod(map(math.comb, sizes.tolist(), taken))
+        for taken in itertools.product(*(range(size + 1) for size in sizes))
+        if sum(taken) == sum(x) and of @ taken >= of @ x - 1e-9
+    )
+    p = as_high / math.comb(sum(sizes), sum(x))
+    items = np.repeat(kinds, x, axis=0), np.repeat(kinds, y, axis=0)
+    assert associate(*items, a, b, Settings(p="exact")).p == pytest.approx(p, abs=1e-12)
+    # The second group is the smaller one, and signs are turned round.
+    turned = associate(items[1], items[0], b, a, Settings(p="exact"))
+    assert turned.p == pytest.approx(p, abs=1e-12)
+    drawn = associate(*items, a, b, Settings(p="sampled"))
+    assert drawn.p == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 100_000))
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (7, 5), (12, 13), (20, 20), (50, 6), (3, 75)])
+def test_drawn_partitions_are_all_as_likely(sizes):
+    """Partitions by chance are taken for the observed one: all p lie near those over all."""
+    chance = np.random.default_rng(5)
+    items, a, b = (chance.normal(size=(size, 8)) for size in (sum(sizes), 4, 4))
+    samples, off = 20_000, []
+    for seed in range(20):
+        chance.shuffle(items)
+        x, y = np.split(items, [sizes[0]])
+        exact = associate(x, y, a, b, Settings(p="exact", draws=0)).p
+        drawn = associate(x, y, a, b, Settings(p="sampled", samples=samples, draws=0, seed=seed))
+        assert (drawn.p_is, drawn.partitions) == ("sampled", samples)
+        error = math.sqrt(exact * (1 - exact) / samples) + 1 / samples
+        off.append((drawn.p - exact) / error)
+    assert max(map(abs, off)) < 4.5
+    assert sum(one**2 for one in off) < stats.chi2.ppf(0.9999, 20)
+
+
+def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
+    chance = np.random.default_rng(7)
+    a, b = chance.normal(size=(2, 30, 16))
+    x, y = chance.normal(size=(2, 20, 16)) + np.array([[[2.0]], [[-2.0]]]) * (a - b).mean(axis=0)
+    first = associate(x, y, a, b, Settings(samples=999))
+    assert (first.p, first.p_is, first.partitions) == (1 / 1000, "sampled", 999)
+    assert associate(x, y, a, b, Settings(samples=999)) == first
+    exact = associate(x, y, a, b, Settings(p="exact"))
+    assert (exact.p, exact.partitions) == (1 / math.comb(40, 20), math.comb(40, 20))
+
+
+def test_a_normal_distribution_has_the_moments_of_all_partitions():
+    found = associate(X, Y, A, B, Settings(p="normal"))
+    scores = np.concatenate([associations(X, A, B), associations(Y, A, B)])
+    every = [
+        2 * scores[list(chosen)].sum() - scores.sum()
+        for chosen in itertools.combinations(range(6), 3)
+    ]
+    assert found.p == pytest.approx(stats.norm.sf(found.statistic, np.mean(every), np.std(every)))
+    assert (found.p_is, found.partitions) == ("normal", None)
+    turned = associate(Y, X, A, B, Settings(p="normal"))
+    assert turned.p == pytest.approx(1 - found.p)
+    uneven = associate([*X, *X], Y, A, B, Settings(p="normal"))
+    other = associate(Y, [*X, *X], A, B, Settings(p="normal"))
+    assert uneven.p == pytest.approx(1 - other.p)
+
+
+def test_the_interval_is_a_bootstrap_of_both_groups():
+    chance = np.random.default_rng(11)
+    x, y, a, b = (chance.normal(size=(size, 16)) for size in (25, 30, 10, 10))
+    x += 0.3 * (a.mean(axis=0) - b.mean(axis=0))
+    found = associate(x, y, a, b, Settings(draws=10_000))
+    peer = stats.bootstrap(
+        (associations(x, a, b), associations(y, a, b)),
+        lambda one, other: (one.mean() - other.mean()) / np.concatenate([one, other]).std(ddof=1),
+        vectorized=False,
+        method="percentile",
+        n_resamples=10_000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx((peer.low, peer.high), abs=0.04)
+    assert found.low < found.d < found.high
+    none = associate(x, y, a, b, Settings(draws=0))
+    assert (none.low, none.high) == (None, None)
+    assert associate(x[:1], y, a, b).low is None, "of one item nothing can be drawn"
+
+
+def test_an_item_alone_is_held_against_partitions_of_the_words():
+    chance = np.random.default_rng(13)
+    x, a, b = (chance.normal(size=(size, 12)) for size in (3, 6, 5))
+    for w, found in zip(x, each_alone(x, a, b), strict=True):
+        near, far = ([cosine(w, one) for one in group] for group in (a, b))
+        d = (np.mean(near) - np.mean(far)) / np.std([*near, *far], ddof=1)
+        peer = stats.permutation_test(
+            (near, far),
+            lambda one, other: np.sum(one) - np.sum(other),
+            alternative="greater",
+            n_resamples=np.inf,
+        )
+        assert (found.d, found.statistic) == pytest.approx((d, sum(near) - sum(far)))
+        assert found.p == pytest.approx(peer.pvalue)
+
+
+@pytest.mark.parametrize(
+    ("sets", "line"),
+    [
+        ({"x": []}, "the set X is empty"),
+        ({"b": np.empty((0, 2))}, "the set B is empty"),
+        ({"a": [[1, 0], [0, 0]]}, "the set A: embedding 2 has length zero, and so no direction"),
+        ({"y": [[1, np.nan]]}, "the set Y: embedding 1 has a number that is not finite"),
+        ({"b": [[1, 0, 0]]}, "the embeddings of X have 2 numbers, those of B 3; take both from"),
+        ({"x": [1, 0]}, r"the set X is of shape \(2,\); a row an item is meant"),
+        ({"x": X, "y": X, "a": A, "b": A}, "all of X and Y are associated alike"),
+    ],
+)
+def test_what_is_no_set_of_embeddings_is_refused(sets, line):
+    with pytest.raises(BiasError, match=line) as raised:
+        associate(**{"x": X, "y": Y, "a": A, "b": B, **sets})
+    assert "\n" not in str(raised.value)
+
+
+def test_too_many_partitions_to_count_and_an_unknown_p():
+    chance = np.random.default_rng(0)
+    x, y, a, b = chance.normal(size=(4, 100, 4))
+    with pytest.raises(BiasError, match="groups of 100 and 100 have too many partitions"):
+        associate(x, y, a, b, Settings(p="exact"))
+    with pytest.raises(UsageError, match="unknown p 'exct'; did you mean exact"):
+        associate(x, y, a, b, Settings(p="exct"))

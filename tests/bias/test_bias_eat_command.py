@@ -1,0 +1,289 @@
+"""``obygaze bias eat`` on stores, files and concept directions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_models.bias.association import Settings, associate, each_alone
+from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.persistence import save_model
+from tests.bias.embeddings import CLIP, STIMULI, WEIGHTS
+from tests.world import write_store
+
+
+def sets(**of):
+    """As options of the command."""
+    return [word for name, one in of.items() for word in ("--sets", f"{name}={one}")]
+
+
+def expected(images, prompts, job, settings=None):
+    """By hand, from the embeddings as they were made."""
+    sides = (images.rows(f"{job}-{gender}") for gender in ("woman", "man"))
+    words = prompts.rows("objectifying"), prompts.rows(job)
+    return associate(*sides, *words, settings or Settings())
+
+
+def test_a_battery_with_a_test_that_cannot_be_run(obygaze, images, prompts):
+    result = obygaze(
+        "bias", "eat", "professions", "--store", images.store, "--texts", prompts.store
+    )
+    assert result.exit_code == 3
+    assert "NOTE: medicine is left out: no item has the profession 'medicine'" in result.stderr
+    header, _, *rows = result.stdout.splitlines()
+    assert header.split() == [
+        *("professions", "X", "Y", "A", "B", "d", "95%", "T", "p", "CLIP", "ViT-B/32")
+    ]
+    for job, line in zip(("science", "business"), rows, strict=False):
+        found = expected(images, prompts, job)
+        star = "*" if found.p < 0.05 else ""
+        assert line.split()[:6] == [job, "6", "6", "12", "12", f"{found.d:+.2f}{star}"]
+        assert f"{found.low:+.2f} to {found.high:+.2f}  {found.statistic:+.4f}" in line
+        assert f"{found.p:.4f}" in line
+    assert rows[1].endswith("+1.03*")
+    assert "p over all partitions (924)" in rows[2]
+
+
+def test_json_and_tables_and_a_figure(obygaze, images, prompts, tmp_path):
+    files = [tmp_path / f"eat.{suffix}" for suffix in ("csv", "json", "svg")]
+    outputs = [word for path in files for word in ("-o", path)]
+    arguments = ["bias", "eat", "professions", "--store", images.store, "--texts", prompts.store]
+    result = obygaze(*arguments, *outputs, "--json", "--published", "CLIP ViT-L/14")
+    assert result.exit_code == 3
+    said = json.loads(result.stdout)
+    assert said == json.loads(files[1].read_text())
+    assert (said["battery"], said["model"]) == ("professions", "CLIP ViT-L/14")
+    assert list(said["left_out"]) == ["medicine"]
+    with files[0].open(newline="") as file:
+        table = list(csv.DictReader(file))
+    for job, row, line in zip(("science", "business"), said["rows"], table, strict=True):
+        found = expected(images, prompts, job)
+        assert (row["test"], row["item"]) == (job, None)
+        assert (row["p_is"], row["partitions"]) == ("exact", 924)
+        assert row["significant"] == (found.p < 0.05)
+        for key in ("d", "statistic", "p", "low", "high"):
+            assert row[key] == pytest.approx(getattr(found, key), abs=1e-12)
+            assert float(line[key]) == row[key]
+        assert row["published_d"] == (0.68 if job == "business" else None)
+        assert line["published_d"] == ("0.68" if job == "business" else "")
+    drawn = {
+        one.get("data-key"): float(one.get("data-value"))
+        for one in ET.fromstring(files[2].read_text()).iter()
+        if one.get("data-value")
+    }
+    assert drawn["eat/business"] == said["rows"][1]["d"]
+    assert drawn["eat/business/reference"] == 0.68
+    again = obygaze(*arguments, *outputs)
+    assert again.exit_code == 1
+    assert "eat.csv exists already; choose another name or add --overwrite" in again.stderr
+    assert obygaze(*arguments, *outputs, "--overwrite").exit_code == 3
+
+
+def test_sets_by_columns_by_ids_and_from_a_file(obygaze, images, prompts, tmp_path):
+    (tmp_path / "men.txt").write_text("".join(f"science-man-{row}\n" for row in range(6)))
+    result = obygaze(
+        *("bias", "eat", "--store", images.store, "--texts", prompts.store, "--json"),
+        *sets(
+            x="gender:woman,profession:science",
+            y=f"@{tmp_path / 'men.txt'}",
+            a="stimulus:" + "|".join(STIMULI["objectifying"]),
+            b=",".join(one for one in prompts.of if one.startswith("science")),
+        ),
+        *("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4"),
+    )
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["rows"]
+    found = expected(images, prompts, "science", Settings(ddof=0, p="sampled", samples=999, seed=4))
+    assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
+    assert (row["p_is"], row["partitions"]) == ("sampled", 999)
+
+
+def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
+    chance = np.random.default_rng(8)
+    words = {one: chance.normal(size=20) for one in ("rose", "lily", "ant", "wasp", "love", "war")}
+    lines = [" ".join([word, *map(repr, row.tolist())]) for word, row in words.items()]
+    (tmp_path / "words.vec").write_text("\n".join(lines) + "\n")
+    groups = {"x": ["rose", "lily"], "y": ["ant", "wasp"], "a": ["love"], "b": ["war"]}
+    test = {"name": "weat", **groups}
+    battery = {"format": "obygaze-battery", "format_version": 1, "tests": [test]}
+    (tmp_path / "weat.json").write_text(json.dumps(battery))
+    found = associate(
+        *([words[one] for one in test[name]] for name in "xyab"), Settings(p="normal")
+    )
+    result = obygaze(
+        *("bias", "eat", tmp_path / "weat.json", "--store", tmp_path / "words.vec"),
+        *("--p", "normal", "--json"),
+    )
+    (row,) = json.loads(result.stdout)["rows"]
+    assert (result.exit_code, row["p_is"], row["partitions"]) == (0, "normal", None)
+    assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
+    table = obygaze(
+        "bias", "eat", tmp_path / "weat.json", "--store", tmp_path / "words.vec", "--p", "normal"
+    )
+    assert "p from a normal distribution" in table.stdout
+
+
+def test_each_concept_of_a_bank_against_prompts(obygaze, prompts, tmp_path):
+    chance = np.random.default_rng(0)
+    bank = ConceptBank("mean-difference")
+    bank.fit(chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2)), names=["Look", "Body"])
+    backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
+    save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
+    given = sets(
+        x="kind:concept",
+        a="stimulus:person to kiss|person to undress",
+        b="stimulus:chemist|engineer",
+    )
+    result = obygaze(
+        *("bias", "eat", "--store", tmp_path / "bank", "--texts", prompts.store, *given, "--json")
+    )
+    assert result.exit_code == 0, result.output
+    a = [prompts.of[f"objectifying-{place}-{row}"] for place in (3, 4) for row in (0, 1)]
+    b = [prompts.of[f"science-{place}-{row}"] for place in (2, 5) for row in (0, 1)]
+    wanted = each_alone(bank.cavs_, a, b)
+    rows = json.loads(result.stdout)["rows"]
+    for row, name, found in zip(rows, bank.names_, wanted, strict=True):
+        assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
+        assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
+    text = obygaze("bias", "eat", "--store", tmp_path / "bank", "--texts", prompts.store, *given)
+    assert "given sets: Look  1  -  4  4" in text.stdout
+
+
+def test_columns_and_levels_of_a_manifest(obygaze, images, prompts, tmp_path):
+    """A table of embeddings knows no columns; and a manifest may know more than its store."""
+    with (tmp_path / "images.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *range(8)])
+        writer.writerows([one, *row.tolist()] for one, row in images.of.items())
+    manifest = Manifest.load(images.manifest)
+    levels = ["S" if "woman" in one else "EN" for one in manifest.ids]
+    rated = replace(manifest, name="rated").with_parts(
+        labels=[LabelSet("rated", manifest.ids, levels, [()] * len(levels))]
+    )
+    rated.save(tmp_path / "rated")
+    given = sets(
+        x="level:S,profession:business",
+        y="level:EN,profession:business",
+        a="template:{},text:person to kiss",
+        b="text:ceo|manager",
+    )
+    result = obygaze(
+        *("bias", "eat", "--store", tmp_path / "images.csv", "--texts", prompts.store, "--json"),
+        *("--manifest", tmp_path / "rated", *given),
+    )
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["rows"]
+    sides = (images.rows(f"business-{gender}") for gender in ("woman", "man"))
+    words = [[prompts.of["objectifying-3-0"]], [prompts.of[f"business-{n}-0"] for n in (2, 4)]]
+    assert row["d"] == pytest.approx(associate(*sides, *words).d)
+
+
+def test_a_pooled_array(obygaze, images, tmp_path):
+    given = sets(
+        x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
+    )
+    frames = ["--array", "frames", "--pooling", "mean"]
+    result = obygaze("bias", "eat", "--store", images.store, *given, *frames, "--json")
+    (row,) = json.loads(result.stdout)["rows"]
+    of = {one: values.astype(np.float16) for one, values in images.of.items()}
+    x = [values for one, values in of.items() if "woman" in one]
+    y = [values for one, values in of.items() if one.startswith("science-man")]
+    found = associate(x, y, [of["business-man-0"]], [of["business-man-1"]])
+    assert (row["x"], row["y"]) == (12, 6)
+    assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
+
+
+W, M = "science-woman-", "science-man-"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ([], 2, "give the name of a battery, or --sets of one test"),
+        (["emotion", "--sets", "x=a"], 2, "give the name of a battery, or --sets of one test"),
+        (["emotoin"], 1, "unknown battery 'emotoin'; did you mean emotion?"),
+        (["emotion", "--published", "CLIP"], 2, "unknown published model 'CLIP'"),
+        (["emotion", "-o", "eat.txt"], 2, "eat.txt: the name ends in .csv, .json, .svg"),
+        (["emotion"], 1, "angry, high: no column emotion, intensity, condition beside id, kind"),
+        (sets(x="a", y="b", a="c"), 2, "--sets lack b=SET"),
+        (sets(x="a", z="b"), 2, "--sets z=b: x=SET, y=SET, a=SET and b=SET are meant, each once"),
+        (sets(x="a,film:b", y="b", a="c", b="d"), 2, "a,film:b: ids, or COLUMN:VALUE|VALUE"),
+        (sets(x="@no.txt", y="b", a="c", b="d"), 2, "no.txt cannot be read: No such file"),
+        (sets(x="", y=M + "0", a=W + "2", b=W + "3"), 1, "given sets: the set X is empty"),
+        (
+            sets(x=W + "0", y=W + "0", a=M + "0", b=M + "1"),
+            1,
+            "given sets: the sets X and Y overlap: 'science-woman-0'",
+        ),
+        (
+            sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1"),
+            1,
+            "given sets: the sets X and A overlap: 'science-woman-0'",
+        ),
+        (
+            sets(x=f"{W}0,{W}0", y=W + "1", a=M + "0", b=M + "1"),
+            1,
+            "given sets: the set X has 'science-woman-0' twice",
+        ),
+        (
+            sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1"),
+            1,
+            "given sets: 1 of the 2 items of X have no embedding in {store}, such as "
+            "'science-woman-9'; to do without them: --skip-missing",
+        ),
+        ([*sets(x=W + "0", y=W + "1", a=M + "0", b=M + "1"), "--array", "natve"], 1, "did you"),
+    ],
+)
+def test_mistakes_are_one_line(obygaze, images, arguments, code, line):
+    result = obygaze("bias", "eat", "--store", images.store, *arguments)
+    assert result.exit_code == code
+    assert line.replace("{store}", str(images.store)) in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Error: " in result.stderr
+
+
+def test_missing_items_are_done_without_when_asked(obygaze, images):
+    given = sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1")
+    result = obygaze("bias", "eat", "--store", images.store, *given, "--skip-missing", "--json")
+    assert result.exit_code == 0
+    assert [row["x"] for row in json.loads(result.stdout)["rows"]] == [1]
+    assert "NOTE: given sets: 1 of the 2 items of X have no embedding" in result.stderr
+
+
+def test_embeddings_of_two_models_are_refused(obygaze, images, prompts, tmp_path):
+    other = replace(CLIP, backbone={**CLIP.backbone, "name": "other", "weights_sha256": "c" * 64})
+    write_store(tmp_path / "other.zarr", Manifest.load(prompts.manifest), prompts.of, other)
+    result = obygaze(
+        "bias", "eat", "professions", "--store", images.store, "--texts", tmp_path / "other.zarr"
+    )
+    assert result.exit_code == 1
+    assert "of two models no cosines can be taken" in result.stderr
+    narrow = {one: row[:5] for one, row in prompts.of.items()}
+    with (tmp_path / "narrow.csv").open("w", newline="") as file:
+        rows = [[one, *row] for one, row in narrow.items()]
+        csv.writer(file).writerows([["id", *range(5)], *rows])
+    result = obygaze(
+        *("bias", "eat", "--store", images.store, "--texts", tmp_path / "narrow.csv"),
+        *sets(x=W + "0", y=M + "0", a="science-0-0", b="science-1-0"),
+    )
+    assert result.exit_code == 1
+    assert "the embeddings of X have 8 numbers, those of A 5; take both from one" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("c", "line"),
+    [("0,0", "'c', of A, has length zero"), ("nan,1", "'c', of A, is not all finite numbers")],
+)
+def test_an_embedding_that_points_nowhere_is_named(obygaze, tmp_path, c, line):
+    (tmp_path / "flat.csv").write_text(f"id,0,1\na,1,0\nb,0,1\nc,{c}\nd,1,1\n")
+    result = obygaze(
+        "bias", "eat", "--store", tmp_path / "flat.csv", *sets(x="a", y="b", a="c", b="d")
+    )
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: given sets: the embedding of {line}\n"

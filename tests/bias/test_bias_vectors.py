@@ -1,0 +1,100 @@
+"""Embeddings by id, from wherever they lie."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import BiasError
+from obygaze_models.bias.vectors import open_vectors
+from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.estimators.pcbm import PCBMClassifier
+from obygaze_models.estimators.simple import MajorityClassifier
+from obygaze_models.persistence import save_model
+
+VEC = "rose 1 0.5\nlily -2e-1 3\nant 0 1\n"
+
+
+@pytest.mark.parametrize("header", ["", "3 2\n"])
+def test_a_vec_file_with_and_without_word2vecs_header(tmp_path, header):
+    path = tmp_path / "words.vec"
+    path.write_text(header + VEC.replace("\n", " \n", 1))
+    ids, rows = open_vectors(path).read(["ant", "tulip", "rose"])
+    assert ids == ["ant", "rose"]
+    np.testing.assert_array_equal(rows, [[0, 1], [1, 0.5]])
+
+
+def test_a_csv_file_with_prompts_for_names(tmp_path):
+    path = tmp_path / "prompts.csv"
+    path.write_text('text,0,1\n"a doctor, smiling",1,2\nnurse,3,-4\n')
+    ids, rows = open_vectors(path).read(["nurse", "a doctor, smiling"])
+    assert ids == ["nurse", "a doctor, smiling"]
+    np.testing.assert_array_equal(rows, [[3, -4], [1, 2]])
+
+
+def test_what_pandas_writes(tmp_path):
+    import pandas as pd
+
+    frame = pd.DataFrame(np.eye(3), index=["one", "two", "three"])
+    frame.to_csv(tmp_path / "frame.csv")
+    ids, rows = open_vectors(tmp_path / "frame.csv").read(["three", "one"])
+    np.testing.assert_array_equal(rows, frame.loc[ids].to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("a.vec", "rose 1 2\nlily 1\n", "a.vec, line 2: 1 number where 'rose' has 2"),
+        ("a.vec", "rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' is there twice"),
+        ("a.vec", "rose 1 x\n", "a.vec, line 1: could not convert string to float: 'x'"),
+        ("a.vec", b"rose \xff\n", "a.vec is not UTF-8"),
+        ("a.csv", "rose,1,2\n", "a.csv, line 1: no header; the first column is called id"),
+        ("a.csv", "id,0\nrose,1\nlily,1,2\n", "a.csv, line 3: 2 numbers where 'rose' has 1"),
+        ("a.csv", 'id,0\n"rose,1\n', "a.csv, line 2: unexpected end of data"),
+        ("a.csv", "", "a.csv, line 1: no header"),
+        ("b.csv", None, "b.csv cannot be read: No such file or directory"),
+    ],
+)
+def test_broken_files_are_one_line(tmp_path, name, content, line):
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BiasError, match=line) as raised:
+        open_vectors(tmp_path / name).read(["rose", "lily"])
+    assert "\n" not in str(raised.value)
+
+
+def test_a_store_with_its_items_and_a_pooled_array(images):
+    native = open_vectors(images.store)
+    ids, rows = native.read(["science-man-1", "nobody", "science-man-0"])
+    assert ids == ["science-man-1", "science-man-0"]
+    np.testing.assert_array_equal(rows, [images.of[one] for one in ids])
+    assert native.backbone == "clip-vit-base-patch32"
+    assert set(native.columns["gender"]) == {"woman", "man"}
+    _, pooled = open_vectors(images.store, "frames", "mean").read(ids)
+    np.testing.assert_allclose(pooled, rows.astype(np.float16), rtol=1e-6)
+
+
+def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
+    chance = np.random.default_rng(0)
+    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, size=(60, 2))
+    bank = ConceptBank("mean-difference").fit(X, Y, names=["Look", "Facial expression"])
+    backbone = {"name": "tiny", "weights_sha256": "0" * 64}
+    save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = PCBMClassifier(bank).fit(X, Y[:, 0])
+    save_model(model, tmp_path / "model", {})
+    for name, weights in (("bank", "0" * 64), ("model", "")):
+        found = open_vectors(tmp_path / name)
+        ids, rows = found.read(["Facial expression", "Look"])
+        assert ids == ["Facial expression", "Look"]
+        np.testing.assert_allclose(rows, bank.cavs_[[1, 0]])
+        assert (list(found.columns["id"]), found.weights) == (
+            ["Look", "Facial expression"],
+            weights,
+        )
+    save_model(MajorityClassifier().fit(X, Y[:, 0]), tmp_path / "guess", {})
+    with pytest.raises(BiasError, match="guess is a model without concept directions"):
+        open_vectors(tmp_path / "guess")
