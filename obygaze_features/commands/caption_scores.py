@@ -67,11 +67,11 @@ def caption_scores(
 ) -> None:
     """Score captions with a language model and a sentence encoder, for obygaze bias gender-score.
 
-    TABLE is a CSV file with the columns id, caption, object (the label of what is in the picture),
-    confidence (the classifier's, of that label) and group (man or woman, of whom the caption is).
-    It gets the columns probability (the mean probability of the caption's tokens) and similarity
-    (of caption and object). With --variants it gets those of the caption with man and with woman
-    instead of its gender word; captions that have none are named and left out.
+    TABLE is a CSV file with the columns id, caption, object (the label of what is in the picture)
+    and confidence (the classifier's, of that label); others are kept. It gets the columns
+    probability (the mean probability of the caption's tokens) and similarity (of caption and
+    object). With --variants it gets those of the caption with man and with woman instead of its
+    gender word; captions that have none are named and left out.
 
     Run the same command again to go on after an interruption. Captions that the language model
     cannot read whole are named and left out; the exit code is then 3.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ __all__ = ["CaptionScores", "Captions", "read_captions", "score_captions"]
 
 BLOCK = 64
 """Rows that are scored and kept at a time; the same ones whenever a run is gone on with."""
-_FILLED = ("caption_man", "caption_woman")
+_MADE_HERE = re.compile(r"(probability|similarity|P|sim)(_man|_woman)?|caption_(man|woman)")
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,19 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
     Parameters
     ----------
     path
-        The table. ``confidence`` is checked if it is there: a number from 0 to 1.
+        The table. ``confidence``, or ``P(c)``, is checked if it is there: a number from 0 to 1.
     with_variants
         Also fill each caption with man and with woman, and leave out those that cannot be.
     """
     table = read_table(
-        path, delimiter=delimiter_of(path), required=("id", "caption", "object"), marked=True
+        path,
+        delimiter=delimiter_of(path),
+        required=("id", "caption", "object"),
+        renamed=lambda name: "confidence" if name == "P(c)" else name,
+        marked=True,
     )
     for name in table.columns:
-        if name.startswith(("probability", "similarity")) or name in _FILLED:
+        if _MADE_HERE.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} is made here; rename it")
     for row, problem in _problems(table, with_variants):
         raise BiasError(f"{path}, line {table.lines()[row]}: {problem}")
