@@ -12,7 +12,7 @@ from obygaze_features.common.files import refuse_to_overwrite, to_json, write_fi
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.words import quote
-from obygaze_features.errors import BiasError
+from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.gender_words import MASK, Variants, variants
 from obygaze_features.language.kept_scores import Kept, Scores, row_key
 from obygaze_features.language.language_model import LanguageModel
@@ -104,6 +104,8 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
     for name in table.columns:
         if _MADE_HERE.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} is made here; rename it")
+    if not len(table):
+        raise BiasError(f"{path} has a header and no captions")
     for row, problem in _problems(table, with_variants):
         raise BiasError(f"{path}, line {table.lines()[row]}: {problem}")
     if not with_variants:
@@ -177,6 +179,10 @@ def score_captions(
         Replace what lies there.
     """
     record = output.with_suffix(".json")
+    if record == output:
+        raise UsageError(
+            f"{output} is where the models are recorded; name a CSV file as the output"
+        )
     for path in (output, record):
         refuse_to_overwrite(path, overwrite=overwrite)
     made_with = {"language_model": dict(model.about), "sentence_encoder": dict(encoder.about)}
@@ -191,15 +197,17 @@ def score_captions(
                 found = _score(captions, todo, model, encoder)
                 kept.add((*rows[row], found[row]) for row in todo)
         scores = [kept.scores[row] for row in rows]
-        whole = [row for row, found in enumerate(scores) if None not in found.values()]
+        cannot = {row for row, found in enumerate(scores) if None in found.values()}
+        whole = [row for row in range(len(rows)) if row not in cannot]
         done = CaptionScores(
             scored=len(whole),
             before=before,
             without_variants=captions.without_variants,
-            too_long=[one for row, one in enumerate(table["id"]) if row not in set(whole)],
+            too_long=[table["id"][row] for row in sorted(cannot)],
             cut=_cut(captions, encoder),
         )
         if not whole:
+            kept.discard()
             raise BiasError(f"{model.name} can read none of {len(rows)} captions whole")
         columns: dict[str, Sequence[str]] = dict(_take(table, whole).columns)
         for end, filled in texts.items():

@@ -36,7 +36,7 @@ def stretch(values: Values, height: int, width: int) -> Values:
     need("PIL.Image", extra="extract")
     from PIL import Image
 
-    image = Image.fromarray(np.asarray(values, np.float32), mode=None)
+    image = Image.fromarray(np.asarray(values, np.float32))
     return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -114,7 +115,12 @@ def write_saliency(
     seen: list[_Seen] = []
     sums: dict[str, _Group] = {}
     failed: dict[str, str] = {}
-    with new_folder(folder, overwrite=overwrite, marker=RECORD, discard=True) as new:
+    with (
+        warnings.catch_warnings(),
+        new_folder(folder, overwrite=overwrite, marker=RECORD, discard=True) as new,
+    ):
+        # What is odd about a file that can be read is not to come between.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
         for one in _look(seer, media, items, texts, failed):
             seen.append(replace(one, picture=_NOTHING))
             _add(sums, groups[one.row], one)

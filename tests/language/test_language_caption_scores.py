@@ -136,6 +136,7 @@ LONG = "a road " * 40
     [
         ("id,caption\na,x\n", "line 1: no column 'object'"),
         (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
+        (HEAD, "has a header and no captions"),
         (f"{HEAD} ,x,y,.5,man,\n", "line 2: an empty id"),
         (f"{HEAD}a,,y,.5,man,\n", "line 2: a has no caption"),
         (f"{HEAD}a,x, ,.5,man,\n", "line 2: a has no object"),
@@ -183,6 +184,8 @@ def test_nothing_is_replaced_unasked(obygaze, table, models, tmp_path):
     assert "out.json exists already" in told.stderr
     assert obygaze(*score, "--overwrite").exit_code == 0
     assert obygaze(*score).exit_code == 1
+    score[4] = tmp_path / "scores.json"
+    assert obygaze(*score).exit_code == 2
 
 
 class Interrupting:
