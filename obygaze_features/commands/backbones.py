@@ -15,7 +15,7 @@ from obygaze_features.common.commands import (
 )
 
 if TYPE_CHECKING:
-    from obygaze_features.backbones.backbone import Card
+    from obygaze_features.backbones.backbone import Card, Family
     from obygaze_features.store import ArraySpec
 
 __all__ = ["backbones", "make_weights", "prefetch"]
@@ -26,8 +26,8 @@ __all__ = ["backbones", "make_weights", "prefetch"]
 def backbones(as_json: bool) -> None:
     """List the backbones: where they come from, and what can be kept of a clip.
 
-    Any other checkpoint of these families works too: as NAME=FOLDER, or as OWNER/NAME on the
-    Hugging Face hub.
+    Of images and texts `native` is kept, by the families that say so. Any other checkpoint of
+    these families works too: as NAME=FOLDER, or as OWNER/NAME on the Hugging Face hub.
 
     \b
     Examples:
@@ -38,7 +38,9 @@ def backbones(as_json: bool) -> None:
     from obygaze_features.backbones.registry import CARDS, FAMILIES
 
     if as_json:
-        echo_json({card.name: _as_json(card) for card in CARDS.values()})
+        echo_json(
+            {card.name: _as_json(card, family) for family in FAMILIES for card in family.cards}
+        )
         return
     width = max(map(len, CARDS))
     click.echo(f"{'name':<{width}}  sees  keeps frames    a clip  from")
@@ -52,6 +54,8 @@ def backbones(as_json: bool) -> None:
     for family in FAMILIES:
         card = family.cards[0]
         click.echo(f"\n{card.name}: {card.title}\n  frames seen: {card.sampling.words}")
+        if family.towers:
+            click.echo("  also takes single images, and texts")
         for one in card.arrays:
             size = f"{one.bytes_a_row:,} B"
             asked = " (only on request)" if one.name in ON_REQUEST else ""
@@ -117,9 +121,10 @@ def _source(card: Card) -> str:
     return card.repository or f"a file of yours, see below: {card.name}=FILE"
 
 
-def _as_json(card: Card) -> dict[str, object]:
+def _as_json(card: Card, family: Family) -> dict[str, object]:
     return {
         "title": card.title,
+        "images_and_texts": family.towers is not None,
         "repository": card.repository,
         "needs_download": card.write is None,
         "obtain": card.obtain or None,

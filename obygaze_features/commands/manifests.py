@@ -37,7 +37,7 @@ def manifests() -> None:
 
 @manifests.group("import", cls=LazyGroup, lazy=IMPORTERS)
 def import_() -> None:
-    """Make a manifest from annotations, a folder of videos or a table.
+    """Make a manifest from annotations, a folder of videos or images, prompts or a table.
 
     \b
     Examples:

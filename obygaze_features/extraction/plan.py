@@ -130,10 +130,7 @@ def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
     for item in manifest:
         if item.kind not in kinds:
             meant = " and ".join(f"{kind}s" for kind in kinds)
-            raise UsageError(
-                f"{item.id} is of the kind {item.kind!r}, and only {meant} are taken here; clips "
-                "go into a store of their own"
-            )
+            raise UsageError(f"{item.id} is of the kind {item.kind!r}, and only {meant} go here")
 
 
 def recipe_of(backbone: Backbone | Towers) -> Recipe:

@@ -30,6 +30,12 @@ def test_the_list_can_be_read_by_a_script(obygaze):
     assert paper["frames"] == 32
     assert paper["bytes_a_clip"] == 3 * 512 * 4 + 2 * 32 * 512 * 2
     assert paper["arrays"]["tokens"]["shape"] == [32 * 197, 768]
+    reading = {name for name, card in cards.items() if card["images_and_texts"]}
+    families = ("xclip", "clip", "open-clip", "siglip")
+    assert {name for name in reading if name.startswith("tiny-")} == {
+        f"tiny-{one}" for one in families
+    }
+    assert {"clip-vit-base-patch32", "xclip-kinetics", "openclip-vit-base-patch32"} < reading
     without = {name for name, card in cards.items() if not card["needs_download"]}
     assert without == {
         f"{size}-{kind}"

@@ -117,7 +117,10 @@ def test_the_probe_goes_through_every_family(checkpoints, name):
 
 @each_family
 def test_weights_and_config_are_recorded(checkpoints, name):
-    file = "pytorch_model.bin.0" if name == "tiny-xclip-lsmdc" else "model.safetensors"
+    file = {
+        "tiny-xclip-lsmdc": "pytorch_model.bin.0",
+        "tiny-open-clip": "open_clip_model.safetensors",
+    }.get(name, "model.safetensors")
     about = load_backbone(str(checkpoints[name]), "cpu").about
     content = (checkpoints[name] / file).read_bytes()
     assert about["weights_sha256"] == hashlib.sha256(content).hexdigest()

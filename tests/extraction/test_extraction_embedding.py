@@ -257,7 +257,9 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
 
 def test_manifests_that_do_not_fit_are_refused(towers, tmp_path, images):
     clips = Manifest("films", Items.of([Item("a", media="a.mp4")]))
-    with pytest.raises(UsageError, match="a is of the kind 'clip', and only images and texts"):
+    with pytest.raises(
+        UsageError, match="a is of the kind 'clip', and only images and texts go here"
+    ):
         embed(clips, [towers], tmp_path)
     with pytest.raises(VideoError, match="has none of the 40 images"):
         embed(images, [towers], tmp_path / "s", images=tmp_path)

@@ -18,9 +18,6 @@ IMPORTERS = {
         "LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.",
     ),
     "folder": (f"{_HERE}.folder:command", "Any folder of videos or images."),
-    "prompts": (
-        f"{_HERE}.prompts:command",
-        "Texts: each stimulus in each template.",
-    ),
+    "prompts": (f"{_HERE}.prompts:command", "Texts: each stimulus in each template."),
     "csv": (f"{_HERE}.csv_table:command", "Any CSV table, with a column mapping."),
 }
