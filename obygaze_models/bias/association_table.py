@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import format_table
 from obygaze_features.common.words import counted, some, unknown
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, each_alone
@@ -18,7 +17,7 @@ from obygaze_models.bias.battery import AssociationTest, Battery, Published, sel
 from obygaze_models.bias.vectors import Vectors
 from obygaze_models.figures.forest import Line, Point, forest
 
-__all__ = ["SIGNIFICANT", "Row", "Table", "association_figure", "run_battery", "table_csv"]
+__all__ = ["SIGNIFICANT", "Row", "Table", "association_figure", "run_battery"]
 
 Columns = Mapping[str, Sequence[str]]
 _Sets = Mapping[str, Sequence[str]]
@@ -157,14 +156,6 @@ def run_battery(
         more = f" (and {counted(len(others), 'test')} more cannot be run)" if others else ""
         raise BiasError(f"{name}: {why}{more}")
     return Table(battery.name, model, tuple(rows), left_out, tuple(notes))
-
-
-def table_csv(table: Table) -> str:
-    """The rows as CSV; numbers in full."""
-    rows = [row.flat() for row in table.rows]
-    return format_table(
-        {key: ["" if row[key] is None else str(row[key]) for row in rows] for key in rows[0]}
-    )
 
 
 def association_figure(table: Table) -> str:

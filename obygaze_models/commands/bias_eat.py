@@ -10,6 +10,7 @@ import click
 
 from obygaze_features.common.commands import ADDRESS, echo_json, json_option, overwrite_option
 from obygaze_features.errors import UsageError
+from obygaze_models.commands.bias_outputs import check_outputs, outputs_option, write_outputs
 
 if TYPE_CHECKING:
     from obygaze_models.bias.association import P
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from obygaze_models.bias.battery import Battery, Selector
 
 __all__ = ["eat"]
-
-_SUFFIXES = (".csv", ".json", ".svg")
 
 
 @click.command()
@@ -75,14 +74,7 @@ _SUFFIXES = (".csv", ".json", ".svg")
 )
 @click.option("--published", metavar="MODEL", help="Whose published figures to show.")
 @click.option("--skip-missing", is_flag=True, help="Do without items that have no embedding.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A .csv or .json table, or an .svg figure; several if you like.",
-)
+@outputs_option
 @overwrite_option
 @json_option
 def eat(
@@ -119,20 +111,15 @@ def eat(
       obygaze bias eat --store models/tree --texts prompts.zarr --sets x=Look,Body \\
         --sets a=stimulus:nude --sets b=stimulus:dressed
     """
-    from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
-    from obygaze_features.drawing.file import write_svg
     from obygaze_features.manifests import Manifest
     from obygaze_models.bias.association import Settings
-    from obygaze_models.bias.association_table import association_figure, run_battery, table_csv
+    from obygaze_models.bias.association_table import association_figure, run_battery
     from obygaze_models.bias.battery import read_battery
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
         raise UsageError("give the name of a battery, or --sets of one test")
-    for path in outputs:
-        if path.suffix not in _SUFFIXES:
-            raise UsageError(f"{path}: the name ends in {', '.join(_SUFFIXES)}")
-        refuse_to_overwrite(path, overwrite=overwrite)
+    check_outputs(outputs, overwrite=overwrite)
     table = run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
         open_vectors(store, array, pooling),
@@ -151,12 +138,14 @@ def eat(
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
     for name, why in table.left_out.items():
         click.secho(f"NOTE: {name} is left out: {why}", fg="yellow", err=True)
-    for path in outputs:
-        if path.suffix == ".svg":
-            write_svg(path, association_figure(table), overwrite=overwrite)
-        else:
-            write_text(path, to_json(content) if path.suffix == ".json" else table_csv(table))
-        click.echo(f"Wrote {path}", err=as_json)
+    write_outputs(
+        outputs,
+        [row.flat() for row in table.rows],
+        content,
+        lambda: association_figure(table),
+        overwrite=overwrite,
+        quiet=as_json,
+    )
     if table.left_out:
         click.get_current_context().exit(3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -182,3 +183,37 @@ def test_a_table_of_images_and_texts(tmp_path: Path, obygaze: Run) -> None:
     items = Manifest.load(tmp_path / "m").items
     assert (items.kinds, items.texts) == (["image", "text"], ["", "a photo"])
     assert items.extra["group"] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("battery", "pairs"),
+    [
+        ("professions", [("objectifying", "science"), ("objectifying", "business")]),
+        ("emotion", [("angry", "no emotion"), ("happy", "no emotion")]),
+    ],
+)
+def test_a_battery_is_its_own_prompts(
+    battery: str, pairs: list[tuple[str, str]], tmp_path: Path, obygaze: Run
+) -> None:
+    told = obygaze("manifests", "import", "prompts", battery, "-o", tmp_path / "m")
+    assert told.exit_code == 0, told.output
+    manifest = Manifest.load(tmp_path / "m")
+    sets = Counter(manifest.items.extra["set"])
+    for pair in pairs:
+        assert [sets[name] for name in pair] == [30, 30]
+    every = set(zip(manifest.items.extra["set"], manifest.items.texts, strict=True))
+    expected = {
+        "professions": ("science", "an image of an engineer"),
+        "emotion": ("angry", "a picture of an angry human being"),
+    }
+    assert expected[battery] in every
+
+
+def test_a_battery_of_ids_has_no_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    path.write_text('{"format": "obygaze-battery", "sets": {"x": ["a", "b"]}}')
+    with pytest.raises(ManifestError, match="has no sets of stimuli"):
+        import_prompts(path)
+    path.write_text('["sets"]')
+    with pytest.raises(ManifestError, match="is not a battery"):
+        import_prompts(path)

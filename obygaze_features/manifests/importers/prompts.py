@@ -8,7 +8,9 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.tables import read_table
+from obygaze_features.common.files import read_json
+from obygaze_features.common.reference import reference_file
+from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items
@@ -34,11 +36,13 @@ TEMPLATES = (
     "a picture of a {}",
 )
 """Those of Wolfe et al. (2023), with which CLIP is commonly asked."""
+SHIPPED = ("emotion", "professions")
+"""Batteries that come with obygaze."""
 
 
 def import_prompts(
     source: Path,
-    templates: Sequence[str] = TEMPLATES,
+    templates: Sequence[str] = (),
     *,
     article: str = "sound",
     name: str | None = None,
@@ -48,17 +52,17 @@ def import_prompts(
     Parameters
     ----------
     source
-        A table with the column ``stimulus``, and if you like ``set``; others are kept.
+        A table with the column ``stimulus``, and if you like ``set``; others are kept. Or a
+        battery of association tests: a JSON file, or the name of a shipped one.
     templates
-        Each with ``{}`` where the stimulus goes.
+        Each with ``{}`` where the stimulus goes; by default the battery's, or `TEMPLATES`.
     article
         One of `ARTICLES`: how an ``a`` before the stimulus is written.
     name
         The manifest's name; by default the file's.
     """
-    table = without_blank_rows(
-        read_table(source, delimiter=delimiter_of(source), required=["stimulus"])
-    )
+    table, own_templates = _stimuli(source)
+    templates = templates or own_templates
     own = {*items.COLUMNS, "template"} & set(table.columns)
     if own:
         raise ManifestError(f"{source}, line 1: the column {min(own)!r} is made here; rename it")
@@ -86,6 +90,30 @@ def import_prompts(
     )
 
 
+def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
+    """Rows of stimuli, and the templates that are meant for them."""
+    shipped = str(source) in SHIPPED and not source.exists()
+    path = reference_file(f"batteries/{source}.json") if shipped else source
+    if path.suffix != ".json":
+        table = read_table(path, delimiter=delimiter_of(path), required=["stimulus"])
+        return without_blank_rows(table), TEMPLATES
+    battery = read_json(path, ManifestError)
+    try:
+        pairs = [
+            (group, str(stimulus))
+            for group, of in battery["sets"].items()
+            if isinstance(of, dict)
+            for stimulus in of.get("stimulus", ())
+        ]
+        templates = tuple(map(str, battery.get("templates", ()))) or TEMPLATES
+    except (KeyError, TypeError, AttributeError):
+        raise ManifestError(f"{path} is not a battery with sets of stimuli") from None
+    if not pairs:
+        raise ManifestError(f"{path} has no sets of stimuli; its tests go by ids")
+    groups, stimuli = map(list, zip(*pairs, strict=True))
+    return Table(path, ",", {"set": groups, "stimulus": stimuli}), templates
+
+
 def _id(group: str, text: str) -> str:
     """``SET-the_text``; a piece of the text's hash where it is too long."""
     identifier = "-".join(filter(None, [safe_id(group) if group else "", safe_id(text)]))
@@ -104,7 +132,7 @@ def _id(group: str, text: str) -> str:
     multiple=True,
     metavar="TEXT",
     help="With {} where the stimulus goes; give it several times.  "
-    f"[default: {'; '.join(TEMPLATES)}]",
+    f"[default: the battery's, or {'; '.join(TEMPLATES)}]",
 )
 @click.option(
     "--article",
@@ -125,21 +153,22 @@ def command(
 ) -> None:
     """Texts: each stimulus in each template.
 
-    SOURCE is a CSV table that has the column stimulus, and if you like set; the manifest keeps
-    both, and the template, so that texts can be chosen by them. An id is the set and the text.
+    SOURCE is a CSV table that has the column stimulus, and if you like set; or a battery of
+    association tests, emotion, professions or a JSON file. The manifest keeps set, stimulus and
+    template, so that texts can be chosen by them. An id is the set and the text.
 
     \b
     Examples:
+      obygaze manifests import prompts emotion -o manifests/emotion
       obygaze manifests import prompts stimuli.csv -o manifests/prompts
       obygaze manifests import prompts stimuli.csv -o manifests/prompts --article always-a \\
         --template "{}" --template "a photo of a {}"
     """
-    chosen = templates or TEMPLATES
-    manifest = import_prompts(source, chosen, article=article, name=name)
-    example = manifest.items[len(chosen) - 1]
-    rows = len(manifest) // len(chosen)
+    manifest = import_prompts(source, templates, article=article, name=name)
+    each = len(set(manifest.items.extra["template"]))
+    example = manifest.items[each - 1]
     notes = [
-        f"{counted(rows, 'stimulus', 'stimuli')} in {counted(len(chosen), 'template')}",
+        f"{counted(len(manifest) // each, 'stimulus', 'stimuli')} in {counted(each, 'template')}",
         f"ids: {quote(example.text)} is {example.id}",
     ]
     finish(manifest, output, overwrite=overwrite, notes=notes)
