@@ -234,6 +234,39 @@ def test_captions_and_gender_scores(
     assert printed == expected
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("saliency", "(8, 4, 4) (4, 4) a photo of an angry person\n"),
+        ("caption-scores", "True 1.0 True\n"),
+    ],
+)
+def test_saliency_and_caption_scores(
+    page: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    obygaze: Callable[..., Result],
+) -> None:
+    """Every block of these pages, in order, but what needs published weights."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / f"docs/{page}.md").read_text()
+    printed = ""
+    for language, block in BLOCK.findall(text):
+        if language == "csv":
+            Path("captions").mkdir()
+            Path("captions/scored.csv").write_text(block)
+        elif language == "console":
+            run_console(block, obygaze)
+        elif language == "python":
+            printed += subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=True
+            ).stdout
+        else:
+            assert language == "sh"
+    assert printed == expected
+
+
 def test_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:

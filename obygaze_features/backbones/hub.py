@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from obygaze_features.backbones.checkpoint import WEIGHTS, shards_of
 from obygaze_features.common.extras import need
 from obygaze_features.errors import BackboneError
 
-__all__ = ["cached_checkpoint", "fetch_checkpoint", "fetch_more", "is_repository"]
+__all__ = ["cached_checkpoint", "fetch_checkpoint", "fetch_config", "fetch_more", "is_repository"]
 
+PICTURES = ("preprocessor_config.json",)
+"""What a checkpoint that sees has besides its configuration and weights."""
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
@@ -24,18 +26,23 @@ def is_repository(text: str) -> bool:
     return _REPOSITORY.fullmatch(text) is not None and not text.startswith(".")
 
 
-def cached_checkpoint(repository: str) -> Path | None:
+def cached_checkpoint(repository: str, needs: Sequence[str] = PICTURES) -> Path | None:
     """The folder of a checkpoint in the hub's cache, if it is there whole; nobody is asked."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        return _get(repository, lambda folder: None, local_files_only=True)
+        return _get(repository, lambda folder: None, needs, local_files_only=True)
     except (OSError, ValueError, EntryNotFoundError):
         return None
 
 
-def fetch_checkpoint(repository: str, name: str, accept: Callable[[Path], object]) -> Path:
+def fetch_checkpoint(
+    repository: str,
+    name: str,
+    accept: Callable[[Path], object],
+    needs: Sequence[str] = PICTURES,
+) -> Path:
     """Fetch what is needed of a checkpoint, and nothing else, into the hub's cache.
 
     Parameters
@@ -46,9 +53,17 @@ def fetch_checkpoint(repository: str, name: str, accept: Callable[[Path], object
         What the user calls it, for the error.
     accept
         Called with the folder when only ``config.json`` is in it; may raise before more is fetched.
+    needs
+        The files that there must be besides ``config.json`` and the weights.
     """
     with _asking(repository, name):
-        return _get(repository, accept, local_files_only=False)
+        return _get(repository, accept, needs, local_files_only=False)
+
+
+def fetch_config(repository: str) -> Path | None:
+    """Fetch a repository's ``config.json``, which says what it is; None if it has none."""
+    with _asking(repository, repository):
+        return _try(repository, "config.json", local_files_only=False)
 
 
 def fetch_more(repository: str, revision: str, names: Iterable[str]) -> None:
@@ -76,7 +91,13 @@ def _asking(repository: str, name: str) -> Iterator[None]:
         set_verbosity(verbosity)
 
 
-def _get(repository: str, accept: Callable[[Path], object], *, local_files_only: bool) -> Path:
+def _get(
+    repository: str,
+    accept: Callable[[Path], object],
+    needs: Sequence[str],
+    *,
+    local_files_only: bool,
+) -> Path:
     from huggingface_hub import hf_hub_download
 
     options: dict[str, Any] = {"local_files_only": local_files_only}
@@ -85,7 +106,8 @@ def _get(repository: str, accept: Callable[[Path], object], *, local_files_only:
     accept(folder)
     # All further files of the same revision, whatever is published meanwhile.
     options["revision"] = folder.name
-    hf_hub_download(repository, "preprocessor_config.json", **options)
+    for needed in needs:
+        hf_hub_download(repository, needed, **options)
     for single, index in WEIGHTS:
         if _try(repository, single, **options):
             return folder

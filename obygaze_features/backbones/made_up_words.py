@@ -10,6 +10,7 @@ from obygaze_features.common.extras import need
 from obygaze_features.common.files import to_json, write_text
 
 __all__ = [
+    "byte_letters",
     "clip_text",
     "clip_vocabulary",
     "sentence_text",
@@ -23,7 +24,7 @@ _WORDS = "engineer picture person doctor photo image woman happy angry the and m
 _SENTENCE = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
 
 
-def _letters() -> list[str]:
+def byte_letters() -> list[str]:
     """A letter for each byte, as byte-level vocabularies write them: printable ones stand for
     themselves, the others for those beyond 255, in order.
     """
@@ -42,7 +43,7 @@ def _merges() -> list[tuple[str, str]]:
 
 def clip_vocabulary() -> dict[str, int]:
     """A small vocabulary in the order of CLIP's: bytes, bytes at a word's end, merges, marks."""
-    letters = _letters()
+    letters = byte_letters()
     ends = [f"{one}</w>" for one in letters]
     tokens = [*letters, *ends, *(a + b for a, b in _merges()), *_SPECIAL]
     return {token: number for number, token in enumerate(dict.fromkeys(tokens))}

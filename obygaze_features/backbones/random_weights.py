@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from obygaze_features.backbones.registry import CARDS
@@ -10,7 +11,7 @@ from obygaze_features.common.cache import cache_folder
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.errors import OutputExists, UsageError
 
-__all__ = ["RANDOM", "cached_weights", "write_weights"]
+__all__ = ["RANDOM", "cached", "cached_weights", "write_weights"]
 
 RANDOM = {card.name: card for card in CARDS.values() if card.write}
 """The cards whose checkpoints are written here and downloaded from nowhere."""
@@ -37,6 +38,10 @@ def write_weights(name: str, folder: Path, *, seed: int = 0, overwrite: bool = F
         raise UsageError(f"{name!r} has no random weights; the names are: {', '.join(RANDOM)}")
     write = RANDOM[name].write
     assert write
+    _write(write, folder, seed=seed, overwrite=overwrite)
+
+
+def _write(write: Callable[[Path, int], None], folder: Path, *, seed: int, overwrite: bool) -> None:
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, discard=True) as new:
         write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")
         write(new, seed)
@@ -46,9 +51,16 @@ def write_weights(name: str, folder: Path, *, seed: int = 0, overwrite: bool = F
 
 def cached_weights(name: str) -> Path:
     """The folder of a checkpoint of random weights in the user's cache, written at first use."""
+    write = RANDOM[name].write
+    assert write
+    return cached(name, write)
+
+
+def cached(name: str, write: Callable[[Path, int], None]) -> Path:
+    """The folder in the user's cache of what `write` makes of random numbers, under a name."""
     folder = cache_folder(f"random-weights-{GENERATION}") / name
     if not folder.is_dir():
         # Of several that start at once, one writes it, and the others read that.
         with contextlib.suppress(OutputExists):
-            write_weights(name, folder)
+            _write(write, folder, seed=0, overwrite=False)
     return folder

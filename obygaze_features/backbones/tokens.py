@@ -24,10 +24,11 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "vocab.json",
     "merges.txt",
+    "vocab.txt",
     "spiece.model",
 )
 """What a tokenizer may consist of. A checkpoint has some of them."""
-_VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model")
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 
 
 @dataclass(frozen=True)

@@ -71,19 +71,23 @@ def backbones(as_json: bool) -> None:
 def prefetch(names: tuple[str, ...]) -> None:
     """Fetch backbones ahead of a machine without network, and say where they lie.
 
-    A NAME is one that `obygaze features backbones` lists, or OWNER/NAME on the Hugging Face hub.
-    What is there already is not fetched again. HF_HOME says where the hub's cache is.
+    A NAME is one that `obygaze features backbones` lists, one that `obygaze features
+    caption-scores` takes, or OWNER/NAME on the Hugging Face hub. What is there already is not
+    fetched again. HF_HOME says where the hub's cache is.
 
     \b
     Examples:
       obygaze features prefetch xclip-kinetics vivit
+      obygaze features prefetch gpt2 roberta-large-nli-stsb-mean-tokens
       HF_HOME=/scratch/hub obygaze features prefetch microsoft/xclip-base-patch32
     """
     from obygaze_features.backbones import prefetch as fetch
+    from obygaze_features.language.finding import prefetch as fetch_for_texts
+    from obygaze_features.language.finding import reads_texts
 
     for name in names:
         click.echo(f"Fetching {name}", err=True)
-        click.echo(f"{name}: {fetch(name)}")
+        click.echo(f"{name}: {fetch_for_texts(name) if reads_texts(name) else fetch(name)}")
 
 
 @click.command("make-weights")

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from obygaze_features.commands.backbones import backbones, make_weights, prefetch
+from obygaze_features.commands.caption_scores import caption_scores
 from obygaze_features.commands.extract import extract, probe
+from obygaze_features.commands.saliency import saliency
 from obygaze_features.commands.thumbnails import thumbnails
 from obygaze_features.common.commands import folder_argument, overwrite_option
 
@@ -53,5 +55,15 @@ def features() -> None:
     """
 
 
-for command in (backbones, prefetch, probe, extract, thumbnails, make_clips, make_weights):
+for command in (
+    backbones,
+    prefetch,
+    probe,
+    extract,
+    thumbnails,
+    saliency,
+    caption_scores,
+    make_clips,
+    make_weights,
+):
     features.add_command(command)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,14 @@ from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.preprocess import normalise
 from obygaze_features.store.format import BLOCK_ROWS
 
-__all__ = ["Forward", "free_memory", "is_out_of_memory", "limit_gpu_memory", "limit_gpu_share"]
+__all__ = [
+    "Forward",
+    "enough_memory",
+    "free_memory",
+    "is_out_of_memory",
+    "limit_gpu_memory",
+    "limit_gpu_share",
+]
 
 FRAMES_ON_CPU = 64
 """Frames in a batch on a CPU: more are no faster, and keep one waiting after Ctrl-C."""
@@ -149,6 +157,19 @@ def is_out_of_memory(problem: BaseException) -> bool:
         or "can't allocate memory" in told
         or "CUBLAS_STATUS_ALLOC_FAILED" in told
     )
+
+
+@contextlib.contextmanager
+def enough_memory(name: str, device: str) -> Iterator[None]:
+    """Turn what a full device says into one clear line."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as problem:
+        if not is_out_of_memory(problem):
+            raise
+        raise BackboneError(
+            f"the memory of {device} does not reach for {name}; take another --device"
+        ) from None
 
 
 def free_memory(device: str) -> None:

@@ -1,0 +1,106 @@
+"""`obygaze features saliency`: where in images a text is found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE
+from obygaze_features.common.commands import (
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+from obygaze_features.common.words import counted
+
+__all__ = ["saliency"]
+
+
+@click.command()
+@folder_argument("manifest")
+@click.option(
+    "--images", type=click.Path(path_type=Path), required=True, help="The folder of the images."
+)
+@click.option(
+    "--backbone",
+    metavar="[NAME=]PATH",
+    required=True,
+    help="A CLIP, OpenCLIP, SigLIP or X-CLIP, by a name that `obygaze features backbones` lists, "
+    "or a checkpoint of your own.",
+)
+@click.option(
+    "--text",
+    required=True,
+    help="What is looked for; {COLUMN} stands for the image's cell in that column of the manifest.",
+)
+@click.option(
+    "--by", metavar="COLUMN", help="Average over the images of each group: film, or a column of "
+    "your own.  [default: over all]",
+)  # fmt: skip
+@click.option("--groups-only", is_flag=True, help="Draw groups, and not every image.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder of maps."
+)
+@click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
+@overwrite_option
+@json_option
+@click.pass_context
+def saliency(
+    ctx: click.Context,
+    manifest: Path,
+    images: Path,
+    backbone: str,
+    text: str,
+    by: str | None,
+    groups_only: bool,
+    output: Path,
+    device: str | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Draw where in images a network finds a text, and the mean of each group of images.
+
+    Grad-CAM of the cosine of image and text, at the first layer norm of the vision tower's last
+    layer. OUTPUT gets maps.npy and images.csv (a map and a row an image, in the same order),
+    groups.csv (the means), groups/ and images/ (heat maps, and heat over the pictures). For the
+    means each image's map is divided by its highest value; all groups are drawn on one scale.
+
+    An image that cannot be read is named, and the exit code is then 3.
+
+    \b
+    Examples:
+      obygaze features saliency manifests/women --images images --text "a photo of a person" \\
+          --backbone clip-vit-base-patch32 -o saliency
+      obygaze features saliency manifests/women --images images --backbone xclip-kinetics \\
+          --text "a photo of an {emotion} person" --by condition --groups-only -o saliency
+    """
+    from obygaze_features.common.files import refuse_to_overwrite
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.saliency import load_seer, write_saliency
+
+    refuse_to_overwrite(output, overwrite=overwrite)
+    found = write_saliency(
+        Manifest.load(manifest),
+        images,
+        load_seer(backbone, device),
+        text,
+        output,
+        by=by,
+        each=not groups_only,
+        overwrite=overwrite,
+    )
+    if as_json:
+        echo_json(asdict(found))
+    for one, why in list(found.failed.items())[: 0 if as_json else MOST_NAMED]:
+        click.echo(f"  {one}: {why}", err=True)
+    failed = len(found.failed)
+    if failed > MOST_NAMED:
+        click.echo(f"  and {failed - MOST_NAMED} more (--json names all)", err=True)
+    made, groups = sum(found.groups.values()), counted(len(found.groups), "group")
+    without = f", {counted(failed, 'image')} without" if failed else ""
+    click.echo(f"{counted(made, 'map')} in {groups}{without} -> {output}", err=as_json)
+    if failed:
+        ctx.exit(PARTLY_DONE)

@@ -1,0 +1,264 @@
+"""The table of caption scores: what is in it, how it goes on, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.language import load_language_model, load_sentence_encoder
+from obygaze_features.language.caption_scores import BLOCK, read_captions, score_captions
+from obygaze_features.language.gender_words import variants
+from obygaze_models.bias.gender_score import gender_score
+from tests.language.test_language_models import chances_of, embeddings_of
+
+HEAD = "id,caption,object,confidence,group,note\n"
+CAPTIONS = """\
+a,a man riding a motorcycle on a road,motor scooter,.2183,man,first
+b,"two women sitting on a sofa, smiling",couch,.9,woman,
+c,a man and a woman,couch,1,woman,
+"""
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    path = tmp_path / "captions.csv"
+    path.write_text(HEAD + CAPTIONS)
+    return path
+
+
+@pytest.fixture
+def models(gpt2, encoder) -> list[object]:
+    return ["--language-model", gpt2, "--sentence-encoder", encoder, "--device", "cpu"]
+
+
+def rows_of(path: Path) -> dict[str, dict[str, str]]:
+    with path.open(newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def test_each_caption_gets_its_probability_and_similarity(
+    obygaze, table, models, gpt2, encoder, tmp_path
+):
+    told = obygaze("features", "caption-scores", table, "-o", tmp_path / "out.csv", *models)
+    assert (told.exit_code, told.stdout) == (0, f"3 captions scored -> {tmp_path / 'out.csv'}\n")
+    rows = rows_of(tmp_path / "out.csv")
+    assert list(rows["a"]) == [*HEAD.strip().split(","), "probability", "similarity"]
+    assert rows["a"]["note"] == "first"
+    for row in rows.values():
+        wanted = np.mean(chances_of(gpt2, row["caption"]))
+        np.testing.assert_allclose(float(row["probability"]), wanted, rtol=1e-5)
+        one, other = embeddings_of(encoder, [row["caption"], row["object"]])
+        np.testing.assert_allclose(float(row["similarity"]), one @ other, atol=1e-6)
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert (
+        record["language_model"]["weights_sha256"] != record["sentence_encoder"]["weights_sha256"]
+    )
+
+
+def test_variants_are_scored_as_captions_of_their_own(
+    obygaze, table, models, gpt2, encoder, tmp_path
+):
+    score = ["features", "caption-scores", table, "-o", tmp_path / "out.csv", "--variants", *models]
+    told = obygaze(*score)
+    assert told.exit_code == 0
+    assert "1 caption left out: no noun for a person, or words of gender that would" in told.stderr
+    rows = rows_of(tmp_path / "out.csv")
+    assert list(rows) == ["a", "b"]
+    assert rows["b"]["caption_man"] == "two men sitting on a sofa, smiling"
+    assert rows["b"]["caption_woman"] == rows["b"]["caption"]
+    for row in rows.values():
+        for who in ("man", "woman"):
+            text = row[f"caption_{who}"]
+            wanted = np.mean(chances_of(gpt2, text))
+            np.testing.assert_allclose(float(row[f"probability_{who}"]), wanted, rtol=1e-5)
+            one, other = embeddings_of(encoder, [text, row["object"]])
+            np.testing.assert_allclose(float(row[f"similarity_{who}"]), one @ other, atol=1e-6)
+    assert rows["a"]["probability"] == rows["a"]["probability_man"]
+    assert rows["a"]["probability"] != rows["a"]["probability_woman"]
+
+
+def test_what_is_masked_is_filled_and_is_no_caption_itself(obygaze, models, tmp_path):
+    table = tmp_path / "masked.csv"
+    table.write_text(f"{HEAD}m,a [MASK] with his dog,dog,.5,man,\n{CAPTIONS}")
+    out = tmp_path / "out.csv"
+    told = obygaze("features", "caption-scores", table, "-o", out, "--variants", *models, "--json")
+    found = json.loads(told.stdout)
+    assert (found["scored"], found["without_variants"]) == (3, ["c"])
+    row = rows_of(out)["m"]
+    assert (row["caption_man"], row["caption_woman"]) == (
+        "a man with his dog",
+        "a woman with his dog",
+    )
+    assert "probability" not in row
+
+
+def test_gender_score_reads_the_table(obygaze, table, models, tmp_path):
+    out = tmp_path / "out.csv"
+    obygaze("features", "caption-scores", table, "-o", out, "--variants", *models)
+    told = obygaze("bias", "gender-score", out, "--json")
+    assert told.exit_code == 0, told.output
+    row = rows_of(out)["a"]
+    values = [float(row[name]) for name in ("probability_man", "similarity_man", "confidence")]
+    score = gender_score(*map(np.array, values))
+    by_hand = values[0] ** (((1 - values[1]) / (1 + values[1])) ** (1 - values[2]))
+    assert float(score) == pytest.approx(by_hand)
+    assert repr(float(score))[:12] in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("caption", "filled"),
+    [
+        ("A boy on a road", ("A man on a road", "A woman on a road")),
+        ("the lady's hat", ("the man's hat", "the woman's hat")),
+        ("female surfers and girls", ("male surfers and men", "female surfers and women")),
+        ("a human at a womans' shop", None),
+        ("a man and his dog", None),
+        ("a girl and her mother", None),
+        ("a man and a woman", None),
+        ("a dog", None),
+    ],
+)
+def test_only_words_that_can_be_exchanged_are(caption, filled):
+    found = variants(caption)
+    assert (found and (found.man, found.woman)) == filled
+
+
+LONG = "a road " * 40
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("id,caption\na,x\n", "line 1: no column 'object'"),
+        (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
+        (HEAD, "has a header and no captions"),
+        (f"{HEAD} ,x,y,.5,man,\n", "line 2: an empty id"),
+        (f"{HEAD}a,,y,.5,man,\n", "line 2: a has no caption"),
+        (f"{HEAD}a,x, ,.5,man,\n", "line 2: a has no object"),
+        (f"{HEAD}a,x,y,1.2,man,\n", "line 2: the confidence of a is '1.2', and a number from 0"),
+        (f"{HEAD}a,x,y,nan,man,\n", "line 2: the confidence of a is 'nan'"),
+        (f"{HEAD}a,x,y,,man,\n", "line 2: the confidence of a is ''"),
+        (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK], which is filled in with --variants"),
+        ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' is made here"),
+        (f"{HEAD}a,{LONG},y,.5,man,\n", "can read none of 1 captions whole"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_not_right_is_refused_in_one_line(obygaze, models, tmp_path, content, said):
+    table = tmp_path / "captions.csv"
+    table.write_text(content)
+    told = obygaze("features", "caption-scores", table, "-o", tmp_path / "out.csv", *models)
+    assert told.exit_code == 1
+    assert said in told.stderr
+    assert told.stderr.count("Error: ") == 1
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_variants_of_nothing_are_refused(obygaze, models, tmp_path):
+    (tmp_path / "dogs.csv").write_text("id,caption,object\na,a dog,dog\n")
+    score = ["features", "caption-scores", tmp_path / "dogs.csv", "-o", tmp_path / "out.csv"]
+    told = obygaze(*score, "--variants", *models)
+    assert told.exit_code == 1
+    assert "has no caption that can be filled with man and with woman" in told.stderr
+
+
+def test_captions_that_are_too_long_are_named_and_left_out(obygaze, models, tmp_path):
+    table, out = tmp_path / "captions.csv", tmp_path / "out.csv"
+    table.write_text(f"{HEAD}{CAPTIONS}long,{LONG},road,.5,man,\n")
+    told = obygaze("features", "caption-scores", table, "-o", out, *models)
+    assert told.exit_code == 3
+    assert "1 caption left out: longer than gpt2 reads: long" in told.stderr
+    assert "1 caption of which encoder reads only the first 64 tokens: long" in told.stderr
+    assert list(rows_of(out)) == ["a", "b", "c"]
+
+
+def test_nothing_is_replaced_unasked(obygaze, table, models, tmp_path):
+    (tmp_path / "out.json").write_text("mine")
+    score = ["features", "caption-scores", table, "-o", tmp_path / "out.csv", *models]
+    told = obygaze(*score)
+    assert told.exit_code == 1
+    assert "out.json exists already" in told.stderr
+    assert obygaze(*score, "--overwrite").exit_code == 0
+    assert obygaze(*score).exit_code == 1
+    score[4] = tmp_path / "scores.json"
+    assert obygaze(*score).exit_code == 2
+
+
+class Interrupting:
+    """A network that is interrupted when it is asked once too often."""
+
+    def __init__(self, network: object, times: int) -> None:
+        self.network, self.times = network, times
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.network, name)
+
+    def __call__(self, **given: object) -> object:
+        self.times -= 1
+        if self.times < 0:
+            raise KeyboardInterrupt
+        return self.network(**given)
+
+
+@pytest.fixture
+def long_table(tmp_path) -> Path:
+    path = tmp_path / "many.csv"
+    lines = [f"{n:03},a man on road {n},road {n % 9}\n" for n in range(3 * BLOCK - 5)]
+    path.write_text("id,caption,object\n" + "".join(lines))
+    return path
+
+
+def test_an_interrupted_run_goes_on_where_it_was(long_table, gpt2, encoder, tmp_path, monkeypatch):
+    model = load_language_model(str(gpt2), "cpu")
+    texts = load_sentence_encoder(str(encoder), "cpu")
+    captions = read_captions(long_table)
+    score_captions(captions, tmp_path / "whole.csv", model, texts)
+    stopping = replace(model, network=Interrupting(model.network, 2))
+    with pytest.raises(KeyboardInterrupt):
+        score_captions(captions, tmp_path / "out.csv", stopping, texts)
+    [kept] = tmp_path.glob(".out.csv.scoring")
+    # What a kill left of a line is no matter.
+    with kept.open("ab") as file:
+        file.write(b'[["190", "0123')
+    counting = replace(model, network=Interrupting(model.network, 1))
+    found = score_captions(captions, tmp_path / "out.csv", counting, texts)
+    assert (found.before, found.scored) == (2 * BLOCK, 3 * BLOCK - 5)
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not kept.exists()
+
+
+def test_rows_that_changed_are_scored_again(long_table, gpt2, encoder, tmp_path):
+    model = load_language_model(str(gpt2), "cpu")
+    texts = load_sentence_encoder(str(encoder), "cpu")
+    stopping = replace(model, network=Interrupting(model.network, 2))
+    with pytest.raises(KeyboardInterrupt):
+        score_captions(read_captions(long_table), tmp_path / "out.csv", stopping, texts)
+    long_table.write_text(
+        long_table.read_text()
+        .replace("a man on road 7,", "a woman on road 7,")
+        .replace("road 8,road 8", "road 8,motorcycle")
+    )
+    captions = read_captions(long_table)
+    found = score_captions(captions, tmp_path / "out.csv", model, texts)
+    assert found.before == 2 * BLOCK - 2
+    score_captions(captions, tmp_path / "whole.csv", model, texts)
+    one, other = rows_of(tmp_path / "out.csv"), rows_of(tmp_path / "whole.csv")
+    for row in one:
+        for name in ("probability", "similarity"):
+            assert float(one[row][name]) == pytest.approx(float(other[row][name]), rel=1e-5)
+
+
+def test_scores_of_other_models_are_not_gone_on_with(obygaze, long_table, gpt2, encoder, tmp_path):
+    model = load_language_model(str(gpt2), "cpu")
+    texts = load_sentence_encoder(str(encoder), "cpu")
+    stopping = replace(model, network=Interrupting(model.network, 1))
+    with pytest.raises(KeyboardInterrupt):
+        score_captions(read_captions(long_table), tmp_path / "out.csv", stopping, texts)
+    told = obygaze("features", "caption-scores", long_table, "-o", tmp_path / "out.csv",
+                   "--language-model", "tiny-gpt2", "--sentence-encoder", encoder)  # fmt: skip
+    assert told.exit_code == 1
+    assert "holds scores of an interrupted run with other models" in told.stderr

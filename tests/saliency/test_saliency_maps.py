@@ -1,0 +1,145 @@
+"""Folders of maps: the numbers, their means, the pictures, and images that cannot be read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from obygaze_features.preprocess import resize_and_crop
+from obygaze_features.saliency import grad_cam, load_seer
+from obygaze_features.saliency.heat import heat, overlay, stretch
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def draw(library: Path, checkpoint: Path, *more: object) -> list[object]:
+    return ["features", "saliency", library / "women", "--images", library / "images",
+            "--backbone", checkpoint, "--device", "cpu", "-o", library / "out", *more]  # fmt: skip
+
+
+def test_maps_of_images_and_the_means_of_groups(obygaze, library, checkpoints):
+    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--by", "condition",
+                         "--text", "a photo of a {emotion} person"))  # fmt: skip
+    assert (told.exit_code, told.stdout) == (0, f"20 maps in 2 groups -> {library / 'out'}\n")
+    rows, maps = rows_of(library / "out/images.csv"), np.load(library / "out/maps.npy")
+    assert maps.shape == (20, 4, 4)
+    assert [row["text"] for row in rows[:2]] == ["a photo of a sad person",
+                                                 "a photo of an angry person"]  # fmt: skip
+    seer = load_seer(str(checkpoints["tiny-clip"]), "cpu")
+    for row, found in zip(rows, maps, strict=True):
+        with Image.open(library / f"images/{row['id']}.png") as file:
+            picture = torch.from_numpy(np.array(file))[None]
+        seen = resize_and_crop(picture, seer.preprocessing)
+        near, wanted = grad_cam(seer, seen, seer.read([row["text"]]))
+        np.testing.assert_allclose(found, wanted[0], atol=1e-6)
+        assert float(row["similarity"]) == pytest.approx(float(near[0]), abs=1e-6)
+        assert float(row["peak"]) == found.max()
+    means = {}
+    for cell in rows_of(library / "out/groups.csv"):
+        means.setdefault(cell["group"], np.zeros((4, 4)))
+        means[cell["group"]][int(cell["row"]), int(cell["column"])] = float(cell["value"])
+    for group in ("NO", "O"):
+        own = [
+            one / one.max() for row, one in zip(rows, maps, strict=True) if row["group"] == group
+        ]
+        np.testing.assert_allclose(means[group], np.mean(own, axis=0), atol=1e-6)
+    record = json.loads((library / "out/saliency.json").read_text())
+    assert {name: one["images"] for name, one in record["groups"].items()} == {"NO": 13, "O": 7}
+    assert record["brightest_at"] == max(one.max() for one in means.values())
+
+
+def test_heat_lies_where_the_map_is_highest(obygaze, library, checkpoints):
+    """Read back from the PNG file: the hotter a patch, the lighter its middle."""
+    obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman"))
+    maps = np.load(library / "out/maps.npy")
+    mean = np.mean([one / one.max() for one in maps], axis=0)
+    with Image.open(library / "out/groups/all.png") as file:
+        assert file.size == (224, 224)
+        light = np.asarray(file.convert("L"), dtype=float)
+    middles = light.reshape(4, 56, 4, 56)[:, 21:35, :, 21:35].mean((1, 3))
+    assert middles.argmax() == mean.argmax()
+    assert np.corrcoef(middles.ravel(), mean.ravel())[0, 1] > 0.95
+    assert len(list((library / "out/images").iterdir())) == 20
+
+
+def test_colours_grow_lighter_and_pictures_are_left_where_nothing_is():
+    light = heat(np.linspace(0, 1, 256, dtype=np.float32)[None])[0] @ [0.2126, 0.7152, 0.0722]
+    assert np.all(np.diff(light) > -0.5)
+    assert light[-1] > light[0] + 200
+    picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    values = np.zeros((8, 8), np.float32)
+    values[2, 3] = 1
+    shown = overlay(picture, values)
+    changed = (shown != picture).any(axis=2)
+    assert np.argwhere(changed).tolist() == [[2, 3]]
+    assert np.array_equal(stretch(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
+
+
+def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
+    (library / "images/p03.png").write_bytes(b"no image")
+    (library / "images/p17.png").unlink()
+    told = obygaze(*draw(library, checkpoints["tiny-xclip"], "--text", "a woman", "--groups-only"))
+    assert told.exit_code == 3
+    assert "p03: p03.png cannot be read as an image" in told.stderr
+    assert "p17: no " in told.stderr
+    assert told.stdout == f"18 maps in 1 group, 2 images without -> {library / 'out'}\n"
+    ids = [row["id"] for row in rows_of(library / "out/images.csv")]
+    assert len(ids) == 18
+    assert not {"p03", "p17"} & set(ids)
+    assert not (library / "out/images").exists()
+    assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p17"}
+    for path in (library / "images").iterdir():
+        path.unlink()
+    told = obygaze(*draw(library, checkpoints["tiny-xclip"], "--text", "a woman", "--overwrite"))
+    assert told.exit_code == 1
+    assert "Error: not one of 20 images has a map: no " in told.stderr
+    assert len(rows_of(library / "out/images.csv")) == 18  # what was there still is
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (["--text", "a {emotino} person"], 2, "unknown column 'emotino'; did you mean emotion?"),
+        (["--text", "a person", "--by", "group"], 2, "--by: unknown column 'group'"),
+        (["--text", " "], 2, "--text is empty"),
+        (["--text", "a {film} person"], 2, "not every image has something in 'film'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(
+    obygaze, library, checkpoints, more, code, said
+):
+    told = obygaze(*draw(library, checkpoints["tiny-clip"], *more))
+    assert told.exit_code == code
+    assert said in told.stderr
+    assert not (library / "out").exists()
+
+
+def test_only_folders_of_maps_are_replaced(obygaze, library, checkpoints):
+    (library / "out").mkdir()
+    (library / "out/film.mkv").write_text("precious")
+    asked = draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--groups-only")
+    for more in ([], ["--overwrite"]):
+        assert obygaze(*asked, *more).exit_code == 1
+    assert (library / "out/film.mkv").read_text() == "precious"
+
+
+def test_groups_whose_names_make_no_file_names(obygaze, library, checkpoints):
+    table = (library / "images.csv").read_text()
+    table = table.replace(",NO\n", ",a/b\n", 5).replace(",NO\n", ",A_b\n", 5)
+    (library / "images.csv").write_text(table.replace(",NO\n", ",\n"))
+    obygaze("manifests", "import", "csv", library / "images.csv", "-o", library / "women",
+            "--overwrite")  # fmt: skip
+    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
+                         "condition", "--json"))  # fmt: skip
+    assert json.loads(told.stdout)["groups"] == {"a/b": 5, "A_b": 5, "": 3, "O": 7}
+    names = {path.name for path in (library / "out/groups").iterdir()}
+    assert {"a_b.png", "A_b-other.png", "none.png", "O.png"} <= names
