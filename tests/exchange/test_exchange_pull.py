@@ -121,7 +121,7 @@ def test_what_is_damaged_where_it_comes_from_is_one_line(server, final_store, tm
     with pytest.raises(StoreError, match=r"frames/c/0/0/0 is not there, although"):
         pull(url, tmp_path / "x.zarr")
     assert not (tmp_path / "x.zarr").exists()
-    with pytest.raises(StoreError, match=r"none.zarr is not a feature store"):
+    with pytest.raises(StoreError, match=r"there is no store at .*none.zarr"):
         pull(f"{server.url}/none.zarr", tmp_path / "x.zarr")
     toys.a_store(tmp_path / "open.zarr")
     with pytest.raises(StoreError, match=r"is still open.*obygaze stores subset .*/open.zarr --fi"):

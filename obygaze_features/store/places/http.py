@@ -111,6 +111,10 @@ class Http:
     def map(self, name: str) -> None:
         """Nothing."""
 
+    def lacking(self) -> str:
+        """The store: whether there is something else, a web server does not tell."""
+        return f"there is no store at {self.where}: it has no zarr.json"
+
     def _fetch(self, name: str, start: int, length: int | None) -> Iterator[bytes]:
         """Bytes of a file, gone on with after each cut; to the end if no length is given."""
         stop = None if length is None or start < 0 else start + length
