@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError, UsageError
-from obygaze_features.store import verify
+from obygaze_features.store import open_store, verify
 from obygaze_features.store.exchange import pack, pull
 from obygaze_features.store.places import http
 from tests.exchange.travelling import files_of, obygaze
@@ -200,3 +200,25 @@ def test_a_list_that_leads_elsewhere_is_refused(server, final_store, tmp_path, n
     with pytest.raises(StoreError, match="no name of a store's"):
         pull(f"{server.url}/own.zarr", tmp_path / "deep/x.zarr")
     assert {one.name for one in tmp_path.iterdir()} == {"own.zarr"}
+
+
+def test_an_archive_behind_a_server_of_whole_files_is_fetched_whole(
+    server, final_store, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    server.folder, server.ranges = tmp_path, False
+    pack(final_store, tmp_path / "toy.zip")
+    url = f"{server.url}/toy.zip"
+    with pytest.raises(StoreError, match=rf"range requests.*stores pull {url} -o NAME\.zarr$"):
+        open_store(url)
+    cuts = iter([100, 700])
+    server.cut = lambda path: next(cuts, None)
+    done = pull(url, tmp_path / "new/got.zarr")
+    assert files_of(done.path) == files_of(final_store)
+    assert done.files == len(files_of(final_store))
+    assert done.fetched == (tmp_path / "toy.zip").stat().st_size
+    assert [one.name for one in done.path.parent.iterdir()] == ["got.zarr"]
+    flip_bit(tmp_path / "toy.zip", 3000)
+    with pytest.raises(StoreError, match=rf"^{url}.*nothing was unpacked"):
+        pull(url, tmp_path / "new/other.zarr")
+    assert [one.name for one in done.path.parent.iterdir()] == ["got.zarr"]

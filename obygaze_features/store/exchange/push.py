@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.extras import need
 from obygaze_features.common.files import sha256_of
-from obygaze_features.common.progress import progress
+from obygaze_features.common.progress import Advance, meter, progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.own_files import beside, damaged, own_files
@@ -178,12 +179,16 @@ class _Target:
                 ) from None
 
     def _send(self, sums: Mapping[str, str], names: Sequence[str]) -> None:
-        for name in progress(names, "Sending", unit="file", total=len(names)):
-            refuse_damaged(self.path, sums, [name])
-            target = f"{self.root}/{name}"
-            with in_one_line(self.place.of(name)):
-                self._make_folder(target.rpartition("/")[0])
-                self.system.put_file(str(self.path / name), target)
+        callbacks = need("fsspec.callbacks", extra="remote")
+        with meter(sum(map(self._size, names)), "Sending", unit="B") as advance:
+            for name in names:
+                refuse_damaged(self.path, sums, [name])
+                target = f"{self.root}/{name}"
+                with in_one_line(self.place.of(name)):
+                    self._make_folder(target.rpartition("/")[0])
+                    sent = callbacks.Callback(hooks={"bar": _Moving(advance)})
+                    self.system.put_file(str(self.path / name), target, callback=sent)
+                    sent.absolute_update(self._size(name))  # some say nothing on the way
 
     def _make_folder(self, path: str) -> None:
         """Make a folder; of a path that begins with a bucket, all but that."""
@@ -217,3 +222,14 @@ class _Target:
         except OSError as problem:
             why = f"cannot be read ({problem.strerror})"
             raise damaged(self.path, name, why, "pushed") from None
+
+
+class _Moving:
+    """Moves a bar on as a file system says how much of a file it has sent."""
+
+    def __init__(self, advance: Advance) -> None:
+        self.advance, self.before = advance, 0
+
+    def __call__(self, size: int | None, value: int, **_: object) -> None:
+        self.advance(value - self.before)
+        self.before = value
