@@ -160,6 +160,8 @@ def test_what_cannot_be_pushed_is_one_line(final_store, tmp_path):
         push(tmp_path / "open.zarr", tmp_path / "x.zarr")
     with pytest.raises(UsageError, match="over HTTP stores are only read"):
         push(final_store, "https://lab.example/x.zarr")
+    with pytest.raises(UsageError, match="is the store itself; choose another place"):
+        push(final_store, final_store)
     with pytest.raises(UsageError, match="lies inside the store"):
         push(final_store, final_store / "copy")
     with pytest.raises(UsageError, match="hf://datasets/OWNER/NAME is meant"):

@@ -69,6 +69,8 @@ def push(path: Path, target: str | Path) -> Pushed:
         raise UsageError(
             f"{where}: over HTTP stores are only read; push to a folder, s3:// or hf://"
         )
+    elif not is_url(where) and path.resolve() == Path(where).resolve():
+        raise UsageError(f"{where} is the store itself; choose another place")
     elif not is_url(where) and path.resolve() in Path(where).resolve().parents:
         raise UsageError(f"{where} lies inside the store; choose another place")
     else:
