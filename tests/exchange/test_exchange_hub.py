@@ -63,12 +63,13 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
         "subset": obygaze("subset", address, "--ids", "tt1-003", "-o", tmp_path / "one.zarr"),
         "none": obygaze("info", "hf://datasets/lab/none"),
         "offline": obygaze("info", address, HF_HUB_OFFLINE="1"),
+        "unsent": obygaze("push", final_store, address, HF_HUB_OFFLINE="1"),
     }
     said = {name: run.communicate(timeout=60)[0] for name, run in runs.items()}
     codes = {name: run.returncode for name, run in runs.items()}
     assert codes == {
         "same": 0, "other": 1, "films": 1, "pull": 0, "verify": 0, "subset": 0, "none": 1,
-        "offline": 1,
+        "offline": 1, "unsent": 1,
     }, said  # fmt: skip
     assert json.loads(said["same"])["sent"] == 0
     assert "holds another store" in said["other"]
@@ -76,6 +77,7 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert "hf_secret" not in "".join(said.values())
     assert f"{address} is sound" in said["verify"]
     assert "HF_HUB_OFFLINE is set" in said["offline"]
+    assert "gets nothing, as HF_HUB_OFFLINE is set; unset it to push" in said["unsent"]
     assert lab.repos == before
     assert files_of(tmp_path / "back.zarr") == files_of(final_store)
     np.testing.assert_array_equal(

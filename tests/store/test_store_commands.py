@@ -190,6 +190,18 @@ def test_a_store_that_is_named_twice_is_remarked(obygaze, path, tmp_path):
     assert done.stderr == f"{path} is named 2 times, which adds nothing\n"
 
 
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("s3://", "s3:// names nothing; s3://BUCKET/NAME.zarr is meant"),
+        ("http:/lab/x.zarr", "http:/lab/x.zarr: did you mean http://lab/x.zarr?"),
+    ],
+)
+def test_an_address_that_is_cut_short_is_hinted_at(obygaze, address, said):
+    result = obygaze("stores", "info", address)
+    assert (result.exit_code, result.stderr) == (2, f"Error: {said}\n")
+
+
 def test_a_list_of_names_that_is_not_there_is_plain_words(obygaze, path, tmp_path):
     asked = ("stores", "subset", path, "-o", tmp_path / "x.zarr", "--ids")
     said = obygaze(*asked, f"@{tmp_path}/ids.txt").stderr

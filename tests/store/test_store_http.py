@@ -223,6 +223,8 @@ def test_the_commands_take_urls(server, made, tmp_path, obygaze):
     assert done.output.startswith("2 rows: 2 done")
     assert obygaze("stores", "diff", url, made / "final.zarr").exit_code == 0
     assert obygaze("stores", "diff", url, tmp_path / "two.zarr").exit_code == 1
+    unfinished = obygaze("stores", "info", f"{server.url}/open.zarr").output
+    assert unfinished.splitlines()[-1].startswith("next: ask whoever offers it to finalise it, or")
     lost = obygaze("stores", "info", f"{server.url}/none.zarr")
     assert (lost.exit_code, lost.output.count("\n")) == (1, 1)
     gone = obygaze("stores", "pull", url, "-o", tmp_path / "here.zarr")

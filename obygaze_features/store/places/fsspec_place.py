@@ -137,5 +137,6 @@ def in_one_line(where: str) -> Iterator[None]:
 
 
 def _without_secrets(text: str) -> str:
-    """A message without users, passwords and queries of the addresses in it."""
+    """A message without users, passwords and queries of the addresses in it, nor its number."""
+    text = re.sub(r"\[Errno -?\d+\] ", "", text)
     return _URL.sub(lambda url: shown(url[0]), re.sub(r"://[^/]*@", "://", text))
