@@ -22,7 +22,7 @@ def place_of(address: str | Path) -> Place:
     """The place that an address means; whether there is anything is not looked at."""
     if is_url(address):
         url = urlsplit(address)
-        if not (url.netloc or url.path.strip("/")):
+        if url.scheme in ("s3", "s3a", "gs", "gcs") and not url.netloc:
             raise UsageError(f"{address} names nothing; {url.scheme}://BUCKET/NAME.zarr is meant")
         folder, _, file = url.path.rstrip("/").rpartition("/")
         if not file.endswith(".zip"):
