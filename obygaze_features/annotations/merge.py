@@ -109,6 +109,12 @@ def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
             f"merging takes the label sets of two annotators or more, and there is {have}; name "
             "them: --labels A --labels B"
         )
+    for one in chosen:
+        if both := sorted({other.name for other in chosen} & set(_parts(one))):
+            raise UsageError(
+                f"{one.name!r} was merged from {both[0]!r}, which would count twice; merge "
+                "annotators' label sets"
+            )
     thresholds = {str(one.about["threshold"]): one.name for one in chosen if not names}
     if len(thresholds) > 1:
         at = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
@@ -119,15 +125,23 @@ def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
     return chosen
 
 
-def made_of(manifest: Manifest, names: Collection[str]) -> list[Remark]:
-    """The merged label sets that are of yesterday once label sets of these names are replaced."""
-    found = []
-    for name in manifest.label_names:
-        of = manifest.labels(name).about.get("of")
-        if isinstance(of, Mapping) and not set(names).isdisjoint(of):
-            what = "merged from label sets that are replaced"
-            found.append(Remark(name, "", "", what, "kept; merge them anew"))
+def made_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]]:
+    """The merged label sets that hold one of these, itself or by another merge -> all they hold."""
+    of = {name: _parts(manifest.labels(name)) for name in manifest.label_names}
+    found: dict[str, list[str]] = {}
+    while more := {
+        name: parts
+        for name, parts in of.items()
+        if name not in {*names, *found} and not {*names, *found}.isdisjoint(parts)
+    }:
+        found |= more
     return found
+
+
+def _parts(labels: LabelSet) -> list[str]:
+    """What a label set was merged from, if it was."""
+    of = labels.about.get("of")
+    return list(of) if isinstance(of, Mapping) else []
 
 
 def _numbers(labels: LabelSet) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import LabelScheme
 
-__all__ = ["RULE", "THRESHOLD", "Projected", "check_levels", "project"]
+__all__ = ["RULE", "THRESHOLD", "Projected", "check_levels", "common_scheme", "project"]
 
 THRESHOLD = 0.2
 RULE = (
@@ -61,7 +61,7 @@ def project(timelines: Timelines, grid: Manifest, *, threshold: float = THRESHOL
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
-    scheme = _common_scheme(grid.scheme, timelines.scheme)
+    scheme = common_scheme(grid.scheme, timelines.scheme)
     by_film = clips_by_film(grid.items)
     about = {
         "rule": RULE,
@@ -184,8 +184,8 @@ def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
         )
 
 
-def _common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
-    """The grid's scheme, and what concepts only the timelines have."""
+def common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
+    """The grid's scheme, and what concepts only the other has."""
 
     def knows(concept: str) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ from obygaze_features.common.commands import (
     overwrite_option,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
+    from obygaze_features.annotations.keeping import Kept
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelSet
 
@@ -76,7 +78,6 @@ def project(
     """
     from obygaze_features.annotations.grids import read_grid
     from obygaze_features.annotations.keeping import keep_labels
-    from obygaze_features.annotations.merge import made_of
     from obygaze_features.annotations.projection import project as project_on
     from obygaze_features.annotations.timelines import Timelines
 
@@ -86,9 +87,8 @@ def project(
     if folder is None:
         raise UsageError(f"the grid {grid} is no manifest that labels could go into; name one: -o")
     found = project_on(loaded, clips, threshold=threshold)
-    names = [labels.name for labels in found.label_sets]
-    remarks = [*odd, *found.remarks, *made_of(clips, names)]
-    keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
+    kept = keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
+    remarks = [*odd, *found.remarks, *_removed(kept)]
     if as_json:
         echo_json(
             {
@@ -103,8 +103,8 @@ def project(
         click.echo(f"{counted(len(clips), 'clip')}, threshold {threshold:g} -> {folder}")
         _echo_levels(found.label_sets, clips.scheme.codes)
         _echo_remarks(remarks)
-        if len(found.label_sets) > 1:
-            click.echo(f"next: obygaze annotations merge {folder}")
+        for line in _next(kept, folder, [labels.name for labels in found.label_sets]):
+            click.echo(f"next: {line}")
     _exit_if_left_out(remarks)
 
 
@@ -142,7 +142,8 @@ def merge(
     loaded = Manifest.load(manifest)
     chosen = to_merge(loaded, names)
     found = merge_sets(chosen, loaded, name)
-    default = keep_labels(loaded, [found.labels], manifest, default=name, overwrite=overwrite)
+    kept = keep_labels(loaded, [found.labels], manifest, default=name, overwrite=overwrite)
+    remarks = [*found.remarks, *_removed(kept)]
     if as_json:
         echo_json(
             {
@@ -150,15 +151,15 @@ def merge(
                 "labels": name,
                 "of": {one.name: _levels(one) for one in chosen},
                 **_levels(found.labels),
-                "default_labels": default,
-                "remarks": [vars(one) for one in found.remarks],
+                "default_labels": kept.default,
+                "remarks": [vars(one) for one in remarks],
             }
         )
         return
     _echo_levels([*chosen, found.labels], loaded.scheme.codes)
-    default_or_not = "the default" if default == name else f"{default} stays the default"
+    default_or_not = "the default" if kept.default == name else f"{kept.default} stays the default"
     click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default_or_not})")
-    _echo_remarks(found.remarks)
+    _echo_remarks(remarks)
 
 
 @click.command()
@@ -239,6 +240,34 @@ def sweep(
         if output is not None:
             click.echo(f"table -> {output}")
     _exit_if_left_out(remarks)
+
+
+def _removed(kept: Kept) -> list[Remark]:
+    from obygaze_features.annotations.remarks import Remark
+
+    return [
+        Remark(name, "", "", f"was merged of {some(of)}, which are replaced", "removed; merge anew")
+        for name, of in kept.removed.items()
+    ]
+
+
+def _next(kept: Kept, folder: Path, projected: Sequence[str]) -> list[str]:
+    """The commands that merge anew what was removed, or else for the first time."""
+    from obygaze_features.annotations.merge import MERGED
+    from obygaze_features.manifests.manifest import Manifest
+
+    if not kept.removed and len(projected) < 2:
+        return []
+    wanted = kept.removed or {MERGED: projected}
+    command = f"obygaze annotations merge {shlex.quote(str(folder))}"
+    there = MERGED in Manifest.load(folder).label_names
+    found = []
+    for name, of in wanted.items():
+        named = "".join(f" --labels {one}" for one in of if kept.removed)
+        called = "" if name == MERGED else f" --name {name}"
+        over = " --overwrite" if there and name == MERGED else ""
+        found.append(f"{command}{named}{called}{over}")
+    return found
 
 
 def _levels(labels: LabelSet) -> dict[str, Any]:

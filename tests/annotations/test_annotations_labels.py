@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -122,13 +123,69 @@ def test_nothing_is_replaced_unless_asked(obygaze: Command, timelines: Path, spa
     assert Manifest.load(spans).labels("one").about["threshold"] == 0.4
     assert obygaze("annotations", "merge", spans).exit_code == 0
     assert obygaze("annotations", "merge", spans).exit_code == 1
+
+
+@pytest.mark.parametrize("into", ["itself", "another"])
+def test_merges_go_with_what_they_were_made_of(
+    obygaze: Command, timelines: Path, spans: Path, tmp_path: Path, into: str
+) -> None:
+    """By either way of projecting anew; what the output says next makes them again."""
+    new = tmp_path / "new folder"
+    ways = {"itself": ("--grid", spans), "another": ("--grid", "100", "-o", new)}
+    project = ("annotations", "project", timelines, *ways[into])
+    folder = spans if into == "itself" else new
+    assert obygaze(*project, "--threshold", ".4").exit_code == 0
+    names = ("--labels", "one", "--labels", "two")
+    for called in ("ours", "theirs"):
+        assert obygaze("annotations", "merge", folder, *names, "--name", called).exit_code == 0
+    (folder / "labels" / "own.csv").write_text(f"id,level\n{Manifest.load(folder).ids[0]},S\n")
     result = obygaze(*project, "--overwrite")
-    assert (
-        "merged: merged from label sets that are replaced (kept; merge them anew)" in result.output
-    )
-    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.4
-    assert obygaze("annotations", "merge", spans, "--overwrite").exit_code == 0
-    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.2
+    assert result.exit_code == 0, result.output
+    for called in ("ours", "theirs"):
+        assert f"{called}: was merged of one, two, which are replaced (removed" in result.output
+    assert Manifest.load(folder).label_names == ["one", "own", "two"]
+    assert check(folder) == []
+    for line in result.output.splitlines():
+        if line.startswith("next: obygaze "):
+            assert obygaze(*shlex.split(line.removeprefix("next: obygaze "))).exit_code == 0
+    manifest = Manifest.load(folder)
+    assert manifest.label_names == ["one", "ours", "own", "theirs", "two"]
+    assert manifest.default_labels == "ours"
+    assert manifest.labels("theirs").about["of"]["one"]["threshold"] == 0.2
+    assert check(folder) == []
+
+
+def test_a_default_that_is_no_merge_stays_when_projected_anew(
+    obygaze: Command, timelines: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    project = ("annotations", "project", timelines, "--grid", "100", "-o", new)
+    assert obygaze(*project).exit_code == 0
+    header = read_header(new)
+    (new / "manifest.json").write_text(json.dumps({**header, "default_labels": "two"}))
+    assert obygaze(*project, "--overwrite").exit_code == 0
+    assert read_header(new)["default_labels"] == "two"
+
+
+def test_a_merge_of_yesterday_is_named_by_check(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+    about = spans / "labels" / "one.json"
+    about.write_text(about.read_text().replace('"threshold": 0.2', '"threshold": 0.3'))
+    [problem] = check(spans)
+    assert "merged.json: merged from another one than is there now" in problem
+
+
+def test_a_merge_is_not_merged_with_what_it_holds(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+    names = ("--labels", "merged", "--labels", "two", "--name", "more")
+    result = obygaze("annotations", "merge", spans, *names)
+    assert (result.exit_code, "would count twice" in result.stderr) == (2, True)
 
 
 def test_concepts_that_the_manifest_lacked_are_in_its_scheme(
