@@ -89,8 +89,9 @@ def gather(
     remarks += [*unlisted.values(), *unfit, *_overlaps(found)]
     about_films = {film: known.get(film, Film()) for film in sorted({one.film for one in found})}
     for written, film in film_ids.items():
-        if film in about_films and written != film and not about_films[film].title:
-            about_films[film] = replace(about_films[film], title=written)
+        if film in about_films and written != film:
+            one = about_films[film]
+            about_films[film] = replace(one, title=one.title or written, name=written)
     return Timelines.of(
         name, found, scheme=scheme, films=about_films, remarks=tuple(remarks), **about
     )

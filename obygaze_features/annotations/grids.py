@@ -16,7 +16,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import counted, some
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
-from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_stem
+from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_problem, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["SLACK", "clips_by_film", "films_of", "microseconds", "read_grid"]
@@ -193,11 +193,16 @@ def _made(
     extra: Mapping[str, list[str]] | None = None,
 ) -> Manifest:
     films = [film for film, _, _ in spans]
+    names = {
+        film: one.name
+        for film, one in timelines.films.items()
+        if one.name and media_problem(one.name) is None
+    }
     items = Items(
         ids=ids,
         kinds=["clip"] * len(ids),
         films=films,
-        media=films,
+        media=[names.get(film, film) for film in films],
         texts=[""] * len(ids),
         starts=np.array([start for _, start, _ in spans]),
         ends=np.array([end for _, _, end in spans]),

@@ -49,10 +49,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Film:
-    """What is known of a film beside its segments; `end` is how long it is, in seconds."""
+    """What is known of a film beside its segments; `end` is how long it is, in seconds.
+
+    `name` is what the source calls it, where that is no id: its file is likely to have that name.
+    """
 
     title: str = ""
     end: float | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ class Timelines:
             "licence": self.licence,
             "citation": self.citation,
             "films": {
-                film: {"title": one.title, "end": one.end} for film, one in self.films.items()
+                film: {"title": one.title, "end": one.end, "name": one.name}
+                for film, one in self.films.items()
             },
             "label_scheme": self.scheme.to_json(),
         }
@@ -211,4 +216,4 @@ def _film(about: Mapping[str, Any]) -> Film:
     end = about.get("end")
     if end is not None and not (isinstance(end, int | float) and 0 < end < math.inf):
         raise ValueError(f"a film ends at {end!r}")
-    return Film(str(about.get("title", "")), end)
+    return Film(str(about.get("title", "")), end, str(about.get("name", "")))

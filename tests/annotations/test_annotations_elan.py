@@ -59,7 +59,7 @@ def test_what_another_program_writes(tmp_path: Path) -> None:
         Segment("Juno_2007", "Bob", 0, 2, "S", ("Look", "Posture"), "a kiss"),
         Segment("Juno_2007", "Bob", 2, 9, "EN", (), "see above"),
     )
-    assert found.films == {"Juno_2007": Film("Juno 2007")}
+    assert found.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
     assert {(one.where.split(", a")[0], one.what, one.done) for one in found.remarks} == {
         ("Juno 2007.eaf, tier 'shots'", "unknown label '?'; " + KNOWN, "left out"),
         ("Juno 2007.eaf, tier 'Bob'", "unknown label 'nothing'; " + KNOWN, "left out"),

@@ -19,7 +19,9 @@ from obygaze_features.annotations.cells import concept_cell, concept_names, guar
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.csv_table import import_csv
 from obygaze_features.annotations.importers.mobygaze import import_mobygaze
-from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError, VideoError
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.locate import MediaFolder
 
 Run = Callable[..., Result]
 
@@ -251,7 +253,7 @@ def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
         ("f,T,x", "line 3: end 'x' is no time"),
         ("f,T,0", "line 3: film 'f' ends where it starts"),
         ("e,T,1:00", "line 3: film 'e' is there already"),
-        (" é,T,1:00", "line 3: film ' é' is there already"),
+        (" é,T,1:00", "line 3: film 'é' is there already"),
     ],
 )
 def test_a_table_of_films_that_is_not_right(
@@ -279,7 +281,10 @@ def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze:
     told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
     assert told.exit_code == 0
     assert "films: nothing was read of 1 film: leon (not used)" in told.output
-    assert Timelines.load(tmp_path / "t").films == {"Juno": Film("Juno", 60), "Leon": Film("Léon")}
+    assert Timelines.load(tmp_path / "t").films == {
+        "Juno": Film("Juno", 60),
+        "Leon": Film("Léon", name="Léon"),
+    }
 
 
 NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])
@@ -324,3 +329,37 @@ def test_cells_of_concepts_come_back(names: list[str]) -> None:
 def test_formulas_are_guarded_and_come_back(text: str) -> None:
     assert unguarded(guarded(text)) == text
     assert not guarded(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+@pytest.mark.parametrize("name", ["Rear Window", "Dr. No"])
+def test_films_are_looked_for_by_their_names_as_they_were(
+    tmp_path: Path, obygaze: Run, name: str
+) -> None:
+    """From a table, and by way of ELAN and of spreadsheets, to the film's file."""
+    source = table(tmp_path, f"{name},a,0,60,S", f"{name},b,0,50,S", "A/C,a,0,9,S")
+    first = tmp_path / "t"
+    assert obygaze("annotations", "import", "csv", source, "-o", first).exit_code == 0
+    out = ("annotations", "export", first, "--elan", "--csv", "-o", tmp_path / "out")
+    assert obygaze(*out).exit_code == 0
+    ways = {
+        "elan": ("elan", tmp_path / "out"),
+        "csv": ("csv", tmp_path / "out/segments.csv", "--films", tmp_path / "out/films.csv"),
+    }
+    for way, words in ways.items():
+        told = obygaze("annotations", "import", *words, "-o", tmp_path / way)
+        assert told.exit_code == 0, told.output
+        assert Timelines.load(tmp_path / way).films == Timelines.load(first).films
+    made = ("annotations", "project", tmp_path / "elan", "--grid", "60", "-o", tmp_path / "m")
+    assert obygaze(*made).exit_code == 0
+    (tmp_path / "videos").mkdir()
+    for file in (f"{name}.mp4", "A_C.mp4"):
+        (tmp_path / "videos" / file).write_bytes(b"x")
+    items = list(Manifest.load(tmp_path / "m"))
+    found = {one.film: MediaFolder(tmp_path / "videos").find(one).name for one in items}
+    assert sorted(found.values()) == sorted([f"{name}.mp4", "A_C.mp4"])
+    (tmp_path / "videos" / f"{name}.mp4").unlink()
+    [one] = [item for item in items if item.film != "A_C"]
+    with pytest.raises(VideoError) as error:
+        MediaFolder(tmp_path / "videos").find(one)
+    assert f"{name}.*" in str(error.value)
+    assert f"{one.film}.*" in str(error.value)

@@ -111,7 +111,7 @@ def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
     """`rate` is None where times are not in frames, and empty where each row has its own."""
     for line, cells in zip(table.lines(), table.rows(), strict=True):
         where = f"{table.path.name}, line {line}"
-        film, annotator = cells["film"].strip(), cells["annotator"].strip()
+        film, annotator = unguarded(cells["film"].strip()), cells["annotator"].strip()
         try:
             if rate is None:
                 start, end = (moment(cells[name], name) for name in TIMES)

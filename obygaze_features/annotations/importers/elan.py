@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.annotations.elan import film_of, rows_of
+from obygaze_features.annotations.elan import film_of, name_of, rows_of
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.elan_tabs import read_tabs
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
@@ -75,7 +75,8 @@ def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 def _read(path: Path, film: str | None) -> Iterator[tuple[str, Reading]]:
     """A file's documents, each with its film's name."""
     if path.suffix.lower() == ".eaf":
-        yield film or path.stem, read_eaf(path, AnnotationError)
+        reading = read_eaf(path, AnnotationError)
+        yield film or name_of(reading.document, path.stem), reading
         return
     for name, reading in read_tabs(path).items():
         yield film or name or path.stem, reading

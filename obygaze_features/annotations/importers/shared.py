@@ -49,7 +49,7 @@ def read_films(path: Path | None) -> dict[str, Film]:
     films: dict[str, Film] = {}
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
-        name, end = cells["film"], cells.get("end", "").strip()
+        name, end = unguarded(cells["film"].strip()), cells.get("end", "").strip()
         try:
             if safe_id(name) in seen:
                 raise AnnotationError(f"film {quote(name)} is there already")
