@@ -129,7 +129,13 @@ def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark
 def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     """Shots or scenes, in order of film (as films come in the file) and time."""
     required = ("film", "start", "end")
-    table = read_table(path, delimiter=delimiter_of(path), required=required, marked=True)
+    table = read_table(
+        path,
+        delimiter=delimiter_of(path),
+        required=required,
+        renamed=lambda name: name.casefold() if name.casefold() in (*required, "id") else name,
+        marked=True,
+    )
     named = "id" in table.columns
     cells = (table[name] for name in ("film", "start", "end", *(["id"] if named else [])))
     found: list[tuple[tuple[str, float, float], str, int]] = []
@@ -139,7 +145,10 @@ def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
         # As importers of timelines call it.
         film = safe_id(named_film) if named_film.strip() else ""
         try:
-            begin, finish = moment(start, "start"), moment(end, "end")
+            begin, finish = (
+                moment(text, what, table.delimiter)
+                for text, what in ((start, "start"), (end, "end"))
+            )
         except AnnotationError as error:
             bad.append((row, str(error)))
             continue

@@ -354,3 +354,12 @@ def test_whatever_is_cut_out_or_doubled_nothing_breaks(tmp_path: Path, data: st.
     else:
         found.save(tmp_path / "t", overwrite=True)
         assert Timelines.load(tmp_path / "t").segments == found.segments
+
+
+def test_exports_in_other_encodings(tmp_path: Path) -> None:
+    path = tmp_path / "juno.txt"
+    path.write_bytes(SHORT.replace("Anna", "Zoé").encode("utf-16"))
+    assert import_elan([path]).annotators == ["Bob", "Zoe"]
+    path.write_bytes(SHORT.replace("Anna", "Zoé").encode("latin-1"))
+    with pytest.raises(AnnotationError, match=r"line 1: not UTF-8 .*again with the encoding UTF-8"):
+        import_elan([path])

@@ -19,6 +19,7 @@ from obygaze_features.annotations.cells import concept_cell, concept_names, guar
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.csv_table import import_csv
 from obygaze_features.annotations.importers.mobygaze import import_mobygaze
+from obygaze_features.annotations.importers.shared import read_films
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError, VideoError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.locate import MediaFolder
@@ -363,3 +364,39 @@ def test_films_are_looked_for_by_their_names_as_they_were(
         MediaFolder(tmp_path / "videos").find(one)
     assert f"{name}.*" in str(error.value)
     assert f"{one.film}.*" in str(error.value)
+
+
+SAVED = "film;annotator;start;end;level;concepts\nÉté;ann;1,5;0:02:03,25;S;Body, Look\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_what_spreadsheets_save_in_other_countries(
+    tmp_path: Path, encoding: str, delimiter: str
+) -> None:
+    text = SAVED.replace(";", delimiter).replace("\n", "\r\n")
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / "marks.csv").write_bytes((mark + text).encode(encoding))
+    films = f"Film{delimiter}Title{delimiter}End\nÉté{delimiter}Summer{delimiter}122,5\n"
+    write(tmp_path / "films.csv", films)
+    found = import_csv(tmp_path / "marks.csv", films=read_films(tmp_path / "films.csv"))
+    assert found.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
+    assert what(found) == [
+        ("marks.csv, line 2", "goes on to 0:02:03.25, past the film's end 0:02:02.5", "cut")
+    ]
+
+
+def test_a_decimal_comma_in_a_frame_rate(tmp_path: Path) -> None:
+    header = "film;annotator;start_frame;end_frame;framerate;level"
+    assert spans(import_csv(table(tmp_path, "f;a;0;11;12,5;S", header=header))) == [(0, 0.96)]
+
+
+def test_another_encoding_is_named_with_how_to_save_it(tmp_path: Path) -> None:
+    (tmp_path / "marks.csv").write_bytes(SAVED.encode("cp1252"))
+    with pytest.raises(ManifestError, match=r"line 2: not UTF-8 .*in Excel: 'CSV UTF-8'"):
+        import_csv(tmp_path / "marks.csv")
+
+
+def test_a_table_of_segments_is_no_table_of_films(tmp_path: Path) -> None:
+    with pytest.raises(AnnotationError, match="is no table of films, which has the columns film"):
+        read_films(table(tmp_path, "f,a,0,1,S"))

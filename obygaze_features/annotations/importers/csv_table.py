@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.annotations.cells import concept_names, moment, unguarded
+from obygaze_features.annotations.cells import concept_names, moment, point, unguarded
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
@@ -114,9 +114,9 @@ def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
         film, annotator = unguarded(cells["film"].strip()), cells["annotator"].strip()
         try:
             if rate is None:
-                start, end = (moment(cells[name], name) for name in TIMES)
+                start, end = (moment(cells[name], name, table.delimiter) for name in TIMES)
             else:
-                own = cells.get("framerate", "").strip() or rate
+                own = point(cells.get("framerate", ""), table.delimiter) or rate
                 frames = {name: cells[name].strip() for name in FRAMES}
                 start, end = frame_span({**frames, "framerate": own})
         except (AnnotationError, ManifestError) as error:

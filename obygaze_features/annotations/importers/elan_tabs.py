@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from obygaze_features.annotations.elan import part_of
 from obygaze_features.common.elan import Document, Span, Tier
-from obygaze_features.common.elan_reader import Reading, read_utf8
+from obygaze_features.common.elan_reader import Reading, read_text
 from obygaze_features.errors import AnnotationError
 
 __all__ = ["read_tabs"]
@@ -50,7 +50,7 @@ def read_tabs(path: Path) -> dict[str, Reading]:
     A tier whose name has that of another in it, and the word level, concepts or comment, is taken
     for one below that.
     """
-    text = read_utf8(path, AnnotationError)
+    text = read_text(path, AnnotationError, exported=True)
     split = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1)]
     # Lines about media files come first: "#file:///films/juno.mp4 -- offset: 0
     lines = [
