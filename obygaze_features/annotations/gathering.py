@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,8 +61,10 @@ def gather(
     rows = list(rows)
     remarks = [row for row in rows if isinstance(row, Remark)]
     wanted = [row for row in rows if isinstance(row, Row)]
-    film_ids = _ids("film", [row.film for row in wanted])
-    annotator_ids = _ids("annotator", [row.annotator for row in wanted])
+    film_ids, remarked = _ids("film", [row.film for row in wanted])
+    remarks += remarked
+    annotator_ids, remarked = _ids("annotator", [row.annotator for row in wanted])
+    remarks += remarked
     known = {safe_id(film): one for film, one in (films or {}).items()}
     read = set(film_ids.values())
     if strange := [film for film in films or {} if safe_id(film) not in read]:
@@ -89,7 +92,7 @@ def gather(
     remarks += [*unlisted.values(), *unfit, *_overlaps(found)]
     about_films = {film: known.get(film, Film()) for film in sorted({one.film for one in found})}
     for written, film in film_ids.items():
-        if film in about_films and written != film:
+        if film in about_films and safe_id(written) == film != written:
             one = about_films[film]
             about_films[film] = replace(one, title=one.title or written, name=written)
     return Timelines.of(
@@ -138,19 +141,28 @@ def _cut(segment: Segment, end: float) -> Segment:
     return replace(segment, end=end)
 
 
-def _ids(what: str, names: Sequence[str]) -> dict[str, str]:
-    """Name -> id, of names that are not blank."""
-    ids: dict[str, str] = {}
+def _ids(what: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]:
+    """Name -> id, of names that are not blank; those that differ by case are taken for one.
+
+    It is called as most rows have it, and not as the first has it, on which nothing may depend.
+    """
+    often = Counter(filter(str.strip, names))
+    one_of: dict[str, str] = {}
     owner: dict[str, str] = {}
-    for name in dict.fromkeys(filter(str.strip, names)):
-        ids[name] = safe_id(name)
-        other = owner.setdefault(ids[name].lower(), name)
+    remarks = []
+    for name in sorted(often, key=lambda name: (-often[name], name)):
+        meant = one_of.setdefault(" ".join(name.split()).casefold(), name)
+        if meant != name:
+            said = f"{quote(name)} and {quote(meant)} differ by case only"
+            remarks.append(Remark(f"{what}s", "", "", said, f"taken as one, {safe_id(meant)}"))
+            continue
+        other = owner.setdefault(safe_id(name).lower(), name)
         if other != name:
             raise AnnotationError(
                 f"the {what}s {quote(other)} and {quote(name)} would both be called "
-                f"{ids[name]!r}; give one of them another name"
+                f"{safe_id(name)!r}; give one of them another name"
             )
-    return ids
+    return {name: safe_id(one_of[" ".join(name.split()).casefold()]) for name in often}, remarks
 
 
 def _unlisted(sound: Sequence[tuple[str, Segment]], scheme: LabelScheme) -> dict[str, Remark]:

@@ -72,6 +72,7 @@ def read_table(
     required: Sequence[str] = (),
     renamed: Callable[[str], str] = lambda name: name,
     marked: bool = False,
+    uneven: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read a CSV file into columns.
 
@@ -87,6 +88,9 @@ def read_table(
         Called on each name of the header; `pandas` for one writes an index without a name.
     marked
         The file may start with a byte order mark, as what spreadsheets write does, and be UTF-16.
+    uneven
+        Gets line and number of cells of each row that is not as wide as the header, and is left
+        out; without it, such a row is an error.
     """
     quoted = _check_bytes(path, marked=marked)
     try:
@@ -107,9 +111,30 @@ def read_table(
         raise ManifestError(_not_utf8(path) + (SAVE_AS if marked else "")) from None
     except ManifestError:
         raise
-    except (csv.Error, ValueError):  # ValueError is zip's: the rows are not equally wide
+    except (csv.Error, ValueError) as problem:  # ValueError is zip's: rows are not equally wide
+        if uneven is not None and not isinstance(problem, csv.Error):
+            return _without_uneven(path, delimiter, encoding, header, uneven)
         raise ManifestError(_broken_row(path, delimiter, encoding)) from None
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), encoding=encoding)
+
+
+def _without_uneven(
+    path: Path, delimiter: str, encoding: str, header: list[str], uneven: list[tuple[int, int]]
+) -> Table:
+    rows, kept = [], []
+    try:
+        with path.open(encoding=encoding, newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            for place, row in enumerate(filter(None, reader), start=-1):
+                if len(row) != len(header):
+                    uneven.append((reader.line_num, len(row)))
+                elif place >= 0:
+                    rows.append(row)
+                    kept.append(place)
+    except csv.Error:
+        raise ManifestError(_broken_row(path, delimiter, encoding)) from None
+    columns = [[row[at] for row in rows] for at in range(len(header))]
+    return Table(path, delimiter, dict(zip(header, columns, strict=True)), kept, encoding)
 
 
 def encoding_of(path: Path) -> str:

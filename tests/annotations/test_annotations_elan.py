@@ -363,3 +363,15 @@ def test_exports_in_other_encodings(tmp_path: Path) -> None:
     path.write_bytes(SHORT.replace("Anna", "Zoé").encode("latin-1"))
     with pytest.raises(AnnotationError, match=r"line 1: not UTF-8 .*again with the encoding UTF-8"):
         import_elan([path])
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, obygaze: Run) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/bad.eaf").write_text(EAF[: len(EAF) // 2])
+    ask = ("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
+    assert obygaze(*ask).exit_code == 1
+    (tmp_path / "in/good.eaf").write_text(EAF)
+    told = obygaze(*ask)
+    assert told.exit_code == 3
+    assert "bad.eaf is not XML, or is cut short" in told.output
+    assert list(Timelines.load(tmp_path / "t").films) == ["good"]

@@ -400,3 +400,23 @@ def test_another_encoding_is_named_with_how_to_save_it(tmp_path: Path) -> None:
 def test_a_table_of_segments_is_no_table_of_films(tmp_path: Path) -> None:
     with pytest.raises(AnnotationError, match="is no table of films, which has the columns film"):
         read_films(table(tmp_path, "f,a,0,1,S"))
+
+
+def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> None:
+    rows = ("f,a,0,1,S", "", "f,a,1", "f,a,1,2,HN", ",,,,", "f,a,2,3,S,", "f,a,9,8,S")
+    found = import_csv(table(tmp_path, *rows))
+    assert spans(found) == [(0, 1), (1, 2)]
+    assert what(found) == [
+        ("marks.csv, line 4", "3 cells where the header has 5", "left out"),
+        ("marks.csv, line 7", "6 cells where the header has 5", "left out"),
+        ("marks.csv, line 8", "ends (0:00:08) before it starts (0:00:09)", "left out"),
+    ]
+
+
+def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
+    found = import_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
+    assert (found.annotators, list(found.films)) == (["Ann"], ["F"])
+    assert [(one.what, one.done) for one in found.remarks] == [
+        ("'f' and 'F' differ by case only", "taken as one, F"),
+        ("'ann' and 'Ann' differ by case only", "taken as one, Ann"),
+    ]

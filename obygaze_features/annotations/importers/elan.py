@@ -42,14 +42,23 @@ def import_elan(
     rows: list[Row | Remark] = []
     known: dict[str, Film] = {}
     scheme = obygaze_scheme()
+    unread: list[AnnotationError] = []
     for path, annotator in files.items():
-        for name, reading in _read(path, film):
+        try:
+            readings = list(_read(path, film))
+        except AnnotationError as error:
+            unread.append(error)
+            rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
+            continue
+        for name, reading in readings:
             document = reading.document
             known[safe_id(name)] = _known(known.get(safe_id(name), Film()), film_of(document))
             for where, what in reading.left_out:
                 rows.append(Remark(f"{path.name}, {where}", name, "", what, LEFT_OUT))
             rows += [Remark(path.name, name, "", what, KEPT) for what in reading.kept]
             rows += rows_of(document, name, path.name, scheme, annotator)
+    if len(unread) == len(files):
+        raise unread[0]
     for name, one in (films or {}).items():
         known[safe_id(name)] = _known(known.get(safe_id(name), Film()), one)
     first, *others = (path.name for path in files)

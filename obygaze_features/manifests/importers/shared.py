@@ -144,7 +144,8 @@ def without_blank_rows(table: Table) -> Table:
     if len(keep) == len(table):
         return table
     columns = {name: [cells[row] for row in keep] for name, cells in table.columns.items()}
-    return replace(table, columns=columns, kept=keep)
+    kept = keep if table.kept is None else [table.kept[row] for row in keep]
+    return replace(table, columns=columns, kept=kept)
 
 
 def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence[str] = ()) -> None:
