@@ -10,13 +10,15 @@ from typing import Any
 from obygaze_features.annotations.agreement import Agreement, Chance, Gamma, agreement, mean
 from obygaze_features.annotations.disagreements import Disagreement, disagreements
 from obygaze_features.annotations.distances import Distances, distances_of
-from obygaze_features.annotations.pairs import pairs_of
+from obygaze_features.annotations.merge import timelines_of
+from obygaze_features.annotations.pairs import Pair, pairs_of
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
 from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import format_table
+from obygaze_features.common.words import some
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["AgreementReport", "agreement_report", "save_agreement"]
@@ -95,7 +97,7 @@ def agreement_report(
     segments: list[SegmentGamma] = []
     if timelines is not None:
         segments, more = segment_gammas(timelines, samples=chance.samples, seed=chance.seed)
-        remarks += more
+        remarks += [*_others(timelines, manifest, pairs), *more]
     return AgreementReport(
         manifest=manifest.name,
         distances=distances,
@@ -105,6 +107,16 @@ def agreement_report(
         remarks=remarks,
         segments=segments,
     )
+
+
+def _others(timelines: Timelines, manifest: Manifest, pairs: Sequence[Pair]) -> list[Remark]:
+    """A remark on label sets that were not projected from these timelines."""
+    names = sorted({name for pair in pairs for name in (pair.a, pair.b)})
+    strange = [name for name in names if timelines_of(manifest.labels(name)) != timelines.sha256]
+    if not strange:
+        return []
+    what = f"these segments are not those that {some(strange)} were projected from"
+    return [Remark(timelines.name, "", "", what, "compared as they are")]
 
 
 def save_agreement(found: AgreementReport, folder: Path, *, overwrite: bool = False) -> None:

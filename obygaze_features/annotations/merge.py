@@ -13,12 +13,21 @@ from numpy.typing import NDArray
 from obygaze_features.annotations.grids import films_of
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.timelines import decimal
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 
-__all__ = ["MERGED", "RULE", "Merged", "made_of", "merge", "to_merge"]
+__all__ = [
+    "MERGED",
+    "RULE",
+    "Merged",
+    "made_of",
+    "merge",
+    "other_timelines",
+    "timelines_of",
+    "to_merge",
+]
 
 MERGED = "merged"
 RULE = (
@@ -95,7 +104,28 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
             "obygaze": version("obygaze"),
         },
     )
-    return Merged(merged, _alone(label_sets, levels >= 0, manifest))
+    remarks = [*other_timelines(label_sets, manifest), *_alone(label_sets, levels >= 0, manifest)]
+    return Merged(merged, remarks)
+
+
+def other_timelines(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
+    """A remark if label sets were projected from several timelines."""
+    of: dict[str, list[str]] = {}
+    for labels in sorted(label_sets, key=attrgetter("name")):
+        if (known := timelines_of(labels)) is not None:
+            of.setdefault(known, []).append(labels.name)
+    if len(of) < 2:
+        return []
+    groups = "; ".join(some(names) for names in of.values())
+    what = f"projected from {len(of)} different timelines: {groups}"
+    return [Remark(manifest.name, "", "", what, "taken together")]
+
+
+def timelines_of(labels: LabelSet) -> str | None:
+    """The SHA-256 of the timelines that a label set was projected from, if it says so."""
+    timelines = labels.about.get("timelines")
+    sha256 = timelines.get("sha256") if isinstance(timelines, Mapping) else None
+    return sha256 if isinstance(sha256, str) else None
 
 
 def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:

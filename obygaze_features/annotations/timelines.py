@@ -7,6 +7,7 @@ films), ``segments.csv`` (a row a segment, in order of film, annotator and time)
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,11 @@ class Timelines:
         for one in self.segments:
             found.setdefault(one.film, {}).setdefault(one.annotator, []).append(one)
         return found
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the segments, as they are saved."""
+        return hashlib.sha256(self.to_csv().encode()).hexdigest()
 
     @property
     def annotators(self) -> list[str]:

@@ -385,3 +385,37 @@ def test_the_merged_labels_train_a_model(obygaze: Command, tmp_path: Path) -> No
     result = obygaze(*run)
     assert result.exit_code == 0, result.output
     assert "svm" in result.output
+
+
+def test_an_annotator_who_stopped_early_is_named(
+    obygaze: Command, tmp_path: Path, spans: Path
+) -> None:
+    """In a film of 420 s; who marked something in its second half did not stop."""
+    early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
+    late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
+    Timelines.of("t", [*early, *late]).save(tmp_path / "t")
+    told = obygaze("annotations", "project", tmp_path / "t", "--grid", spans)
+    assert told.exit_code == 0
+    line = (
+        "film early: nothing is marked after 0:03:25 of 0:07:00; did the annotator stop there? "
+        "(the rest counts as Easy Negative)"
+    )
+    assert line in told.output
+    assert "film late: nothing" not in told.output
+    told = obygaze("annotations", "agreement", spans)
+    assert "film early: nothing is marked after 0:03:20 of 0:07:00" in told.output
+    assert "film late: nothing" not in told.output
+
+
+def test_labels_of_several_timelines_are_not_mixed_silently(
+    obygaze: Command, timelines: Path, tmp_path: Path, spans: Path
+) -> None:
+    Timelines.of("more", segments("three", [(0, 300, "S", "Look")])).save(tmp_path / "more")
+    for folder in (timelines, tmp_path / "more"):
+        assert obygaze("annotations", "project", folder, "--grid", spans).exit_code == 0
+    named = "projected from 2 different timelines: one, two; three (taken together)"
+    for command in ("merge", "agreement"):
+        told = obygaze("annotations", command, spans)
+        assert (told.exit_code, named in told.output) == (0, True)
+    two = ("--labels", "one", "--labels", "two")
+    assert "different timelines" not in obygaze("annotations", "agreement", spans, *two).output
