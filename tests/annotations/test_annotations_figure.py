@@ -48,6 +48,11 @@ def test_the_worked_case(merged: Manifest) -> None:
     assert levels_of(drawn, "merged") == ["EN", "S", "NS", "EN", "HN"]
 
 
+def test_the_figure_says_by_which_rule(merged: Manifest) -> None:
+    said = "the levels of 5 clips; threshold 0.2, grid grid"
+    assert any(said in words for words in Drawn(film_figure(worked(), merged, "film")).words)
+
+
 def test_a_tip_says_when_and_which_concepts(merged: Manifest) -> None:
     drawn = Drawn(film_figure(worked(), merged, "film"))
     tips = {key: one[0].text for key, one in drawn.by_key().items()}
