@@ -37,21 +37,28 @@ class AgreementReport:
     differences: Sequence[Disagreement]
     remarks: Sequence[Remark]
     segments: Sequence[SegmentGamma] = ()
+    merged: frozenset[str] = frozenset()
 
     @property
     def means(self) -> dict[str, float | None]:
-        """Means over the pairs for which a measure is defined."""
-        every = [one.gamma for one in self.pairs]
-        sure = [one.sure for one in self.pairs if one.sure is not None]
+        """Means over the pairs for which a measure is defined.
+
+        A merge agrees with what it was made of, and says nothing of how annotators agree: pairs
+        with one count only where there are no others.
+        """
+        people = [one for one in self.pairs if self.merged.isdisjoint((one.a, one.b))]
+        pairs = people or self.pairs
+        every = [one.gamma for one in pairs]
+        sure = [one.sure for one in pairs if one.sure is not None]
         return {
             "gamma": mean([one.gamma for one in every]),
             "closed_gamma": mean([one.closed_gamma for one in every]),
             "gamma_without_not_sure": mean([one.gamma for one in sure]),
             "closed_gamma_without_not_sure": mean([one.closed_gamma for one in sure]),
-            "kappa": mean([one.kappa for one in self.pairs]),
-            "alpha_nominal": mean([one.alpha_nominal for one in self.pairs]),
-            "alpha_ordinal": mean([one.alpha_ordinal for one in self.pairs]),
-            "alpha_distances": mean([one.alpha_distances for one in self.pairs]),
+            "kappa": mean([one.kappa for one in pairs]),
+            "alpha_nominal": mean([one.alpha_nominal for one in pairs]),
+            "alpha_ordinal": mean([one.alpha_ordinal for one in pairs]),
+            "alpha_distances": mean([one.alpha_distances for one in pairs]),
         }
 
     @property
@@ -94,6 +101,7 @@ def agreement_report(
     """
     chance, distances = chance or Chance(), distances_of(manifest.scheme)
     pairs, remarks = pairs_of(manifest, names)
+    named = {name for pair in pairs for name in (pair.a, pair.b)}
     segments: list[SegmentGamma] = []
     if timelines is not None:
         segments, more = segment_gammas(timelines, samples=chance.samples, seed=chance.seed)
@@ -106,6 +114,7 @@ def agreement_report(
         differences=disagreements(pairs, manifest.items, distances),
         remarks=remarks,
         segments=segments,
+        merged=frozenset(name for name in named if "of" in manifest.labels(name).about),
     )
 
 

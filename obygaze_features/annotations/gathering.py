@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from obygaze_features.annotations.cells import clock
-from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark
+from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark, in_order
 from obygaze_features.annotations.timelines import LONGEST, Film, Segment, Timelines
-from obygaze_features.common.words import counted, quote, some
+from obygaze_features.common.words import counted, near, quote, some
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.manifests.scheme import Concept, LabelScheme, obygaze_scheme
+from obygaze_features.manifests.scheme import Concept, LabelScheme, name_key, obygaze_scheme
 
 __all__ = ["Row", "gather"]
 
@@ -69,6 +69,7 @@ def gather(
     read = set(film_ids.values())
     if strange := [film for film in films or {} if safe_id(film) not in read]:
         what = f"nothing was read of {counted(len(strange), 'film')}: {some(strange)}"
+        what += near([safe_id(film) for film in strange], read)
         remarks.append(Remark("films", "", "", what, "not used"))
     listed = obygaze_scheme()
     sound: list[tuple[str, Segment]] = []
@@ -96,7 +97,7 @@ def gather(
             one = about_films[film]
             about_films[film] = replace(one, title=one.title or written, name=written)
     return Timelines.of(
-        name, found, scheme=scheme, films=about_films, remarks=tuple(remarks), **about
+        name, found, scheme=scheme, films=about_films, remarks=tuple(in_order(remarks)), **about
     )
 
 
@@ -174,7 +175,7 @@ def _unlisted(sound: Sequence[tuple[str, Segment]], scheme: LabelScheme) -> dict
     remarks: dict[str, Remark] = {}
     for where, segment in sound:
         for name in segment.concepts:
-            key = name.casefold()
+            key = name_key(name)
             try:
                 scheme.concept(name)
             except ManifestError as error:

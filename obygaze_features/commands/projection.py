@@ -31,7 +31,7 @@ grid_option = click.option(
     "--grid",
     required=True,
     metavar="GRID",
-    help="A manifest whose clips have start and end; a number of seconds (60); or a CSV file of "
+    help="A manifest whose clips have start and end; a time (60 or 0:01:00); or a CSV file of "
     "shots or scenes with film, start, end (seconds or h:mm:ss) and, if you like, id.",
 )
 
@@ -47,8 +47,7 @@ grid_option = click.option(
 )
 @click.option(
     "--threshold",
-    type=float,
-    default=0.2,
+    default="0.2",
     show_default=True,
     help="The share of a clip that a segment must cover to count for it.",
 )
@@ -58,7 +57,7 @@ def project(
     timelines: Path,
     grid: str,
     output: Path | None,
-    threshold: float,
+    threshold: str,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -81,26 +80,27 @@ def project(
     from obygaze_features.annotations.projection import project as project_on
     from obygaze_features.annotations.timelines import Timelines
 
+    share = _share(threshold, "--threshold")
     loaded = Timelines.load(timelines)
     clips, odd = read_grid(grid, loaded)
     folder = output or clips.folder
     if folder is None:
         raise UsageError(f"the grid {grid} is no manifest that labels could go into; name one: -o")
-    found = project_on(loaded, clips, threshold=threshold)
+    found = project_on(loaded, clips, threshold=share)
     kept = keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
     remarks = [*odd, *found.remarks, *_removed(kept)]
     if as_json:
         echo_json(
             {
                 "manifest": str(folder),
-                "threshold": threshold,
+                "threshold": share,
                 "clips": len(clips),
                 "label_sets": {one.name: _levels(one) for one in found.label_sets},
                 "remarks": [vars(one) for one in remarks],
             }
         )
     else:
-        click.echo(f"{counted(len(clips), 'clip')}, threshold {threshold:g} -> {folder}")
+        click.echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
         _echo_levels(found.label_sets, clips.scheme.codes)
         _echo_remarks(remarks)
         for line in _next(kept, folder, [labels.name for labels in found.label_sets]):
@@ -204,10 +204,7 @@ def sweep(
     from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.files import new_file, refuse_to_overwrite
 
-    try:
-        asked = [float(text) for text in thresholds.split(",")]
-    except ValueError:
-        raise UsageError(f"--thresholds takes numbers such as .1,.2, not {thresholds!r}") from None
+    asked = [_share(text, "--thresholds") for text in thresholds.split(",")]
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
     loaded = Timelines.load(timelines)
@@ -240,6 +237,15 @@ def sweep(
         if output is not None:
             click.echo(f"table -> {output}")
     _exit_if_left_out(remarks)
+
+
+def _share(text: str, option: str) -> float:
+    """A share, as a number or in per cent."""
+    number = text.strip()
+    try:
+        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise UsageError(f"{option} takes numbers such as 0.2 or 20%, not {text!r}") from None
 
 
 def _removed(kept: Kept) -> list[Remark]:

@@ -226,10 +226,10 @@ def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze:
     made.save(tmp_path / "all/mine")
     told = obygaze("annotations", "show", tmp_path / "all")
     assert told.stderr.endswith(
-        f"all holds timelines and is none; did you mean {tmp_path}/all/mine?\n"
+        f"all holds folders of timelines and is none; did you mean {tmp_path}/all/mine?\n"
     )
     told = obygaze("annotations", "show", tmp_path)
-    assert "is not a timeline: it has no timelines.json (make one with: " in told.stderr
+    assert "is not a folder of timelines: it has no timelines.json (make one with: " in told.stderr
 
 
 def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:

@@ -247,3 +247,12 @@ def test_a_list_with_its_header_in_capitals(tmp_path: Path) -> None:
         [1.5],
         {"Note": ["x"]},
     )
+
+
+def test_a_grid_in_another_case_and_one_that_is_too_fine(tmp_path: Path) -> None:
+    path = write(tmp_path / "shots.csv", "film,start,end", "FILM,0,100")
+    with pytest.raises(AnnotationError, match=r"no clips of any film .*; did you mean FILM\?"):
+        read_grid(path, worked())
+    assert len(read_grid("0:00:42", worked())[0]) == 10
+    with pytest.raises(UsageError, match="would have 1,050,000 clips"):
+        read_grid("0.0004", worked())

@@ -281,7 +281,7 @@ def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze:
     source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
     told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
     assert told.exit_code == 0
-    assert "films: nothing was read of 1 film: leon (not used)" in told.output
+    assert "films: nothing was read of 1 film: leon; did you mean Leon? (not used)" in told.output
     assert Timelines.load(tmp_path / "t").films == {
         "Juno": Film("Juno", 60),
         "Leon": Film("Léon", name="Léon"),
@@ -417,6 +417,36 @@ def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
     found = import_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
     assert (found.annotators, list(found.films)) == (["Ann"], ["F"])
     assert [(one.what, one.done) for one in found.remarks] == [
-        ("'f' and 'F' differ by case only", "taken as one, F"),
         ("'ann' and 'Ann' differ by case only", "taken as one, Ann"),
+        ("'f' and 'F' differ by case only", "taken as one, F"),
+    ]
+
+
+def test_another_table_is_not_mobygazes(tmp_path: Path) -> None:
+    source = table(tmp_path, "f,a,0,1,S")
+    missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
+    with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; any"):
+        import_mobygaze(source)
+
+
+def test_a_film_in_another_case_is_asked_for(tmp_path: Path) -> None:
+    found = import_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
+    assert [one.what for one in found.remarks] == [
+        "nothing was read of 1 film: juno; did you mean Juno?"
+    ]
+
+
+def test_remarks_come_in_the_order_of_lines(tmp_path: Path) -> None:
+    odd = ["f,a,0,x,S", "f,a,5,4,S", "f,a,0,1,maybe", "f,a,0"] * 3
+    found = import_csv(table(tmp_path, *odd, "f,a,0,1,S"))
+    assert [one.where for one in found.remarks] == [f"marks.csv, line {n}" for n in range(2, 14)]
+
+
+def test_names_with_underscores_and_hyphens(tmp_path: Path) -> None:
+    header = "film,annotator,start,end,level,concepts"
+    rows = ("f,a,0,1,easy_negative,", "f,a,1,2,HARD-NEGATIVE,low_key|Low-key")
+    found = import_csv(table(tmp_path, *rows, header=header))
+    assert [(one.level, one.concepts) for one in found.segments] == [
+        ("EN", ()),
+        ("HN", ("Low-key",)),
     ]

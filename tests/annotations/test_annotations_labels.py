@@ -419,3 +419,39 @@ def test_labels_of_several_timelines_are_not_mixed_silently(
         assert (told.exit_code, named in told.output) == (0, True)
     two = ("--labels", "one", "--labels", "two")
     assert "different timelines" not in obygaze("annotations", "agreement", spans, *two).output
+
+
+def test_a_threshold_in_per_cent_and_a_grid_as_a_time(
+    obygaze: Command, timelines: Path, tmp_path: Path
+) -> None:
+    ask = ("annotations", "project", timelines, "--grid", "0:01:40", "--threshold")
+    assert obygaze(*ask, "20%", "-o", tmp_path / "m").exit_code == 0
+    labels = Manifest.load(tmp_path / "m").labels("one")
+    assert (labels.about["threshold"], len(labels)) == (0.2, 5)
+    wrong = obygaze(*ask, "some", "-o", tmp_path / "n")
+    assert (wrong.exit_code, "takes numbers such as 0.2 or 20%" in wrong.stderr) == (2, True)
+    swept = obygaze("annotations", "sweep", timelines, "--grid", "100", "--thresholds", "20%,.3")
+    assert swept.exit_code == 0, swept.output
+
+
+def test_timelines_where_a_manifest_is_meant(obygaze: Command, timelines: Path) -> None:
+    for command in ("merge", "agreement"):
+        told = obygaze("annotations", command, timelines)
+        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+        assert f"obygaze annotations project {timelines} --grid 60 -o FOLDER" in told.stderr
+
+
+def test_means_are_of_annotators_and_not_of_their_merge(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+
+    def means(*names: str) -> dict[str, float]:
+        named = [word for name in names for word in ("--labels", name)]
+        told = obygaze("annotations", "agreement", spans, *named, "--json")
+        found: dict[str, float] = json.loads(told.stdout)["means"]
+        return found
+
+    assert means("one", "two", "merged") == means()
+    assert means("two", "merged") != means()
