@@ -52,7 +52,7 @@ def film_figure(
             )
             for one in segments
         ]
-        rows.append(Row(annotator, spans, key=annotator))
+        rows.append(Row(timelines.names.get(annotator, annotator), spans, key=annotator))
         if annotator in manifest.label_names:
             rows.append(
                 Row(

@@ -96,6 +96,12 @@ def gather(
         if film in about_films and safe_id(written) == film != written:
             one = about_films[film]
             about_films[film] = replace(one, title=one.title or written, name=written)
+    there = {one.annotator for one in found}
+    about["names"] = {
+        annotator: written
+        for written, annotator in sorted(annotator_ids.items())
+        if annotator in there and safe_id(written) == annotator != written
+    }
     return Timelines.of(
         name, found, scheme=scheme, films=about_films, remarks=tuple(in_order(remarks)), **about
     )

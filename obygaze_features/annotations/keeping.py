@@ -57,7 +57,9 @@ def keep_labels(
             refuse_to_overwrite(output / "labels" / f"{labels.name}.csv", overwrite=overwrite)
     else:
         refuse_to_overwrite(output, overwrite=overwrite)
-    there = Manifest.load(output) if (output / HEADER).is_file() else None
+    there: Manifest | None = manifest
+    if not own:
+        there = Manifest.load(output) if (output / HEADER).is_file() else None
     if there is None or there.digest != manifest.digest:
         default = manifest.default_labels or default
         whole = manifest.with_parts(labels=label_sets)

@@ -76,6 +76,8 @@ class Timelines:
     source: str = ""
     licence: str = ""
     citation: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Annotators' names as the source has them, where these are no ids."""
 
     @cached_property
     def by_film(self) -> dict[str, dict[str, list[Segment]]]:
@@ -154,6 +156,7 @@ class Timelines:
                 film: {"title": one.title, "end": one.end, "name": one.name}
                 for film, one in self.films.items()
             },
+            "annotators": dict(self.names),
             "label_scheme": self.scheme.to_json(),
         }
 
@@ -165,6 +168,7 @@ class Timelines:
         try:
             scheme = LabelScheme.from_json(header["label_scheme"])
             films = {str(film): _film(about) for film, about in header["films"].items()}
+            names = {who: str(name) for who, name in header.get("annotators", {}).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise AnnotationError(f"{folder / HEADER} is not in its form ({problem})") from None
         texts = {key: str(header.get(key, "")) for key in ("source", "licence", "citation")}
@@ -174,6 +178,7 @@ class Timelines:
             _segments(table, scheme),
             scheme=scheme,
             films=films,
+            names=names,
             remarks=tuple(read_remarks(folder / "remarks.csv")),
             **texts,
         )
