@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,18 +263,20 @@ def _next(kept: Kept, folder: Path, projected: Sequence[str]) -> list[str]:
     from obygaze_features.annotations.merge import MERGED
     from obygaze_features.manifests.manifest import Manifest
 
-    if not kept.removed and len(projected) < 2:
-        return []
-    wanted = kept.removed or {MERGED: projected}
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
-    there = MERGED in Manifest.load(folder).label_names
-    found = []
-    for name, of in wanted.items():
-        named = "".join(f" --labels {one}" for one in of if kept.removed)
-        called = "" if name == MERGED else f" --name {name}"
-        over = " --overwrite" if there and name == MERGED else ""
-        found.append(f"{command}{named}{called}{over}")
-    return found
+    if kept.removed:
+        named = {
+            name: "".join(f" --labels {one}" for one in of) for name, of in kept.removed.items()
+        }
+        return [f"{command}{labels} --name {name}" for name, labels in named.items()]
+    if len(projected) < 2:
+        return []
+    # One of that name may be somebody's own, which no advice of ours replaces.
+    taken = Manifest.load(folder).label_names
+    free = next(
+        name for name in (MERGED, *(f"{MERGED}-{n}" for n in count(2))) if name not in taken
+    )
+    return [command if free == MERGED else f"{command} --name {free}"]
 
 
 def _levels(labels: LabelSet) -> dict[str, Any]:

@@ -455,3 +455,13 @@ def test_means_are_of_annotators_and_not_of_their_merge(
 
     assert means("one", "two", "merged") == means()
     assert means("two", "merged") != means()
+
+
+def test_no_advice_replaces_somebodys_own_labels(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    (spans / "labels").mkdir()
+    (spans / "labels" / "merged.csv").write_text("id,level\nfilm-0,S\n")
+    told = obygaze("annotations", "project", timelines, "--grid", spans)
+    assert f"next: obygaze annotations merge {spans} --name merged-2\n" in told.output
+    assert obygaze("annotations", "merge", spans, "--name", "merged-2").exit_code == 0
