@@ -18,6 +18,7 @@ from obygaze_features.backbones.random_weights import cached_weights
 from obygaze_features.backbones.registry import CARDS, FAMILIES
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
+from obygaze_features.common.words import some
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 
@@ -152,7 +153,8 @@ def _find(spec: str) -> _Found:
         try:
             path = cached_checkpoint(given) or fetch_checkpoint(given, given, _family_of)
         except BackboneError as problem:
-            raise BackboneError(f"there is no folder {given} here, and {problem}") from None
+            near = _beside(path)
+            raise BackboneError(f"there is no folder {given} here{near}, and {problem}") from None
         return _Found(found.name, path, path.name)
     raise BackboneError(f"{given} is neither a checkpoint nor a backbone by name; {_near(given)}")
 
@@ -162,6 +164,15 @@ def _near(name: str) -> str:
     if near:
         return f"did you mean {near[0]}?"
     return "see those that there are with: obygaze features backbones"
+
+
+def _beside(path: Path) -> str:
+    """What a path that leads nowhere may have meant."""
+    there = sorted(one.name for one in path.parent.glob("*")) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, there, n=1)
+    if near:
+        return f" (did you mean {path.parent / near[0]}?)"
+    return f" ({path.parent} has {some(there)})" if there else ""
 
 
 def _checkpoint_of(card: Card, *, fetch: bool = False) -> Path:
@@ -228,10 +239,18 @@ def _device(device: str | None) -> str:
         reason = str(problem).splitlines()[0]
         known = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
-            f"the device {device!r} cannot be used{known}; take cpu, cuda, cuda:1 or mps, "
-            "and see what there is with: obygaze doctor"
+            f"the device {device!r} cannot be used{known}; this machine has "
+            f"{', '.join(_devices())}; see more with: obygaze doctor"
         ) from None
     return device
+
+
+def _devices() -> list[str]:
+    """Those that this machine has."""
+    import torch
+
+    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
 def _sha256(files: Sequence[Path]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,7 @@ from obygaze_features.errors import ObygazeError, UsageError, VideoError
 
 if TYPE_CHECKING:
     from obygaze_features.extraction import Summary
+    from obygaze_features.extraction.engines import Job
 
 __all__ = ["MOST_NAMED", "PARTLY_DONE", "extract", "probe", "which_clips"]
 
@@ -173,6 +175,7 @@ def extract(
     from obygaze_features.extraction import extract as run
     from obygaze_features.extraction.estimate import describe_estimate, estimate
     from obygaze_features.extraction.forward import limit_gpu_memory
+    from obygaze_features.store.format import BLOCK_ROWS
 
     begin = time.monotonic()
     chosen = [one.strip() for one in arrays.split(",")] if arrays else None
@@ -201,14 +204,22 @@ def extract(
     told = ", ".join(
         f"{one.name} ({'Ray' if engine == 'ray' else one.device})" for one in backbones
     )
-    some = counted(len(wanted.rows(items)), "clip")
-    click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
+    rows = wanted.rows(items)
+    if part and not rows.size:
+        blocks = counted(len({*(replace(wanted, part=None).rows(items) // BLOCK_ROWS)}), "block")
+        click.echo(f"part {part} is empty: the clips make only {blocks} of {BLOCK_ROWS}", err=True)
+
+    def work_and_say(job: Job) -> None:
+        some = counted(len(rows), "clip")
+        click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
+        work(job)
+
     if max_hours is not None:
         max_hours -= (time.monotonic() - begin) / 3600  # to load them took of it, too
     try:
         summary = run(
             items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
-            max_hours=max_hours, patience=timeout, cache=index, engine=work,
+            max_hours=max_hours, patience=timeout, cache=index, engine=work_and_say,
         )  # fmt: skip
     except ObygazeError:
         raise

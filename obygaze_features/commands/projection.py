@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -273,9 +273,8 @@ def _next(kept: Kept, folder: Path, projected: Sequence[str]) -> list[str]:
         return []
     # One of that name may be somebody's own, which no advice of ours replaces.
     taken = Manifest.load(folder).label_names
-    free = next(
-        name for name in (MERGED, *(f"{MERGED}-{n}" for n in count(2))) if name not in taken
-    )
+    numbered = (f"{MERGED}-{number}" for number in count(2))
+    free = next(name for name in chain([MERGED], numbered) if name not in taken)
     return [command if free == MERGED else f"{command} --name {free}"]
 
 

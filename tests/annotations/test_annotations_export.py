@@ -226,7 +226,8 @@ def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze:
     made.save(tmp_path / "all/mine")
     told = obygaze("annotations", "show", tmp_path / "all")
     assert told.stderr.endswith(
-        f"all holds folders of timelines and is none; did you mean {tmp_path}/all/mine?\n"
+        f"all is not a folder of timelines, but a folder of some; "
+        f"did you mean {tmp_path}/all/mine?\n"
     )
     told = obygaze("annotations", "show", tmp_path)
     assert "is not a folder of timelines: it has no timelines.json (make one with: " in told.stderr
