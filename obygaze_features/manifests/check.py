@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -62,12 +62,12 @@ def check(folder: Path) -> list[str]:
 
 def _stale_merges(folder: Path) -> Iterator[str]:
     """Merged label sets that say other things of what they were merged from than is there now."""
-    about: dict[str, object] = {}
-    for path in sorted(folder.glob("*.json")):
+    about: dict[str, Mapping[str, object]] = {}
+    for path in sorted(folder.glob("*.csv")):
         with contextlib.suppress(ManifestError):
-            about[path.stem] = read_json(path, ManifestError)
+            about[path.stem] = read_about(path)
     for name, said in about.items():
-        of = said.get("of") if isinstance(said, dict) else None
+        of = said.get("of")
         for part, then in of.items() if isinstance(of, dict) else ():
             if part in about and about[part] != then:
                 yield (

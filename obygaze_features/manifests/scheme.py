@@ -160,8 +160,10 @@ def name_key(text: str) -> str:
     --------
     >>> name_key("Easy  Negative") == name_key("easy_negative") == name_key("EASY-NEGATIVE")
     True
+    >>> name_key("-1") == name_key("1")
+    False
     """
-    return " ".join(re.sub("[_-]", " ", text).split()).casefold() or text
+    return " ".join(re.sub(r"(?<=\w)[_-]+(?=\w)", " ", text).split()).casefold()
 
 
 def _find(text: str, known: dict[str, str], what: str, names: Sequence[str]) -> str:
