@@ -83,7 +83,7 @@ def read_battery(name: str | Path) -> Battery:
         path = reference_file(f"batteries/{name}.json")
     elif not path.is_file():
         raise BiasError(
-            f"{unknown('battery', str(name), SHIPPED)}; or give the JSON file of one of your own"
+            f"{unknown('battery', str(name), SHIPPED)} (or give the JSON file of your own)"
         )
     content = read_json(path, BiasError)
     if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -209,6 +209,11 @@ W, M = "science-woman-", "science-man-"
         (["emotion", "--sets", "x=a"], 2, "give the name of a battery, or --sets of one test"),
         (["emotoin"], 1, "unknown battery 'emotoin'; did you mean emotion?"),
         (["emotion", "--published", "CLIP"], 2, "unknown published model 'CLIP'"),
+        (
+            [*sets(x="a", y="b", a="c", b="d"), "--published", "CLIP"],
+            2,
+            "given sets has no published figures; leave out --published",
+        ),
         (["emotion", "-o", "eat.txt"], 2, "eat.txt: the name ends in .csv, .json, .svg"),
         (["emotion"], 1, "angry, high: no column emotion, intensity, condition beside id, kind"),
         (sets(x="a", y="b", a="c"), 2, "--sets lack b=SET"),
