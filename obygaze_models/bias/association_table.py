@@ -133,7 +133,7 @@ def run_battery(
             continue
         sets = chosen[test.name]
         try:
-            _refuse_overlap(sets, apart=texts is not None)
+            _refuse_overlap(sets, apart=places["A"].where != vectors.where)
             lost = {
                 name: [one for one in ids if one not in embeddings[name]]
                 for name, ids in sets.items()

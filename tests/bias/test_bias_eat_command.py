@@ -253,6 +253,13 @@ def test_mistakes_are_one_line(obygaze, images, arguments, code, line):
     assert "Error: " in result.stderr
 
 
+def test_sets_of_one_place_that_is_named_twice_overlap_too(obygaze, images):
+    given = sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1")
+    result = obygaze("bias", "eat", "--store", images.store, "--texts", images.store, *given)
+    assert result.exit_code == 1
+    assert "given sets: the sets X and A overlap: 'science-woman-0'" in result.stderr
+
+
 def test_missing_items_are_done_without_when_asked(obygaze, images):
     given = sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1")
     result = obygaze("bias", "eat", "--store", images.store, *given, "--skip-missing", "--json")
