@@ -238,6 +238,11 @@ def test_test_clips_without_features_are_named(benchmark, violence, tmp_path, ob
     manifest = Manifest.load(benchmark.folder / "manifest")
     few = manifest.select(ids=manifest.ids[:149])
     write_store(tmp_path / "few.zarr", few, {one: np.zeros(8, np.float32) for one in few.ids})
+    experiment = replace(benchmark.experiment(**VIOLENCE), store=tmp_path / "few.zarr")
+    record = run_experiment(experiment, tmp_path / "runs").record
+    [told] = [one for one in record["cautions"] if "no features" in one]
+    assert told.startswith("1 test clip has no features (ACCEDE00149): left out here")
+    assert not [one for one in violence.record["cautions"] if "no features" in one]
     model = violence.folder / "models/mlp/non-violent-vs-violent-0"
     result = obygaze(
         "models", "write-run", model, tmp_path / "few.zarr", manifest.folder, "-o", tmp_path / "r"
