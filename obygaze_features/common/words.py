@@ -87,9 +87,9 @@ def holds(path: Path, what: str, inside: Path) -> str:
     Examples
     --------
     >>> holds(Path("runs"), "run", Path("runs/first"))
-    'runs holds runs and is none; did you mean runs/first?'
+    'runs is not a run, but a folder of some; did you mean runs/first?'
     """
-    return f"{path} holds {what}s and is none; did you mean {inside}?"
+    return f"{path} is not a {what}, but a folder of some; did you mean {inside}?"
 
 
 def quote(text: str, most: int = 60) -> str:
