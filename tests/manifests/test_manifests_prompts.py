@@ -23,11 +23,13 @@ Run = Callable[..., Result]
 AN = """
 hour honest heir honour hour-long engineer actor individual adult umbrella unhappy uncle
 uninvited unimportant unidentified urban urgent usher utter ugly 8-year-old 80s 11th 18 800 8,000
-11,000 LGBT LGBTQ HTML unanswered éclair MP FBI X-ray x-ray SUV NBA octopus old onerous onion "angry" ice
+11,000 LGBT LGBTQ HTML unanswered éclair MP FBI X-ray x-ray SUV NBA octopus old onerous
+onion "angry" ice
 """
 A = """
 house happy harp honey Honolulu hotel person university unicorn union unique unit united uniform
-unidirectional unanimous unary Uruguayan UNESCO ouija one one-armed once-famous European euphoric ewe ukulele urologist uranium user usual
+unidirectional unanimous unary Uruguayan UNESCO ouija one one-armed once-famous European
+euphoric ewe ukulele urologist uranium user usual
 useful utility utensil utopian ubiquitous 7-year-old 1 100 180 1,100 10th CEO UK USB U-turn NASA
 YMCA businessperson ceo 'mathematician'
 """
