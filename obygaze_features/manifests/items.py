@@ -227,7 +227,7 @@ class Items:
                     row,
                     (
                         f"media {quote(item.media)} is a path, and a plain name is meant; "
-                        "the folder is given when the videos are looked for"
+                        "the folder is given when the files are looked for"
                     ),
                 )
             if (item.start is None) != (item.end is None):

@@ -59,7 +59,8 @@ def overlay(picture: Bytes, values: Values) -> Bytes:
     """
     grey = _DARKENED * (picture @ _LIGHT)[..., None]
     share = _MOST * np.clip(values, 0, 1)[..., None]
-    return np.round(grey * (1 - share) + heat(values) * share).astype(np.uint8)
+    shown: Bytes = np.round(grey * (1 - share) + heat(values) * share).astype(np.uint8)
+    return shown
 
 
 def png(picture: Bytes) -> bytes:

@@ -197,8 +197,14 @@ def test_a_table_of_images_and_texts(tmp_path: Path, obygaze: Run) -> None:
     ],
 )
 def test_a_battery_is_its_own_prompts(
-    battery: str, pairs: list[tuple[str, str]], tmp_path: Path, obygaze: Run
+    battery: str,
+    pairs: list[tuple[str, str]],
+    tmp_path: Path,
+    obygaze: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(battery).mkdir()  # such as the manifest of another day
     told = obygaze("manifests", "import", "prompts", battery, "-o", tmp_path / "m")
     assert told.exit_code == 0, told.output
     manifest = Manifest.load(tmp_path / "m")

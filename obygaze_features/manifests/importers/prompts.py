@@ -94,7 +94,7 @@ def import_prompts(
 
 def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
     """Rows of stimuli, and the templates that are meant for them."""
-    shipped = str(source) in SHIPPED and not source.exists()
+    shipped = str(source) in SHIPPED and not source.is_file()
     path = reference_file(f"batteries/{source}.json") if shipped else source
     if path.suffix != ".json":
         table = read_table(path, delimiter=delimiter_of(path), required=["stimulus"])
