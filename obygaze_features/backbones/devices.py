@@ -37,10 +37,18 @@ def device_of(device: str | None) -> str:
         reason = str(problem).splitlines()[0]
         known = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
-            f"the device {device!r} cannot be used{known}; take cpu, cuda, cuda:1 or mps, "
-            "and see what there is with: obygaze doctor"
+            f"the device {device!r} cannot be used{known}; this machine has "
+            f"{', '.join(_devices())}; see more with: obygaze doctor"
         ) from None
     return device
+
+
+def _devices() -> list[str]:
+    """Those that this machine has."""
+    import torch
+
+    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
 def move(module: Module, device: str, name: str) -> None:

@@ -20,6 +20,7 @@ from obygaze_features.backbones.random_weights import cached_weights
 from obygaze_features.backbones.registry import CARDS, FAMILIES
 from obygaze_features.backbones.tokens import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.common.files import read_json
+from obygaze_features.common.words import some
 from obygaze_features.errors import BackboneError, UsageError
 
 __all__ = ["Found", "family_of", "find", "prefetch", "sha256_of", "with_tokenizer"]
@@ -71,7 +72,8 @@ def find(spec: str) -> Found:
         try:
             path = cached_checkpoint(given) or fetch_checkpoint(given, given, family_of)
         except BackboneError as problem:
-            raise BackboneError(f"there is no folder {given} here, and {problem}") from None
+            near = _beside(path)
+            raise BackboneError(f"there is no folder {given} here{near}, and {problem}") from None
         return Found(found.name, path, path.name, given)
     raise BackboneError(f"{given} is neither a checkpoint nor a backbone by name; {_near(given)}")
 
@@ -81,6 +83,15 @@ def _near(name: str) -> str:
     if near:
         return f"did you mean {near[0]}?"
     return "see those that there are with: obygaze features backbones"
+
+
+def _beside(path: Path) -> str:
+    """What a path that leads nowhere may have meant."""
+    there = sorted(one.name for one in path.parent.glob("*")) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, there, n=1)
+    if near:
+        return f" (did you mean {path.parent / near[0]}?)"
+    return f" ({path.parent} has {some(there)})" if there else ""
 
 
 def _checkpoint_of(card: Card, *, fetch: bool = False) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, shown
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
     from obygaze_features.store import merge as join
     from obygaze_features.store import open_store
 
+    for one, times in Counter(map(str, stores_)).items():
+        if times > 1:
+            click.echo(f"{shown(one)} is named {times} times, which adds nothing", err=True)
     made = join([open_store(one) for one in stores_], output, overwrite=overwrite)
     _report(made, as_json)
 
@@ -118,7 +122,8 @@ def _names(values: Sequence[str]) -> list[str]:
             try:
                 text = Path(value[1:]).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as problem:
-                raise UsageError(f"{value[1:]} cannot be read: {problem}") from None
+                why = getattr(problem, "strerror", None) or "it is no text in UTF-8"
+                raise UsageError(f"{value[1:]} cannot be read: {why}") from None
             names += text.split()
         else:
             names += [name.strip() for name in value.split(",") if name.strip()]

@@ -233,7 +233,8 @@ def _import(source: Source, options: dict[str, Any]) -> None:
             click.echo(f"recorded as unknown: {', '.join(lacking)}")
         rows = counted(made.done + made.failed + made.to_do, "row")
         click.echo(f"{rows}: {made.done:,} done, {made.failed:,} failed, {made.to_do:,} to do")
-        click.echo(f"next: obygaze stores finalise {output}")
+        failed = ", or mend what failed and run this again with --retry-failed"
+        click.echo(f"next: obygaze stores finalise {output}{failed if made.failed else ''}")
     if made.failed:
         click.get_current_context().exit(PARTLY_DONE)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,6 +22,9 @@ from obygaze_features.common.commands import (
 )
 from obygaze_features.common.words import counted
 from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from obygaze_features.extraction.engines import Job
 
 __all__ = ["extract", "probe", "which_clips", "which_items"]
 
@@ -202,6 +206,7 @@ def extract(
     from obygaze_features.extraction import extract as run
     from obygaze_features.extraction.estimate import describe_estimate, estimate
     from obygaze_features.extraction.forward import limit_gpu_memory
+    from obygaze_features.store.format import BLOCK_ROWS
 
     begin = time.monotonic()
     chosen = [one.strip() for one in arrays.split(",")] if arrays else None
@@ -229,14 +234,22 @@ def extract(
     told = ", ".join(
         f"{one.name} ({'Ray' if engine == 'ray' else one.device})" for one in backbones
     )
-    some = counted(len(wanted.rows(items)), "clip")
-    click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
+    rows = wanted.rows(items)
+    if part and not rows.size:
+        blocks = counted(len({*(replace(wanted, part=None).rows(items) // BLOCK_ROWS)}), "block")
+        click.echo(f"part {part} is empty: the clips make only {blocks} of {BLOCK_ROWS}", err=True)
+
+    def work_and_say(job: Job) -> None:
+        some = counted(len(rows), "clip")
+        click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
+        work(job)
+
     if max_hours is not None:
         max_hours -= (time.monotonic() - begin) / 3600  # to load them took of it, too
     with kept_on_interruption():
         summary = run(
             items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
-            max_hours=max_hours, patience=timeout, cache=index, engine=work,
+            max_hours=max_hours, patience=timeout, cache=index, engine=work_and_say,
         )  # fmt: skip
     report(ctx, summary, "clip", as_json=as_json)
 

@@ -15,6 +15,7 @@ from obygaze_features.common.commands import (
     store_argument,
 )
 from obygaze_features.common.words import counted, shown, some
+from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,8 @@ def verify(store: Path | str, as_json: bool) -> None:
             click.echo(f"{counted(len(damage), 'place')} damaged, {counted(rows, 'row')} hit")
             if isinstance(store, Path) and store.is_dir():
                 click.echo(f"next: obygaze stores repair {store}")
+            elif isinstance(store, Path):
+                click.echo("next: pack it again, or fetch it again from where it came from")
             else:
                 click.echo(
                     "next: tell whoever offers it, for whom it may be: obygaze stores repair"
@@ -83,6 +86,11 @@ def repair(store: Path, reopen: bool, as_json: bool) -> None:
     """
     from obygaze_features.store import repair as mend
 
+    if store.suffix == ".zip" and store.is_file():
+        raise StoreError(
+            f"{store} is an archive; unpack it first with: obygaze stores unpack {store} "
+            "-o NAME.zarr"
+        )
     done = mend(store, reopen=reopen)
     if as_json:
         echo_json({**asdict(done), "path": str(done.path)})

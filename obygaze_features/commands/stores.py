@@ -11,6 +11,7 @@ import click
 from obygaze_features.commands.assembly import merge, subset
 from obygaze_features.commands.differences import diff
 from obygaze_features.commands.exchange import export, import_, pack, unpack
+from obygaze_features.commands.serve import serve
 from obygaze_features.commands.soundness import repair, verify
 from obygaze_features.commands.transfer import pull, push
 from obygaze_features.common.commands import (
@@ -68,7 +69,8 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     """Make a filled store one of few files, with a dataset card, read-only.
 
     The small files of the extraction are joined into large ones, each held to its checksum on the
-    way. README.md and croissant.json describe the data, checksums.json lists every file.
+    way. README.md and croissant.json describe the data, checksums.json lists every file. A store
+    that is final already is left as it is.
 
     \b
     Examples:
@@ -81,11 +83,13 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     if as_json:
         echo_json({**asdict(made), "path": str(made.path)})
         return
+    final = "final already" if made.already else "final"
     click.echo(
-        f"{made.path} is final: {made.done:,} of {counted(made.rows, 'row')} done, "
+        f"{made.path} is {final}: {made.done:,} of {counted(made.rows, 'row')} done, "
         f"{counted(made.files, 'file')}, {made.size:,} B"
     )
-    click.echo(f"card -> {made.path / 'README.md'}")
+    if not made.already:
+        click.echo(f"card -> {made.path / 'README.md'}")
 
 
 def _print(path: object, facts: dict[str, Any]) -> None:
@@ -120,10 +124,17 @@ def _print(path: object, facts: dict[str, Any]) -> None:
 def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
         return f"obygaze stores verify {shown(path)} (reads everything again)"
+    if "://" in str(path):
+        return (
+            "ask whoever offers it to finalise it, or take what is done with: "
+            f"obygaze stores subset {shown(path)} --films FILM,... -o NAME.zarr"
+        )
     if facts["rows"]["to_do"]:
         return "run the extraction again, it goes on where it was; or join parts: stores merge"
     return f"obygaze stores finalise {path} (few files, a card, read-only)"
 
 
-for command in (verify, repair, subset, merge, diff, pack, unpack, export, import_, push, pull):
+for command in (
+    verify, repair, subset, merge, diff, pack, unpack, export, import_, push, pull, serve,
+):  # fmt: skip
     stores.add_command(command)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from obygaze_features.common.commands import (
     store_argument,
 )
 from obygaze_features.common.words import counted, size
+from obygaze_features.errors import ObygazeError
 
 __all__ = ["pull", "push"]
 
@@ -39,7 +42,8 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     """
     from obygaze_features.store.exchange import push as put
 
-    done = put(store, target)
+    with _said_to_go_on("What was sent"):
+        done = put(store, target)
     if as_json:
         echo_json(asdict(done))
         return
@@ -64,8 +68,9 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Fetch a final STORE from elsewhere: a URL, or an archive.
 
-    Interrupted, the same command goes on where it was. Every file is held to its checksum, and the
-    store appears whole or not at all; what --overwrite replaces stays until then.
+    Interrupted, the same command goes on where it was; only an archive that its server gives no
+    parts of is begun anew. Every file is held to its checksum, and the store appears whole or not
+    at all; what --overwrite replaces stays until then.
 
     \b
     Examples:
@@ -75,7 +80,8 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     """
     from obygaze_features.store.exchange import pull as fetch
 
-    done = fetch(store, output, overwrite=overwrite)
+    with _said_to_go_on("What was fetched"):
+        done = fetch(store, output, overwrite=overwrite)
     if as_json:
         echo_json({**asdict(done), "path": str(done.path)})
         return
@@ -83,3 +89,15 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
         f"{counted(done.files, 'file')}, {size(done.size)}, of which {size(done.fetched)} fetched "
         f"now, all verified -> {done.path}"
     )
+
+
+@contextlib.contextmanager
+def _said_to_go_on(what: str) -> Iterator[None]:
+    """Say what an interrupted command leaves."""
+    try:
+        yield
+    except (ObygazeError, OSError):
+        raise
+    except BaseException:  # Ctrl-C and the like
+        click.echo(f"{what} is kept; the same command goes on from there.", err=True)
+        raise

@@ -28,7 +28,9 @@ def read_format(
     make
         The command that makes such a folder.
     """
-    what = name.removeprefix("obygaze-").removesuffix("s")
+    what = name.removeprefix("obygaze-")
+    # Timelines of many films and annotators are one folder, and all others are called by one thing.
+    what = "folder of timelines" if what == "timelines" else what.removesuffix("s")
     if not path.is_file():
         inside = sorted(path.parent.glob(f"*/{path.name}"))
         if inside:

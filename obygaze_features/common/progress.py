@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
 
-__all__ = ["meter", "progress"]
+__all__ = ["Advance", "meter", "progress"]
 
 T = TypeVar("T")
+
+
+class Advance(Protocol):
+    """Moves a bar on."""
+
+    def __call__(self, steps: int, words: str = "") -> None:
+        """By so many steps, with a word on how things go."""
 
 
 def progress(
@@ -25,16 +32,19 @@ def progress(
 
 
 @contextlib.contextmanager
-def meter(total: int, what: str, *, unit: str) -> Iterator[Callable[[int, str], None]]:
+def meter(total: int | None, what: str, *, unit: str) -> Iterator[Advance]:
     """A bar that the block moves on by calling what it gets: by how much, and how things go."""
     if not sys.stderr.isatty():
-        yield lambda steps, words: None
+        yield lambda steps, words="": None
         return
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=what, unit=unit, dynamic_ncols=True, leave=False) as bar:
+    scale = unit == "B"
+    with tqdm(
+        total=total, desc=what, unit=unit, unit_scale=scale, dynamic_ncols=True, leave=False
+    ) as bar:
 
-        def advance(steps: int, words: str) -> None:
+        def advance(steps: int, words: str = "") -> None:
             bar.set_postfix_str(words, refresh=False)
             bar.update(steps)
 

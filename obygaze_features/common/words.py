@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["counted", "duration", "holds", "quote", "shown", "size", "some", "unknown"]
+__all__ = ["counted", "duration", "holds", "near", "quote", "shown", "size", "some", "unknown"]
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -81,15 +81,28 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     )
 
 
+def near(strange: Iterable[str], known: Iterable[str]) -> str:
+    """The known names that strange ones may be meant for: as they are but for their case.
+
+    Examples
+    --------
+    >>> near(["juno", "Leon"], ["Juno", "Brazil"])
+    '; did you mean Juno?'
+    """
+    by_key = {one.casefold(): one for one in known}
+    meant = [by_key[name.casefold()] for name in strange if name.casefold() in by_key]
+    return f"; did you mean {some(meant)}?" if meant else ""
+
+
 def holds(path: Path, what: str, inside: Path) -> str:
     """A folder of such things where one of them is meant.
 
     Examples
     --------
     >>> holds(Path("runs"), "run", Path("runs/first"))
-    'runs holds runs and is none; did you mean runs/first?'
+    'runs is not a run, but a folder of some; did you mean runs/first?'
     """
-    return f"{path} holds {what}s and is none; did you mean {inside}?"
+    return f"{path} is not a {what}, but a folder of some; did you mean {inside}?"
 
 
 def quote(text: str, most: int = 60) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import ManifestError, StoreError, UsageError
+from obygaze_features.errors import ManifestError, StoreError, UnknownItem, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import format as spec
 from obygaze_features.store.commit import Done, Failed
@@ -98,6 +98,8 @@ def subset(
         raise UsageError("a subset is of ids or of films; give some")
     _check_output(output, [store])
     items = Manifest(store.attributes["manifest"], read_items(store.place, store.attributes))
+    if lacking := [one for one in ids or () if one not in items.items.row_of]:
+        raise UnknownItem(f"{store.where} has no item {lacking[0]!r}")
     chosen = items.select(ids=ids, films=films).items
     if not len(chosen):
         raise UsageError(f"no item of {store.where} is of these films and has one of these ids")

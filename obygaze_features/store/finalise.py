@@ -47,6 +47,8 @@ class Finalised:
         All rows, and those that are done.
     files, size
         How many files it has now, and their bytes.
+    already
+        Whether it was final before, and nothing was done.
     """
 
     path: Path
@@ -54,6 +56,7 @@ class Finalised:
     done: int
     files: int
     size: int
+    already: bool = False
 
 
 def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = False) -> Finalised:
@@ -62,8 +65,8 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
     Parameters
     ----------
     path
-        An open store. Every shard is held to its checksum on the way; `StoreError` if one is
-        damaged, and nothing is changed.
+        An open store; a final one is left as it is. Every shard is held to its checksum on the
+        way; `StoreError` if one is damaged, and nothing is changed.
     compress
         Compress each chunk by Zstandard. Features hardly get smaller, and reading gets slower.
     allow_incomplete
@@ -71,7 +74,7 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
     """
     store = open_store(path)
     if store.is_final:
-        raise StoreError(f"{path} is finalised already")
+        return _finalised(path, store, already=True)
     to_do = int((store.status == Status.TODO).sum())
     if to_do and not allow_incomplete:
         raise StoreError(
@@ -85,13 +88,18 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
         confirm = unchanged(store)
         with new_folder(path, overwrite=True, discard=True, confirm=confirm) as folder:
             _fill(folder, store, compress=compress)
-    files = [file for file in path.rglob("*") if file.is_file()]
+    return _finalised(path, store)
+
+
+def _finalised(path: Path, store: FeatureStore, *, already: bool = False) -> Finalised:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return Finalised(
         path,
         rows=len(store),
         done=int((store.status == Status.DONE).sum()),
         files=len(files),
         size=sum(file.stat().st_size for file in files),
+        already=already,
     )
 
 

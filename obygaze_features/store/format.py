@@ -30,6 +30,7 @@ __all__ = [
     "ITEMS",
     "LOG",
     "PROBE",
+    "PUSHING",
     "RECORDS",
     "ROWS",
     "STAGING",
@@ -68,6 +69,8 @@ STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
 """Path -> SHA-256: of the files that never change, and once a store is final of all of them."""
+PUSHING = ".pushing"
+"""Where a store is on its way to: the SHA-256 of its ``checksums.json``."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"

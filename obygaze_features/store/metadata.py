@@ -66,11 +66,19 @@ def read_attributes(place: Place) -> dict[str, Any]:
 
 def _no_store(place: Place) -> str:
     """What there is instead of a store."""
+    try:
+        place.size(spec.PUSHING)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    else:
+        return f"{place.where} is not whole: a push to it has not ended; run the push again"
     if isinstance(place, Folder):
         if not place.path.exists():
             return f"{place.where} does not exist"
         if inner := sorted(one.name for one in place.path.glob("*.zarr")):
             return holds(place.path, "store", place.path / inner[0])
+    elif lacking := place.lacking():
+        return f"{lacking}; check the address"
     return f"{place.where} is not a feature store: it has no zarr.json"
 
 

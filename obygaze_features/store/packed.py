@@ -41,6 +41,9 @@ def check_entries(where: object, entries: Sequence[ZipInfo], size: int) -> None:
 
     for info in entries:
         name = info.orig_filename
+        if name.endswith("/"):
+            why = "is a folder, so obygaze did not make this archive; pack the store with: "
+            raise refused(name, f"{why}obygaze stores pack STORE -o NAME.zip")
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise refused(name, "is a link, or the like, and no plain file")
         if not is_store_name(name):

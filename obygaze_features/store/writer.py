@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
+from obygaze_features.common.words import some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.claims import LEASE, Claims
@@ -224,11 +225,10 @@ def open_to_resume(
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What keeps rows of two stores apart, for people: items, weights, preprocessing ..."""
-    return [
-        f"{what} ({_apart(before, after)})"
-        for what, before, after in _pairs(was, now)
-        if before != after
-    ]
+    apart = {what: (one, two) for what, one, two in _pairs(was, now) if one != two}
+    if "backbone weights" in apart:  # of another network, whose settings are others, too
+        apart.pop("backbone settings", None)
+    return [f"{what} ({_apart(*values)})" for what, values in apart.items()]
 
 
 def part_of(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
@@ -262,11 +262,12 @@ def _apart(was: Any, now: Any) -> str:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         if len(keys) > 1:
-            return ", ".join(keys)
+            return some(keys, most=3)
         return f"{keys[0]}: {_apart(was.get(keys[0]), now.get(keys[0]))}"
     return f"{_short(was)} there, {_short(now)} here"
 
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 16 else f"{text[:12]}..."
+    is_whole = len(text) <= 16 or text.startswith("unknown:")  # not a digest, but a name
+    return text if is_whole else f"{text[:12]}..."

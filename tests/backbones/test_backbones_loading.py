@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
+import torch
 
 from obygaze_features.backbones import load_backbone, prefetch
 from obygaze_features.errors import BackboneError, UsageError
@@ -55,5 +57,20 @@ def test_what_is_not_published_says_where_to_get_it():
 
 
 def test_a_device_that_is_not_there_is_one_line(checkpoints):
-    with pytest.raises(BackboneError, match="device 'cuda:99' cannot be used"):
+    with pytest.raises(BackboneError, match="device 'cuda:99' cannot be used") as problem:
         load_backbone(str(checkpoints["tiny-xclip"]), "cuda:99")
+    has = ["cpu", *(f"cuda:{one}" for one in range(torch.cuda.device_count()))]
+    assert f"this machine has {', '.join(has)}" in str(problem.value)
+
+
+def test_a_path_that_is_mistyped_names_what_is_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("weights/xclip-mine").mkdir(parents=True)
+    with pytest.raises(
+        BackboneError, match=r"no folder weights/xclip-mien here \(did you mean wei"
+    ):
+        load_backbone("vm=weights/xclip-mien")
+    with pytest.raises(
+        BackboneError, match=r"no folder weights/none here \(weights has xclip-mine"
+    ):
+        load_backbone("vm=weights/none")

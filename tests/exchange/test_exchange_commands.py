@@ -147,12 +147,20 @@ def test_import_says_what_is_not_known(obygaze, manifest, folder, tmp_path):
     assert "made with other backbone weights" in result.stderr
 
 
+def test_the_import_that_is_meant_is_named(obygaze, manifest, folder, tmp_path):
+    ask = ("stores", "import", "pth", folder, "--manifest", manifest, "-o", tmp_path / "s.zarr")
+    result = obygaze(*ask)
+    assert result.exit_code == 1
+    assert result.stderr.endswith("; it has .npy files: did you mean obygaze stores import npy?\n")
+
+
 def test_rows_that_fail_are_named(obygaze, manifest, folder, tmp_path):
     (folder / "tt1/tt1_2.npy").rename(tmp_path / "aside")
     ask = ("stores", "import", "npy", f"max={folder}", "--manifest", manifest, "-o")
     result = obygaze(*ask, tmp_path / "s.zarr", "--precision", "float32")
     assert result.exit_code == 3
     assert result.stderr == "  tt1-002: no tt1/tt1_2.npy in features\n"
+    assert result.stdout.endswith(", or mend what failed and run this again with --retry-failed\n")
     (tmp_path / "aside").rename(folder / "tt1/tt1_2.npy")
     again = (*ask, tmp_path / "s.zarr", "--precision", "float32")
     assert obygaze(*again).exit_code == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import zipfile
@@ -13,6 +14,7 @@ import torch
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.preprocess import CLIP_TORCHVISION
 from obygaze_features.store import Status, diff, finalise, open_store
 from obygaze_features.store.exchange import (
     bring_in,
@@ -355,6 +357,12 @@ def test_a_recipe_in_a_file(tmp_path):
     assert stated().lacking == ["backbone", "weights", "preprocessing", "precision"]
 
 
+def test_a_recipe_may_say_what_an_extraction_would(tmp_path):
+    made = {"sampling": "all", **CLIP_TORCHVISION.attributes()}
+    (tmp_path / "made.json").write_text(json.dumps({"preprocessing": made}))
+    assert read_provenance(tmp_path / "made.json").preprocessing == json.loads(json.dumps(made))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
@@ -362,7 +370,9 @@ def test_a_recipe_in_a_file(tmp_path):
         ("a.json", "{", "not valid TOML, or JSON"),
         ("a.json", "[]", "a table with backbone, preprocessing, precision"),
         ("a.toml", "precison = 'x'", "unknown key 'precison'; did you mean precision"),
-        ("a.toml", "[backbone]\nnames = 'x'", "unknown key 'names'"),
+        ("a.toml", "[backbone]\nnames = 'x'", "unknown key of backbone 'names'; did you mean name"),
+        ("a.toml", "[preprocessing]\nsmapling = 'x'", "'smapling'; did you mean sampling"),
+        ("a.toml", "[preprocessing]\nprecision = 'x'", "unknown key of preprocessing 'precision'"),
         ("a.toml", "backbone = 'x'", "are tables"),
         ("a.toml", "[backbone]\nname = 1", "name is text"),
         ("a.toml", "[backbone]\nconfig = 1", "config is a table"),

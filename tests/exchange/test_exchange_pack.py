@@ -188,7 +188,7 @@ HOSTILE = {
     "backslashes": (named("..\\evil"), b"x", "is no name"),
     "hidden": (named(".evil"), b"x", "is no name"),
     "empty part": (named("native//evil"), b"x", "is no name"),
-    "folder": (named("evil/"), b"", "is no name"),
+    "folder": (named("evil/"), b"", "is a folder"),
     "link": (named("evil", external_attr=(stat.S_IFLNK | 0o777) << 16), b"/etc", "is a link"),
     "pipe": (named("evil", external_attr=(stat.S_IFIFO | 0o666) << 16), b"", "is a link"),
     "twice": (named(SHARD), b"x", "is there twice"),

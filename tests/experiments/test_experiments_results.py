@@ -207,7 +207,7 @@ def test_saved_models_are_read_or_refused_in_one_line(results, tmp_path):
 
 
 def test_a_folder_of_runs_names_one(results):
-    with pytest.raises(ExperimentError, match=r"holds runs and is none; did you mean .*/run\?"):
+    with pytest.raises(ExperimentError, match=r"a folder of some; did you mean .*/run\?"):
         read_results(results.run.folder.parent)
 
 

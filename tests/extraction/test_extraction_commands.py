@@ -133,6 +133,7 @@ def test_parts_share_the_work(world):
     nothing = extract(world, "--part", "2/2")  # of one block the second part has none
     assert nothing.exit_code == 0
     assert "Nothing was left to do." in nothing.stdout
+    assert nothing.stderr == "part 2/2 is empty: the clips make only 1 block of 32\n"
     assert extract(world, "--part", "1/2").exit_code == 0
     assert open_store(world / "stores/tiny.zarr").status.all()
     assert len(manifest) == 12

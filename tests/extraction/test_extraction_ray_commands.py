@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from obygaze_features.extraction import extract
 from tests.extraction.ray_clusters import below, children, go_on, named
@@ -200,6 +201,7 @@ def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, f
         (["--engine", "ray", "--ray-gpus", "1.5"], "or whole ones, not 1.5"),
         (["--engine", "ray", "--ray-gpus", "0.00001"], "or whole ones, not 1e-05"),
         (["--engine", "ray", "--ray-cpus", "0"], "0.0 is not in the range x>=0.001"),
+        (["--engine", "ray", "--ray-gpus", "99"], "has {gpus}; leave out --ray-gpus, or give the"),
         (["--engine", "ray", "--dry-run"], "--dry-run tries clips on this machine"),
         (["--engine", "ray", "--max-gpu-memory", "2GB"], "give a part: --ray-gpus 0.5"),
     ],
@@ -211,7 +213,7 @@ def test_options_that_do_not_go_together(obygaze, manifest, films, tmp_path, opt
         "--backbone", "tiny-xclip", "-o", tmp_path / "stores", *options,
     )  # fmt: skip
     assert result.exit_code == 2
-    assert words in result.stderr
+    assert words.format(gpus=torch.cuda.device_count()) in result.stderr
 
 
 def test_without_ray_it_is_said_what_to_install(obygaze, manifest, films, tmp_path, monkeypatch):

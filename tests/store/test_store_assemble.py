@@ -135,6 +135,18 @@ def test_films_of_unfinished_stores_keep_every_row(tmp_path):
     ("change", "said"),
     [
         ({"backbone": toys.RECIPE.backbone | {"weights_sha256": "cd" * 32}}, "backbone weights"),
+        (
+            {"backbone": {**toys.RECIPE.backbone, "weights_sha256": "cd" * 32, "config": {"a": 1}}},
+            r"made with other backbone weights \(\w+[.]{3} there, cdcdcdcdcdcd[.]{3} here\)$",
+        ),
+        (
+            {"backbone": {**toys.RECIPE.backbone, "weights_sha256": "unknown:their-own-xclip"}},
+            r"weights \(\w+[.]{3} there, unknown:their-own-xclip here\)$",
+        ),
+        (
+            {"backbone": {**toys.RECIPE.backbone, "config": dict.fromkeys("abcde", 1)}},
+            r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$",
+        ),
         ({"preprocessing": {"mode": "author"}}, "preprocessing"),
         ({"precision": "float16"}, r"precision \(float32 there, float16 here\)"),
         ({"arrays": toys.ARRAYS[:2]}, "arrays"),

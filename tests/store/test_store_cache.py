@@ -57,6 +57,15 @@ def test_the_limit_is_kept_and_what_was_used_last(cache, server, monkeypatch):
     assert len(server.requests) > 1
 
 
+def test_without_room_nothing_that_is_kept_is_read_either(cache, server, monkeypatch):
+    """Who says 0 wants to know what the network gives."""
+    for limit in ("1GB", "0"):
+        monkeypatch.setenv("OBYGAZE_CACHE_SIZE", limit)
+        server.forget()
+        open_store(f"{server.url}/final.zarr").read(["tt000"], "frames")
+        assert len(server.requests) > 4
+
+
 def test_what_was_spoilt_on_the_disk_is_fetched_again(cache, server):
     store = open_store(f"{server.url}/final.zarr")
     store.read(["tt020"], "frames")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from obygaze_features.store import open_store
 from tests.store import toys
+from tests.store.making import flip_bit
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +44,11 @@ def test_from_open_to_final_and_on_to_the_next_step(obygaze, path):
     result = obygaze("stores", "verify", path)
     assert (result.exit_code, result.stdout) == (0, f"{path} is sound\n")
     result = obygaze("stores", "finalise", path)
-    assert result.exit_code == 1
-    assert result.stderr == f"Error: {path} is finalised already\n"
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{path} is final already: 17 of 18 rows done, ")
+    told = [json.loads(obygaze("stores", "finalise", path, "--json").stdout) for _ in range(2)]
+    assert told[0]["already"]
+    assert told[0] == told[1]
 
 
 def test_an_unfinished_store(obygaze, tmp_path):
@@ -152,3 +157,54 @@ def test_what_is_not_a_store_gets_one_line(obygaze, tmp_path, command):
     result = obygaze("stores", command, tmp_path)
     assert result.exit_code == 1
     assert result.stderr == f"Error: {tmp_path} is not a feature store: it has no zarr.json\n"
+
+
+def test_what_to_do_about_an_archive(obygaze, path, tmp_path):
+    obygaze("stores", "finalise", path, "--allow-incomplete")
+    packed = tmp_path / "toy.zip"
+    obygaze("stores", "pack", path, "-o", packed)
+    mended = obygaze("stores", "repair", packed)
+    assert mended.stderr == (
+        f"Error: {packed} is an archive; unpack it first with: obygaze stores unpack {packed} "
+        "-o NAME.zarr\n"
+    )
+    with zipfile.ZipFile(packed) as archive:
+        at = archive.getinfo("rows.csv").header_offset
+    flip_bit(packed, at + 100)
+    damaged = obygaze("stores", "verify", packed)
+    assert damaged.exit_code == 1
+    assert damaged.stdout.endswith(
+        "next: pack it again, or fetch it again from where it came from\n"
+    )
+    own = Path(shutil.make_archive(str(tmp_path / "own"), "zip", path.parent, path.name))
+    for said in (
+        obygaze("stores", "unpack", own, "-o", tmp_path / "x.zarr"),
+        obygaze("stores", "info", own),
+    ):
+        assert "pack the store with: obygaze stores pack STORE -o NAME.zip" in said.stderr
+
+
+def test_a_store_that_is_named_twice_is_remarked(obygaze, path, tmp_path):
+    done = obygaze("stores", "merge", path, path, "-o", tmp_path / "all.zarr")
+    assert done.exit_code == 0
+    assert done.stderr == f"{path} is named 2 times, which adds nothing\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("s3://", "s3:// names nothing; s3://BUCKET/NAME.zarr is meant"),
+        ("http:/lab/x.zarr", "http:/lab/x.zarr: did you mean http://lab/x.zarr?"),
+    ],
+)
+def test_an_address_that_is_cut_short_is_hinted_at(obygaze, address, said):
+    result = obygaze("stores", "info", address)
+    assert (result.exit_code, result.stderr) == (2, f"Error: {said}\n")
+
+
+def test_a_list_of_names_that_is_not_there_is_plain_words(obygaze, path, tmp_path):
+    asked = ("stores", "subset", path, "-o", tmp_path / "x.zarr", "--ids")
+    said = obygaze(*asked, f"@{tmp_path}/ids.txt").stderr
+    assert said == f"Error: {tmp_path}/ids.txt cannot be read: No such file or directory\n"
+    said = obygaze(*asked, "tt9-001").stderr
+    assert said.startswith(f"Error: {path} has no item 'tt9-001'")

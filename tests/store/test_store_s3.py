@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import socket
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import boto3
 import numpy as np
 import pytest
 
@@ -75,10 +79,47 @@ def test_damage_is_named(url, made, tmp_path):
             store.read(["tt001"], "frames")
 
 
-@pytest.mark.parametrize("address", ["s3://lab/none.zarr", "s3://nobody/none.zarr"])
-def test_what_is_not_there_is_one_line(url, address):
-    with pytest.raises(StoreError, match=f"{address} is not a feature store: it has no zarr.json"):
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("s3://lab/none.zarr", "there is nothing at s3://lab/none.zarr; check the address"),
+        ("s3://lab/none.zip", "there is nothing at s3://lab/none.zip; check the address"),
+        ("s3://nobody/none.zarr", "there is no bucket nobody, for s3://nobody/none.zarr; check"),
+        ("s3://lab/final.zarr/native/c", "final.zarr/native/c is not a feature store: it has no"),
+    ],
+)
+def test_what_is_not_there_is_said_as_what_it_is(url, address, said):
+    with pytest.raises(StoreError, match=said):
         open_store(address)
+
+
+def test_a_push_makes_no_bucket(url, made):
+    from obygaze_features.store.exchange import push
+
+    for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
+        with pytest.raises(StoreError, match=f"there is no bucket wrong-bucket, for {target}; che"):
+            push(made / "final.zarr", target)
+    names = [one["Name"] for one in boto3.client("s3").list_buckets()["Buckets"]]
+    assert "wrong-bucket" not in names
+
+
+def test_an_endpoint_where_nobody_is_is_said_soon(url, made, monkeypatch):
+    import s3fs
+
+    from obygaze_features.store.exchange import push
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{one.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", nobody)
+        s3fs.S3FileSystem.clear_instance_cache()
+        begin = time.monotonic()
+        for ask in (open_store, partial(push, made / "final.zarr")):
+            with pytest.raises(StoreError, match=f"nobody answers at {nobody}; see to") as problem:
+                ask(f"{url}/final.zarr")
+            assert str(problem.value).endswith("AWS_ENDPOINT_URL), and run the same command again")
+        assert time.monotonic() - begin < 8
+        s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_missing_credentials_are_one_line(url, monkeypatch, tmp_path):
@@ -114,6 +155,7 @@ def test_a_url_that_nobody_knows_is_one_line():
 def test_what_is_secret_in_an_address_is_not_shown(address, why):
     with pytest.raises(ObygazeError, match=why) as problem:
         open_store(address)
+    assert "Errno" not in str(problem.value)
     assert "cret" not in str(problem.value)
     assert "\n" not in str(problem.value)
 

@@ -66,7 +66,8 @@ class RayEngine:
         if not self.address and (needed := plan.forwards * plan.gpus) > here["GPU"]:
             raise UsageError(
                 f"{plan.forwards} x {plan.gpus:g} GPU are {needed:g}, and this machine has "
-                f"{here['GPU']}; give --device cpu, or the --ray-address of a cluster that has them"
+                f"{here['GPU']}; {'leave out --ray-gpus' if self.gpus else 'give --device cpu'}, "
+                "or give the --ray-address of a cluster that has them"
             )
         needed_cpus = int(plan.forwards * plan.cpus) + plan.workers
         own = {**here, "CPU": max(needed_cpus, here["CPU"])}

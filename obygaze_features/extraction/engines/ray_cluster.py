@@ -20,6 +20,7 @@ from types import ModuleType
 
 from obygaze_features.common.extras import need
 from obygaze_features.errors import ClusterError, UsageError
+from obygaze_features.extraction.engines.ray_token import GREETING, settle_token
 
 __all__ = ["Cluster", "check_address", "joined"]
 
@@ -29,8 +30,6 @@ GRACE = 30.0
 """Seconds for which a cluster may be away: its head may be started again by others."""
 PATIENCE = 5.0
 """Seconds that a signal waits for a cluster that is being joined."""
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How HTTP/2 begins, which Ray speaks: the other side answers with its settings."""
 _SETTINGS = 4
 
 
@@ -153,6 +152,10 @@ def _connect(
     except Exception as problem:  # of every kind, also plain ones
         what = f"joined at {address}" if address else "started on this machine"
         said = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        if "any running Ray instance" in said:
+            said = "none runs on this machine; give --ray-address HOST:PORT of its head"
+        elif "token" in said.lower():
+            said = f"{said.partition('. ')[0]}; copy ~/.ray/auth_token from its head"
         raise ClusterError(f"a Ray cluster cannot be {what}: {said}") from None
 
 
@@ -179,6 +182,8 @@ def check_address(address: str) -> None:
             f"no Ray cluster answers at {address}; see its address, and that it runs, with: "
             "ray status"
         )
+    if os.environ.get("RAY_USE_TLS", "0") == "0":
+        settle_token(host.strip("[]"), int(port))
 
 
 def _answers(host: str, port: int) -> bool:
@@ -187,7 +192,7 @@ def _answers(host: str, port: int) -> bool:
         with socket.create_connection((host, port), ANSWER) as channel:
             if os.environ.get("RAY_USE_TLS", "0") != "0":
                 return True
-            channel.sendall(_GREETING)
+            channel.sendall(GREETING)
             header = channel.recv(9, socket.MSG_WAITALL)
     except (OSError, OverflowError):
         return False

@@ -108,6 +108,7 @@ class ClipFolders:
             first = self._missing(name, manifest.items[0], [])
             raise StoreError(
                 f"none of the {len(manifest)} items of {manifest.name} is there: {first}"
+                f"{self._other_kind(name)}"
             )
         examples = self._kinds(name, found)
         counts = Counter({kind: len(files) for kind, files in examples.items()})
@@ -122,6 +123,13 @@ class ClipFolders:
                 "a store has one shape and type a clip, so take out what does not belong to it"
             )
         return ArraySpec(name, shape, dtype, f"imported from {self.suffix} files")
+
+    def _other_kind(self, name: str) -> str:
+        """The import that is meant, where a folder has files of the other kind."""
+        other = next(one for one in (".pth", ".npy") if one != self.suffix)
+        if next(self.folders[name].rglob(f"*{other}"), None) is None:
+            return ""
+        return f"; it has {other} files: did you mean obygaze stores import {other[1:]}?"
 
     def _kinds(self, name: str, found: Sequence[Path]) -> dict[Kind, list[Path]]:
         """Shape and type -> some of the files that have it, the rest only if those are no good."""

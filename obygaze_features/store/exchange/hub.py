@@ -41,6 +41,8 @@ def push_to_hub(path: Path, address: str, sums: Mapping[str, str], names: Sequen
     """
     hub = need("huggingface_hub", extra="remote")
     where = parse_address(address, whole=True)
+    if need("huggingface_hub.constants", extra="remote").HF_HUB_OFFLINE:
+        raise StoreError(f"{address} gets nothing, as HF_HUB_OFFLINE is set; unset it to push")
     if not sys.stderr.isatty():
         need("huggingface_hub.utils", extra="remote").disable_progress_bars()
     api, repo = hub.HfApi(), {"repo_id": where.repo, "repo_type": "dataset"}

@@ -19,6 +19,10 @@ __all__ = ["UNKNOWN", "Provenance", "plain_json", "read_provenance", "stated"]
 UNKNOWN = "unknown"
 _KEYS = ("backbone", "preprocessing", "precision")
 _BACKBONE_KEYS = ("name", "revision", "weights_sha256", "config")
+_PREPROCESSING_KEYS = (
+    "sampling", "mode", "shortest_edge", "filter", "crop", "scale", "mean", "std", "offset",
+    "squash", "middle",
+)  # fmt: skip
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -81,7 +85,11 @@ def read_provenance(path: Path) -> Provenance:
         and isinstance(precision, str | None)
     ):
         raise StoreError(f"{path}: backbone and preprocessing are tables, and precision is text")
-    for what, table, known in (("key", plain, _KEYS), ("key", backbone, _BACKBONE_KEYS)):
+    for what, table, known in (
+        ("key", plain, _KEYS),
+        ("key of backbone", backbone, _BACKBONE_KEYS),
+        ("key of preprocessing", preprocessing, _PREPROCESSING_KEYS),
+    ):
         for key in table:
             if key not in known:
                 raise StoreError(f"{path}: {unknown(what, key, known)}")

@@ -9,8 +9,9 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,14 +23,15 @@ from obygaze_features.common.files import (
     write_bytes,
 )
 from obygaze_features.common.progress import meter
-from obygaze_features.common.words import size
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.checksums import read_checksums
 from obygaze_features.store.contents import check_list
+from obygaze_features.store.exchange.pull_archive import gives_parts, pull_archive
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.metadata import read_attributes
 from obygaze_features.store.packed import is_store_name
+from obygaze_features.store.places.archive import Archive
 from obygaze_features.store.places.choose import place_of
 from obygaze_features.store.places.place import BLOCK, Place
 from obygaze_features.store.reader import open_store
@@ -73,7 +75,14 @@ def pull(address: str | Path, output: Path, *, overwrite: bool = False) -> Pulle
         raise UsageError(f"{output}: the name of a store ends in .zarr")
     refuse_to_overwrite(output, overwrite=overwrite)
     place = place_of(address)
-    if read_attributes(place)["state"] != "final":
+    try:
+        state = read_attributes(place)["state"]
+    except StoreError:
+        if not isinstance(place, Archive) or gives_parts(place.base):
+            raise
+        got, fetched = pull_archive(place, output, overwrite=overwrite)
+        return Pulled(output, got.files, got.size, fetched)
+    if state != "final":
         raise StoreError(
             f"{place.where} is still open, and its files come and go; take what is done of it "
             f"with: obygaze stores subset {place.where} --films FILM,... -o {output}"
@@ -150,22 +159,24 @@ def _check_whole(place: Place, folder: Path, sums: Mapping[str, str]) -> None:
 
 def _fetch_all(place: Place, sums: Mapping[str, str], folder: Path) -> int:
     fetched = 0
-    with meter(len(sums), "Fetching", unit="file") as advance:
-        for name, sha256 in sums.items():
+    with meter(None, "Fetching", unit="B") as advance:
+        for number, (name, sha256) in enumerate(sums.items(), 1):
+            words = f"file {number:,} of {len(sums):,}"
             try:
-                fetched += _fetch(place, name, sha256, folder)
+                fetched += _fetch(place, name, sha256, folder, partial(advance, words=words))
             except FileNotFoundError:
                 raise StoreError(
                     f"{place.of(name)} is not there, although {spec.CHECKSUMS} lists it; tell "
                     "whoever offers the store"
                 ) from None
-            advance(1, size(fetched))
     with contextlib.suppress(FileNotFoundError):  # it may be lost: of features it tells nothing
         (folder / spec.LOG).write_bytes(place.read(spec.LOG))
     return fetched
 
 
-def _fetch(place: Place, name: str, sha256: str, folder: Path) -> int:
+def _fetch(
+    place: Place, name: str, sha256: str, folder: Path, advance: Callable[[int], None]
+) -> int:
     """Fetch what a file lacks, and hold all of it to its checksum; gives the bytes fetched."""
     target = folder / name
     part = target.with_name(f".{target.name}.part")
@@ -185,6 +196,7 @@ def _fetch(place: Place, name: str, sha256: str, folder: Path) -> int:
                 file.write(data)
                 digest.update(data)
                 fetched += len(data)
+                advance(len(data))
             file.flush()
             os.fsync(file.fileno())
         if digest.hexdigest() == sha256:

@@ -6,14 +6,16 @@ lie there by then, a mark says.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.extras import need
 from obygaze_features.common.files import sha256_of
-from obygaze_features.common.progress import progress
+from obygaze_features.common.progress import Advance, meter, progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.own_files import beside, damaged, own_files
@@ -22,9 +24,6 @@ from obygaze_features.store.places.fsspec_place import FsspecPlace, file_system,
 from obygaze_features.store.places.place import sha256_at
 
 __all__ = ["Pushed", "holds_else", "push", "refuse_damaged"]
-
-MARK = ".pushing"
-"""The name of the mark; it holds the SHA-256 of the store's ``checksums.json``."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,8 @@ def push(path: Path, target: str | Path) -> Pushed:
         raise UsageError(
             f"{where}: over HTTP stores are only read; push to a folder, s3:// or hf://"
         )
+    elif not is_url(where) and path.resolve() == Path(where).resolve():
+        raise UsageError(f"{where} is the store itself; choose another place")
     elif not is_url(where) and path.resolve() in Path(where).resolve().parents:
         raise UsageError(f"{where} lies inside the store; choose another place")
     else:
@@ -108,6 +109,7 @@ class _Target:
         self.path, self.place = path, FsspecPlace(target)
         self.system: Any
         self.system, self.root = file_system(target)
+        self._made: set[str] = set()
         self.listed = (path / spec.CHECKSUMS).read_bytes()
 
     def fill(self, sums: dict[str, str]) -> int:
@@ -134,8 +136,8 @@ class _Target:
             self._claim(self._there())  # it may be another's by now, who began at the same time
             self._send(sums, last)
             still = self._wrong(sums, last[:1])
-            with in_one_line(self.place.of(MARK)):
-                self.system.rm_file(f"{self.root}/{MARK}")
+            with in_one_line(self.place.of(spec.PUSHING)):
+                self.system.rm_file(f"{self.root}/{spec.PUSHING}")
         if still:
             raise StoreError(
                 f"{self.place.of(still[0])} is not what was sent; run: "
@@ -158,8 +160,8 @@ class _Target:
     def _claim(self, there: dict[str, int]) -> None:
         """Mark the place as this store's, or find it so marked."""
         ours = hashlib.sha256(self.listed).hexdigest().encode()
-        if MARK in there:
-            if self.place.read(MARK) != ours:
+        if spec.PUSHING in there:
+            if self.place.read(spec.PUSHING) != ours:
                 raise StoreError(
                     f"{self.place.where} holds a part of another store that is being pushed; "
                     "choose another place, or remove it"
@@ -167,17 +169,42 @@ class _Target:
         elif there:
             raise holds_else(self.place.where, there)
         else:
-            with in_one_line(self.place.of(MARK)):
-                self.system.makedirs(self.root, exist_ok=True)
-                self.system.pipe_file(f"{self.root}/{MARK}", ours)
+            try:
+                with in_one_line(self.place.of(spec.PUSHING)):
+                    self._make_folder(self.root)
+                    self.system.pipe_file(f"{self.root}/{spec.PUSHING}", ours)
+            except FileNotFoundError:
+                bucket = self.root.partition("/")[0] or self.root
+                raise StoreError(
+                    f"there is no bucket {bucket}, for {self.place.where}; check its name, or make "
+                    "it where you make such things: a push makes none"
+                ) from None
 
     def _send(self, sums: Mapping[str, str], names: Sequence[str]) -> None:
-        for name in progress(names, "Sending", unit="file", total=len(names)):
-            refuse_damaged(self.path, sums, [name])
-            target = f"{self.root}/{name}"
-            with in_one_line(self.place.of(name)):
-                self.system.makedirs(target.rpartition("/")[0], exist_ok=True)
-                self.system.put_file(str(self.path / name), target)
+        callbacks = need("fsspec.callbacks", extra="remote")
+        with meter(sum(map(self._size, names)), "Sending", unit="B") as advance:
+            for name in names:
+                refuse_damaged(self.path, sums, [name])
+                target = f"{self.root}/{name}"
+                with in_one_line(self.place.of(name)):
+                    self._make_folder(target.rpartition("/")[0])
+                    sent = callbacks.Callback(hooks={"bar": _Moving(advance)})
+                    self.system.put_file(str(self.path / name), target, callback=sent)
+                    sent.absolute_update(self._size(name))  # some say nothing on the way
+
+    def _make_folder(self, path: str) -> None:
+        """Make a folder; of a path that begins with a bucket, all but that."""
+        if path in self._made:
+            return
+        self._made.add(path)
+        if path.startswith("/") or Path(path).is_absolute():
+            self.system.makedirs(path, exist_ok=True)
+            return
+        parts = path.split("/")
+        for end in range(2, len(parts) + 1):
+            # It may be there, which some file systems say and others do not.
+            with contextlib.suppress(FileExistsError):
+                self.system.mkdir("/".join(parts[:end]), create_parents=False)
 
     def _wrong(self, sums: dict[str, str], names: list[str]) -> list[str]:
         """The files that are not there as they should be, by reading them again."""
@@ -197,3 +224,14 @@ class _Target:
         except OSError as problem:
             why = f"cannot be read ({problem.strerror})"
             raise damaged(self.path, name, why, "pushed") from None
+
+
+class _Moving:
+    """Moves a bar on as a file system says how much of a file it has sent."""
+
+    def __init__(self, advance: Advance) -> None:
+        self.advance, self.before = advance, 0
+
+    def __call__(self, size: int | None, value: int, **_: object) -> None:
+        self.advance(value - self.before)
+        self.before = value

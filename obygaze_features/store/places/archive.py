@@ -100,6 +100,14 @@ class Archive:
         content = self._mapped.bytes[start : start + entry.file_size]
         return Mapped(self.of(name), content, self._mapped.memory)
 
+    def lacking(self) -> str | None:
+        """The archive, where there is none."""
+        try:
+            self.base.size(self.file)
+        except FileNotFoundError:
+            return f"there is nothing at {self.where}"
+        return None
+
     @cached_property
     def _mapped(self) -> Mapped | None:
         return self.base.map(self.file)
@@ -120,6 +128,8 @@ class Archive:
             raise StoreError(
                 f"{self.where} is no zip archive, or is cut short ({problem}); fetch it again"
             ) from None
+        except FileNotFoundError:
+            raise
         except OSError as problem:
             raise StoreError(f"{self.where} cannot be read: {problem.strerror}") from None
         check_entries(self.where, found, window.size)

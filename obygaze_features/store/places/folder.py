@@ -61,3 +61,7 @@ class Folder:
     def map(self, name: str) -> Mapped:
         """A file as memory."""
         return map_file(self.path / name)
+
+    def lacking(self) -> str | None:
+        """The folder, where there is none."""
+        return None if self.path.exists() else f"there is nothing at {self.where}"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from obygaze_features.common.extras import need
 from obygaze_features.common.words import shown
@@ -19,6 +21,11 @@ from obygaze_features.store.places.place import Span
 from obygaze_features.store.places.spans import LARGEST, read_together
 
 __all__ = ["FsspecPlace", "file_system", "in_one_line"]
+
+
+_OF_S3 = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
+"""s3fs has tries of its own besides; without this, to find nobody there takes half a minute."""
+_URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
 class FsspecPlace:
@@ -64,6 +71,17 @@ class FsspecPlace:
     def map(self, name: str) -> None:
         """Nothing."""
 
+    def lacking(self) -> str | None:
+        """The bucket, or all below this address."""
+        system, root = self._opened()
+        bucket = root.partition("/")[0]
+        with in_one_line(self.where):
+            if system.exists(root):
+                return None
+            if bucket and not system.exists(bucket):
+                return f"there is no bucket {bucket}, for {self.where}"
+        return f"there is nothing at {self.where}"
+
     def _cat(self, name: str, **part: int) -> bytes:
         system, root = self._opened()
         with in_one_line(self.of(name)):
@@ -79,9 +97,10 @@ class FsspecPlace:
 def file_system(address: str) -> tuple[Any, str]:
     """Of a URL fsspec's file system, and the path in it."""
     fsspec, where = need("fsspec", extra="remote"), shown(address)
+    settings = _OF_S3 if address.startswith(("s3://", "s3a://")) else {}
     with in_one_line(where):
         try:
-            system, path = fsspec.core.url_to_fs(address)
+            system, path = fsspec.core.url_to_fs(address, **settings)
         except ImportError as problem:
             raise MissingExtra(
                 f"{where} takes a package that is not installed ({problem}); of S3 it is in: "
@@ -102,10 +121,22 @@ def in_one_line(where: str) -> Iterator[None]:
     except ObygazeError:
         raise
     except Exception as problem:  # each has its own, and they are often no OSError
-        why = shown(" ".join(str(problem).split())) or type(problem).__name__
+        why = _without_secrets(" ".join(str(problem).split())) or type(problem).__name__
+        if type(problem).__name__ in ("EndpointConnectionError", "ConnectTimeoutError"):
+            asked = urlsplit(next(iter(_URL.findall(why)), where))
+            why = (
+                f"nobody answers at {asked.scheme}://{asked.netloc}; see to the network and to the "
+                "endpoint (of S3 AWS_ENDPOINT_URL), and run the same command again"
+            )
         if isinstance(problem, PermissionError) or "redential" in f"{type(problem)}{why}":
             why = (
                 f"no access ({why}); set credentials that may read it, of S3 AWS_ACCESS_KEY_ID "
                 "and AWS_SECRET_ACCESS_KEY or a profile in ~/.aws"
             )
         raise StoreError(f"{where}: {why}") from None
+
+
+def _without_secrets(text: str) -> str:
+    """A message without users, passwords and queries of the addresses in it, nor its number."""
+    text = re.sub(r"\[Errno -?\d+\] ", "", text)
+    return _URL.sub(lambda url: shown(url[0]), re.sub(r"://[^/]*@", "://", text))

@@ -78,6 +78,7 @@ class Http:
             self._headers["Authorization"] = basic(parts.username, parts.password)
         elif token:
             self._headers["Authorization"] = f"Bearer {token}"
+        self.gives_parts = True  # as far as is known
         self._sizes: dict[str, int] = {}
         self._moved: dict[str, str] = {}
         self._connections = Connections(TIMEOUT)
@@ -110,6 +111,10 @@ class Http:
 
     def map(self, name: str) -> None:
         """Nothing."""
+
+    def lacking(self) -> str:
+        """The store: whether there is something else, a web server does not tell."""
+        return f"there is no store at {self.where}: it has no zarr.json"
 
     def _fetch(self, name: str, start: int, length: int | None) -> Iterator[bytes]:
         """Bytes of a file, gone on with after each cut; to the end if no length is given."""
@@ -159,10 +164,11 @@ class Http:
                 self._sizes[name] = int(found[3])
             return int(found[1]), int(found[2]) + 1, 0
         if length is not None:
+            self.gives_parts = False
+            whole = self.of(name) if name.endswith(".zip") else self.where
             raise StoreError(
                 f"{self.of(name)}: the server gives no part of a file (it does not support "
-                f"range requests); fetch the store with: obygaze stores pull {self.where} "
-                "-o NAME.zarr"
+                f"range requests); fetch the store with: obygaze stores pull {whole} -o NAME.zarr"
             )
         if answer.length is not None:
             stop = self._sizes[name] = answer.length

@@ -89,6 +89,10 @@ class Kept:
         """Nothing, as what is on this machine is not kept a second time."""
         return self.place.map(name)
 
+    def lacking(self) -> str | None:
+        """What the place itself says."""
+        return self.place.lacking()
+
     def refuse_if_changed(self) -> None:
         """Raise if another store lies there by now, or none."""
         try:

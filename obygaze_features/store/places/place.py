@@ -68,6 +68,9 @@ class Place(Protocol):
     def map(self, name: str) -> Mapped | None:
         """A file as memory; None where this place has none."""
 
+    def lacking(self) -> str | None:
+        """Of a place where no store was found, what is not there at all; None if something is."""
+
 
 def load_json(place: Place, name: str) -> Any:
     """The content of a JSON file; FileNotFoundError where there is none."""

@@ -1,0 +1,170 @@
+"""Whole stores to elsewhere: resumed, verified, and never over something else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import diff, open_store, verify
+from obygaze_features.store.exchange import pull, push
+from tests.exchange.travelling import files_of, obygaze
+from tests.store import toys
+from tests.store.making import flip_bit
+from tests.store.s3 import bucket, relay
+
+
+@pytest.fixture(params=["folder", "s3"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "folder":
+        yield str(tmp_path / "shared" / "toy.zarr")
+    else:
+        name = f"shared-{tmp_path.name.lower().replace('_', '-')[-40:]}"  # the server forgets none
+        with bucket(name):
+            yield f"s3://{name}/lab/toy.zarr"
+
+
+def test_what_is_pushed_is_what_is_read_there(target, final_store, other_store, tmp_path):
+    done = push(final_store, target)
+    assert (done.where, done.files) == (target, len(files_of(final_store)))
+    assert done.sent == done.files
+    assert verify(target) == []
+    assert diff(open_store(target), open_store(final_store)).identical
+    assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(final_store)
+    assert push(final_store, target).sent == 0
+    with pytest.raises(StoreError, match=r"toy.zarr holds another store; choose another"):
+        push(other_store, target)
+    with pytest.raises(StoreError, match=r"holds something else, such as toy.zarr/README.md"):
+        push(other_store, target.rpartition("/")[0])
+    assert verify(target) == []
+
+
+def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
+    from obygaze_features.store.places.fsspec_place import file_system
+
+    push(final_store, target)
+    system, root = file_system(target)
+    digest = hashlib.sha256((final_store / "checksums.json").read_bytes()).hexdigest()
+    for name in ("checksums.json", "zarr.json", "native/c/0/0"):
+        system.rm_file(f"{root}/{name}")
+    system.pipe_file(f"{root}/.pushing", digest.encode())
+    system.pipe_file(f"{root}/rows.csv", b"half of it")
+    damaged = bytearray((final_store / "frames/c/0/0/0").read_bytes())
+    damaged[9] ^= 1
+    system.pipe_file(f"{root}/frames/c/0/0/0", bytes(damaged))
+    with pytest.raises(StoreError, match="a push to it has not ended; run the push again"):
+        open_store(target)
+    with pytest.raises(StoreError, match="holds a part of another store that is being pushed"):
+        push(other_store, target)
+    assert push(final_store, target).sent == 5
+    assert verify(target) == []
+    assert not system.exists(f"{root}/.pushing")
+
+
+def test_a_push_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path):
+    chance = np.random.default_rng(5)
+    with bucket("killed"), relay(os.environ["AWS_ENDPOINT_URL"]) as way:
+        target = "s3://killed/large.zarr"
+        for _ in range(3):
+            running = obygaze("push", large_store, target, AWS_ENDPOINT_URL=way.url)
+            way.after = int(chance.integers(20_000, 500_000))
+            way.then = lambda: running.send_signal(signal.SIGKILL)  # noqa: B023  # called now
+            running.communicate(timeout=60)
+            assert running.returncode == -signal.SIGKILL
+            with pytest.raises(StoreError, match="a push to it has not ended; run the push again"):
+                open_store(target)
+        way.after = 10**12
+        last = obygaze("push", large_store, target, "--json", AWS_ENDPOINT_URL=way.url)
+        told = json.loads(last.communicate(timeout=60)[0])
+        assert 0 < told["sent"] < told["files"]
+        assert verify(target) == []
+        assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(large_store)
+
+
+def test_a_store_that_is_damaged_here_is_not_offered_there(target, final_store, tmp_path):
+    own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+    flip_bit(own / "rows.csv", 20)
+    with pytest.raises(StoreError, match=r"rows.csv is not as it was.*; run: .*verify .*/own.zarr"):
+        push(own, target)
+    with pytest.raises(StoreError, match="a push to it has not ended; run the push again"):
+        open_store(target)
+
+
+def test_what_is_damaged_here_does_not_replace_what_is_whole_there(target, final_store, tmp_path):
+    own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+    push(own, target)
+    shard = own / "frames/c/0/0/0"
+    shard.chmod(0o644)
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 is not as it was written, so the store "):
+        push(own, target)
+    shard.unlink()
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 cannot be read \(No such file"):
+        push(own, target)
+    assert verify(target) == []
+
+
+def test_only_the_stores_own_files_are_sent(target, final_store, tmp_path):
+    own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+    (own / "notes.txt").write_text("private")
+    assert push(own, target).left_out == ("notes.txt",)
+    assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(final_store)
+    own = Path(shutil.copytree(final_store, tmp_path / "strange.zarr"))
+    (tmp_path / "secret").write_text("private")
+    listed = json.loads((own / "checksums.json").read_text())
+    for name, why in (("../secret", "no name of a store's"), ("notes", "no file of a store")):
+        (own / "checksums.json").chmod(0o644)
+        (own / "checksums.json").write_text(json.dumps({name: "0" * 64, **listed}))
+        with pytest.raises(StoreError, match=why):
+            push(own, f"{target}.other")
+    with pytest.raises(StoreError, match=r"there is nothing at|does not exist"):
+        open_store(f"{target}.other")
+
+
+def test_of_two_that_push_at_once_one_gets_the_place(final_store, other_store, tmp_path):
+    """The other's mark comes over ours, when both saw that there is nothing yet."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    ours, put = (
+        hashlib.sha256((other_store / "checksums.json").read_bytes()),
+        LocalFileSystem.put_file,
+    )
+
+    def meanwhile(self, here, there, **options):
+        put(self, here, there, **options)
+        (tmp_path / "x.zarr/.pushing").write_text(ours.hexdigest())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalFileSystem, "put_file", meanwhile)
+        with pytest.raises(StoreError, match="holds a part of another store that is being pushed"):
+            push(final_store, tmp_path / "x.zarr")
+    assert not (tmp_path / "x.zarr/checksums.json").exists()
+
+
+def test_what_cannot_be_pushed_is_one_line(final_store, tmp_path):
+    (tmp_path / "films").mkdir()
+    (tmp_path / "films/one.mkv").write_text("precious")
+    with pytest.raises(StoreError, match=r"films holds something else, such as one.mkv"):
+        push(final_store, tmp_path / "films")
+    assert files_of(tmp_path / "films") == {"one.mkv": b"precious"}
+    toys.a_store(tmp_path / "open.zarr")
+    with pytest.raises(StoreError, match=r"is still open.*run: obygaze stores finalise"):
+        push(tmp_path / "open.zarr", tmp_path / "x.zarr")
+    with pytest.raises(UsageError, match="over HTTP stores are only read"):
+        push(final_store, "https://lab.example/x.zarr")
+    with pytest.raises(UsageError, match="is the store itself; choose another place"):
+        push(final_store, final_store)
+    with pytest.raises(UsageError, match="lies inside the store"):
+        push(final_store, final_store / "copy")
+    with pytest.raises(UsageError, match="hf://datasets/OWNER/NAME is meant"):
+        push(final_store, "hf://models/x")
+    with pytest.raises(UsageError, match="nonsense://x cannot be opened"):
+        push(final_store, "nonsense://x")

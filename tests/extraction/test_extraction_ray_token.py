@@ -1,0 +1,92 @@
+"""Clusters that ask for a token: shown where there is one, and named where there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.extraction.test_extraction_pipeline import contents
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.faults
+TOKEN = "a" * 64
+HEAD = """
+import sys
+from ray.cluster_utils import Cluster
+head = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=head)
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+def without_token(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    return {**kept, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Of a cluster that asks for a token, started by a process of its own."""
+    environment = {**without_token(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    with subprocess.Popen(
+        [sys.executable, "-c", HEAD],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.closing(process.stdin):
+            yield process.stdout.readline().strip()
+
+
+def extract(manifest, films, weights, tmp_path, address, **environment):
+    if not (tmp_path / "manifest").exists():
+        manifest.save(tmp_path / "manifest")
+    command = ["features", "extract", tmp_path / "manifest", "--videos", films]
+    command += ["--backbone", f"tiny={weights}", "-o", tmp_path / "stores", "--device", "cpu"]
+    command += ["--engine", "ray", "--ray-address", address]
+    (tmp_path / "home").mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *map(str, command)],
+        env={**without_token(tmp_path / "home"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_token_is_shown_or_its_lack_is_one_line(
+    manifest, films, weights, whole, tmp_path, address
+):
+    begin = time.monotonic()
+    runs = {
+        "has none": extract(manifest, films, weights, tmp_path, address),
+        "has another": extract(
+            manifest, films, weights, tmp_path, address, RAY_AUTH_TOKEN="b" * 64
+        ),
+    }
+    assert time.monotonic() - begin < 15
+    for why, lacking in runs.items():
+        assert lacking.returncode == 1
+        [line] = lacking.stderr.splitlines()
+        assert line.startswith(f"Error: the Ray cluster at {address} asks for a token, and this ")
+        assert f"machine {why}" in line
+        assert line.endswith("from its head, or have RAY_AUTH_TOKEN_PATH say where it lies")
+    assert not (tmp_path / "stores").exists()
+    (tmp_path / "home/.ray").mkdir()
+    (tmp_path / "home/.ray/auth_token").write_text(f"{TOKEN}\n")  # where `ray start` keeps it
+    right = extract(manifest, films, weights, tmp_path, address)
+    assert right.returncode == 0, right.stderr
+    assert contents(tmp_path / "stores/tiny.zarr") == contents(whole)
