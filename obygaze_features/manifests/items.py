@@ -283,7 +283,7 @@ def media_problem(name: str) -> str | None:
     if _NO_NAME & set(name):
         return (
             f"media {quote(name)} is a path, and a plain name is meant; "
-            "the folder is given when the videos are looked for"
+            "the folder is given when the files are looked for"
         )
     return None
 

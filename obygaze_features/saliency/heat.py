@@ -27,6 +27,9 @@ _STOPS = (
 colour-blind."""
 _MOST = 0.7
 """How far the highest heat hides what is under it."""
+_LIGHT = np.array((0.299, 0.587, 0.114))
+"""How much of a picture's light each of its colours has."""
+_DARKENED = 0.75
 _NARROWEST = 224
 """Pixels that a picture has at least on a side."""
 
@@ -49,9 +52,15 @@ def heat(values: Values) -> Bytes:
 
 
 def overlay(picture: Bytes, values: Values) -> Bytes:
-    """A picture ``[h,w,3]`` under the colours of values from 0 to 1: where they are 0, as it is."""
+    """A picture ``[h,w,3]`` under the colours of values from 0 to 1.
+
+    The picture is grey: skin and clothes have the colours of heat, and would be taken for it. And
+    it is darkened, as the highest heat is nearly white.
+    """
+    grey = _DARKENED * (picture @ _LIGHT)[..., None]
     share = _MOST * np.clip(values, 0, 1)[..., None]
-    return np.round(picture * (1 - share) + heat(values) * share).astype(np.uint8)
+    shown: Bytes = np.round(grey * (1 - share) + heat(values) * share).astype(np.uint8)
+    return shown
 
 
 def png(picture: Bytes) -> bytes:
