@@ -53,7 +53,8 @@ def _end_to_end(folder: Path) -> Iterator[Result]:
         what = f"{stage}, {CLIPS:,} clips ({CLIPS // TENTH:,})"
         growth = TENTH**2 if stage == SQUARED else TENTH
         yield Result(what, seconds, "s", before, seconds / before, 1.5 * growth)
-        yield Result(f"{stage}: memory", mib, "MiB", held, mib / held, 4 if stage == SQUARED else 2)
+        room = growth if stage == SQUARED else 2
+        yield Result(f"{stage}: memory", mib, "MiB", held, mib / held, room)
 
 
 def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, float]]:
