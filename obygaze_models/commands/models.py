@@ -94,8 +94,6 @@ def _echo_run(done: Run) -> None:
     click.echo()
     rows = summary_rows(record)
     titles, main = metrics_of(record), main_metric(record)
-    if record["official"]:
-        main = record["official"]["measure"]
     for test, of in record["tests"].items():
         held = ", ".join(f"{count} {name}" for name, count in of["classes"].items())
         if of["positives"] is not None:
@@ -116,7 +114,10 @@ def _echo_run(done: Run) -> None:
     runs = len({draw["run"] for draw in record["draws"]})
     if record["official"]:
         click.echo(official_in_words(record))
-    click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
+    mean = f"Mean (standard deviation) over {runs} runs" if runs > 1 else "One run"
+    click.echo(f"{mean}; the interval is over draws of films.")
+    if any(of["films"] < 2 for of in record["scores"]):
+        click.echo("Where it is -, the test clips are of one film, or no films are named.")
     echo_cautions(record["cautions"])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
 

@@ -133,9 +133,10 @@ def forest(
         y += 8 if group else 0
     under = grid(scale, top, y) + _draw_flags(shared, scale, base, y)
     below, y = axis_bottom(scale, y, axis)
-    said = f"{value}, with {interval}" if interval else value
-    if interval or referred:
-        names, y = _legend(said, bool(interval), reference if referred else "", y)
+    drawn_ends = bool(interval) and any(ends_of(point.low, point.high) for point in points)
+    said = f"{value}, with {interval}" if drawn_ends else value
+    if drawn_ends or referred:
+        names, y = _legend(said, drawn_ends, reference if referred else "", y)
         below += names
     return frame(title, description, y, under + "".join(parts) + below)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.accede import import_accede
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.official import MEASURES
 from obygaze_models.experiments.protocol import official
 from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
@@ -144,6 +146,9 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     [of] = record["scores"]
     assert of["mean"]["accuracy"] == accuracy_score(truth, said)
     assert f"{of['mean']['accuracy']:.2f}" in result.output
+    assert "One run; the interval is over draws of films." in result.output
+    assert "the test clips are of one film, or no films are named" in result.output
+    assert "(0.00)" not in result.output
     model = tmp_path / "run/models/logistic/negative-neutral-positive-0"
     asked = obygaze(
         "models", "predict", model, benchmark.folder / "toy.zarr", "-o", tmp_path / "said.csv"
@@ -352,3 +357,38 @@ def test_the_page_shows_the_official_measure(violence, tmp_path):
     assert "Official sets" in page
     assert "such a run is marked as using external data, which tiny was trained on" in page
     assert "other clips in training" not in page  # nobody knows the films
+
+
+def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, violence, tmp_path):
+    valence = run_experiment(
+        benchmark.experiment(**VALENCE, estimators=("logistic",)), tmp_path / "valence"
+    )
+    page = render_report([read_results(one.folder) for one in (violence, valence)])
+    said = re.sub(r"<[^>]+>", "", page)
+    measures = [*MEASURES]
+    for run, measure, second in zip(
+        (violence, valence),
+        ("an AP (trec_eval)", "an accuracy"),
+        ("a positive-class F1", "a macro F1"),
+        strict=True,
+    ):
+        means = run.record["scores"][0]["mean"]
+        official = next(means[one] for one in measures if one in means)
+        f1 = means["f1" if "f1" in means else "f1_macro"]
+        assert f"reaches {measure} of {official:.2f}; it reaches {second} of {f1:.2f}" in said
+    heads = re.findall(r'<th scope="col" class="opens">([^<]+)', page)
+    assert heads == ["AP (trec_eval)", "Accuracy"]
+    titles = re.findall(r"<svg[^>]*><title>([^<]+)", page)
+    assert [titles[0], titles[3]] == [
+        "AP (trec_eval), on the official sets, labels violence",
+        "Accuracy, on the official sets, labels valence",
+    ]
+    assert [one for one in titles if "Levels that" in one] == [
+        "Levels that the annotators gave: violence",
+        "Levels that the annotators gave: valence",
+    ]
+    assert "Label set violence: annotators gave each clip a level, non-violent, violent, " in said
+    assert "95% interval over draws" not in page.split("<svg", 1)[1].split("</section>")[0]
+    assert 'id="films"' not in page  # no film is named
+    assert "or no films are named: there is no interval" in said
+    assert "Of one fit each" in said
