@@ -187,6 +187,15 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path: Path, obygaze) -> None:
     ]
     drawn = Drawn((tmp_path / "r.svg").read_text().split("\n", 1)[1])
     assert drawn.values == {"angry high/objectified": 1500, "sad low/non-objectified": 1000}
+    assert {"1500.0", "1000.0"} <= set(drawn.words)
+    assert drawn.root[0].text == "Emotion words in 3 captions"
+    assert not [one for one in drawn.words if "95%" in (one or "")]  # of one image there is none
+    every = tmp_path / "every.svg"
+    obygaze("bias", "captions", path, "--minimum", 1, "--all-words", "-o", every)
+    drawn = Drawn(every.read_text().split("\n", 1)[1])
+    assert 0 < len(drawn.values) < 6
+    assert all(drawn.values.values())
+    assert "without such words not drawn" in " ".join(filter(None, drawn.words))
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
     printed = obygaze("bias", "captions", path, "--minimum", 1, "--json")

@@ -230,6 +230,35 @@ def test_many_objects_are_cut_off_in_print_alone(tmp_path: Path, obygaze) -> Non
     result = obygaze("bias", "gender-score", table, "--cooccurrence", *outputs)
     assert "and 15 more objects" in result.stdout
     assert len(json.loads((tmp_path / "all.json").read_text())["objects"]) == 35
+    drawn = Drawn((tmp_path / "all.svg").read_text().split("\n", 1)[1])
+    assert list(drawn.values) == [f"o{number:02d}/cooccurrence" for number in range(20)]
+    assert "the 20 of 35 objects" in drawn.root[0].text
+
+
+def test_the_figure_is_of_the_tables_numbers_on_either_side_of_a_half(
+    tmp_path: Path, obygaze
+) -> None:
+    man, woman, nobody = "a man", "a woman", "a thing"
+    of = {"car": [man] * 616 + [woman] * 217, "cat": [woman], "hat": [nobody], "tie": [man, woman]}
+    lines = [f"{name},{one}" for name, captions in of.items() for one in captions]
+    table = write(tmp_path / "c.csv", "object,caption", *lines)
+    printed = obygaze("bias", "gender-score", table, "--cooccurrence", "-o", tmp_path / "o.svg")
+    cells = {line.split()[0]: line.split()[-1] for line in printed.stdout.splitlines()[2:6]}
+    drawn = Drawn((tmp_path / "o.svg").read_text().split("\n", 1)[1])
+    assert cells == {"car": ".73", "cat": ".00", "hat": "-", "tie": ".50"}
+    for name, said in cells.items():
+        assert drawn.words.count("undefined" if said == "-" else said) == 1, name
+    read = drawn.axis()
+    for key, bar in drawn.by_key().items():
+        left = float(bar.get("x"))
+        ends = read(left), read(left + float(bar.get("width")))
+        value = drawn.values[key]
+        assert ends == pytest.approx((min(value, 0.5), max(value, 0.5)), abs=1e-3)
+    assert "hat/cooccurrence" not in drawn.values
+    places = {one.text: float(one.get("x")) for one in drawn.all("text")}
+    assert read(places["← woman"]) == pytest.approx(0, abs=1e-3)
+    assert read(places["man →"]) == pytest.approx(1, abs=1e-3)
+    assert "cut to two decimals" in " ".join(filter(None, drawn.words))
 
 
 SAID = "object,group,probability,similarity,confidence"
