@@ -79,6 +79,13 @@ def test_json_and_tables_and_a_figure(obygaze, images, prompts, tmp_path):
     }
     assert drawn["eat/business"] == said["rows"][1]["d"]
     assert drawn["eat/business/reference"] == 0.68
+    words = [one.text or "" for one in ET.fromstring(files[2].read_text()).iter()]
+    for row in said["rows"]:
+        star = "*" if row["p"] < 0.05 else ""
+        assert f"{row['d']:+.2f}{star}".replace("-", "−") in words
+        assert f"{row['p']:.4f}" in words
+    assert "+0.68*" in words
+    assert "the interval from draws of items with replacement" in " ".join(words)
     again = obygaze(*arguments, *outputs)
     assert again.exit_code == 1
     assert "eat.csv exists already; choose another name or add --overwrite" in again.stderr
