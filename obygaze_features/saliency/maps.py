@@ -18,7 +18,7 @@ from torch import Tensor
 from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
 from obygaze_features.common.progress import meter
 from obygaze_features.common.tables import format_table
-from obygaze_features.common.words import quote, unknown
+from obygaze_features.common.words import counted, quote, unknown
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.clips import reason
 from obygaze_features.extraction.plan import check_items
@@ -126,7 +126,8 @@ def write_saliency(
             _add(sums, groups[one.row], one)
             if each:
                 shown = overlay(one.picture, stretch(one.scaled, *one.picture.shape[:2]))
-                write_bytes(new / "images" / f"{items[one.row].id}.png", png(shown))
+                drawn = png(shown, items[one.row].id, float(one.map.max()), over=True)
+                write_bytes(new / "images" / f"{items[one.row].id}.png", drawn)
         if not seen:
             why = next(iter(failed.values()), "the manifest has none")
             raise VideoError(f"not one of {len(items)} images has a map: {why}")
@@ -231,8 +232,13 @@ def _write_groups(folder: Path, sums: Mapping[str, _Group]) -> dict[str, Any]:
         count = sums[name].count
         picture = np.round(sums[name].picture / count).astype(np.uint8)
         shown = stretch((mean / highest).astype(np.float32), *picture.shape[:2])
-        write_bytes(folder / "groups" / f"{stem}.png", png(heat(shown)))
-        write_bytes(folder / "groups" / f"{stem}-overlay.png", png(overlay(picture, shown)))
+        title = f"{name or 'no group'}, {counted(count, 'image')}"
+        for end, over, of in (
+            ("", False, heat(shown)),
+            ("-overlay", True, overlay(picture, shown)),
+        ):
+            file = png(of, title, highest, over=over)
+            write_bytes(folder / "groups" / f"{stem}{end}.png", file)
         cells += [
             (name, str(count), str(row), str(column), repr(float(value)))
             for (row, column), value in np.ndenumerate(mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from PIL import Image
 
 from obygaze_features.preprocess import resize_and_crop
 from obygaze_features.saliency import grad_cam, load_seer
-from obygaze_features.saliency.heat import heat, overlay, stretch
+from obygaze_features.saliency.heat import heat, overlay, png, stretch
+
+TITLE, BELOW = 22, 34
+"""What stands above and below a picture."""
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -63,8 +67,8 @@ def test_heat_lies_where_the_map_is_highest(obygaze, library, checkpoints):
     maps = np.load(library / "out/maps.npy")
     mean = np.mean([one / one.max() for one in maps], axis=0)
     with Image.open(library / "out/groups/all.png") as file:
-        assert file.size == (224, 224)
-        light = np.asarray(file.convert("L"), dtype=float)
+        assert file.size == (224, 224 + TITLE + BELOW)
+        light = np.asarray(file.convert("L"), dtype=float)[TITLE:-BELOW]
     middles = light.reshape(4, 56, 4, 56)[:, 21:35, :, 21:35].mean((1, 3))
     assert middles.argmax() == mean.argmax()
     assert np.corrcoef(middles.ravel(), mean.ravel())[0, 1] > 0.95
@@ -82,6 +86,44 @@ def test_colours_grow_lighter_and_pictures_are_left_where_nothing_is():
     changed = (shown != picture).any(axis=2)
     assert np.argwhere(changed).tolist() == [[2, 3]]
     assert np.array_equal(stretch(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
+
+
+def test_what_is_hot_stays_warm_over_any_picture_and_hides_it_most():
+    values = np.linspace(0.5, 1, 32, dtype=np.float32)[None]
+    for under in ((0, 0, 255), (30, 30, 200), (0, 255, 255), (255, 255, 255), (128, 128, 128)):
+        shown = overlay(np.full((1, 32, 3), under, np.uint8), values)[0].astype(int)
+        red, green, blue = shown.T
+        assert np.all(red >= green)
+        assert np.all(red - blue > 35), under
+        assert np.all(shown.max(1) - shown.min(1) > 35)  # no grey
+        assert np.abs(shown[-1] - (255, 226, 74)).max() < 25
+
+
+def test_a_picture_has_a_title_and_a_bar_of_its_colours(obygaze, library, checkpoints):
+    obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by", "condition"))
+    for name, colours in (("NO", heat), ("NO-overlay", None)):
+        with Image.open(library / f"out/groups/{name}.png") as file:
+            shown = np.asarray(file).astype(int)
+        paper = shown[-1, 0]
+        bar = shown[-BELOW + 10]
+        values = np.linspace(0, 1, 224, dtype=np.float32)[None]
+        wanted = colours(values) if colours else overlay(np.full((1, 224, 3), paper), values)
+        assert np.array_equal(bar, wanted[0])
+        for part in (shown[:TITLE], shown[-BELOW + 16 :, :100], shown[-BELOW + 16 :, 124:]):
+            assert (np.abs(part - paper).max(2) > 100).any()  # words
+    titles = []
+    for name in ("NO", "O"):
+        with Image.open(library / f"out/groups/{name}-overlay.png") as file:
+            titles.append(np.asarray(file)[:TITLE])
+    assert not np.array_equal(*titles)
+
+
+def test_a_title_that_is_too_long_is_cut():
+    picture = np.zeros((8, 8, 3), np.uint8)
+    with Image.open(io.BytesIO(png(picture, "name " * 90, 0.5, over=True))) as file:
+        shown = np.asarray(file).astype(int)
+    assert shown.shape == (224 + TITLE + BELOW, 224, 3)
+    assert np.abs(shown[:TITLE, -3:] - shown[-1, 0]).max() == 0
 
 
 def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
