@@ -120,6 +120,12 @@ class Group:
         return BY_PROTOCOL[self.protocol] + (f", labels {labels}" if self.data else "")
 
     @property
+    def intervals(self) -> bool:
+        """Whether any score has an interval."""
+        cells = [cell for row in self.rows for cell in row.cells.values()]
+        return any(ends for cell in cells for ends in cell.of["interval"].values())
+
+    @property
     def several_fits(self) -> bool:
         """Whether any cell has a deviation."""
         return any(cell.several_fits for row in self.rows for cell in row.cells.values())

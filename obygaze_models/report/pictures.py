@@ -202,7 +202,13 @@ def concept_scores(group: Group) -> Picture | None:
         description=f"{NAMES['f1']} of {len(groups)} concepts.",
         limits=(0.0, 1.0),
     )
-    return Picture(Html(svg), html("Positive-class F1 with 95% intervals over draws of films."))
+    return Picture(
+        Html(svg),
+        html(
+            "Positive-class F1{}.",
+            " with 95% intervals over draws of films" if group.intervals else "",
+        ),
+    )
 
 
 def _first_of(group: Group, guess: str) -> Row:

@@ -392,3 +392,4 @@ def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, v
     assert 'id="films"' not in page  # no film is named
     assert "or no films are named: there is no interval" in said
     assert "Of one fit each" in said
+    assert "with intervals" not in said
