@@ -10,13 +10,15 @@ from typing import Any
 from obygaze_features.annotations.agreement import Agreement, Chance, Gamma, agreement, mean
 from obygaze_features.annotations.disagreements import Disagreement, disagreements
 from obygaze_features.annotations.distances import Distances, distances_of
-from obygaze_features.annotations.pairs import pairs_of
+from obygaze_features.annotations.merge import timelines_of
+from obygaze_features.annotations.pairs import Pair, pairs_of
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
 from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import format_table
+from obygaze_features.common.words import some
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["AgreementReport", "agreement_report", "save_agreement"]
@@ -35,21 +37,28 @@ class AgreementReport:
     differences: Sequence[Disagreement]
     remarks: Sequence[Remark]
     segments: Sequence[SegmentGamma] = ()
+    merged: frozenset[str] = frozenset()
 
     @property
     def means(self) -> dict[str, float | None]:
-        """Means over the pairs for which a measure is defined."""
-        every = [one.gamma for one in self.pairs]
-        sure = [one.sure for one in self.pairs if one.sure is not None]
+        """Means over the pairs for which a measure is defined.
+
+        A merge agrees with what it was made of, and says nothing of how annotators agree: pairs
+        with one count only where there are no others.
+        """
+        people = [one for one in self.pairs if self.merged.isdisjoint((one.a, one.b))]
+        pairs = people or self.pairs
+        every = [one.gamma for one in pairs]
+        sure = [one.sure for one in pairs if one.sure is not None]
         return {
             "gamma": mean([one.gamma for one in every]),
             "closed_gamma": mean([one.closed_gamma for one in every]),
             "gamma_without_not_sure": mean([one.gamma for one in sure]),
             "closed_gamma_without_not_sure": mean([one.closed_gamma for one in sure]),
-            "kappa": mean([one.kappa for one in self.pairs]),
-            "alpha_nominal": mean([one.alpha_nominal for one in self.pairs]),
-            "alpha_ordinal": mean([one.alpha_ordinal for one in self.pairs]),
-            "alpha_distances": mean([one.alpha_distances for one in self.pairs]),
+            "kappa": mean([one.kappa for one in pairs]),
+            "alpha_nominal": mean([one.alpha_nominal for one in pairs]),
+            "alpha_ordinal": mean([one.alpha_ordinal for one in pairs]),
+            "alpha_distances": mean([one.alpha_distances for one in pairs]),
         }
 
     @property
@@ -92,12 +101,14 @@ def agreement_report(
     """
     chance = chance or Chance()
     pairs, remarks = pairs_of(manifest, names)
-    compared = sorted({name for pair in pairs for name in (pair.a, pair.b)})
-    distances = distances_of(manifest.shared_scheme([manifest.labels(one) for one in compared]))
+    named = {name for pair in pairs for name in (pair.a, pair.b)}
+    distances = distances_of(
+        manifest.shared_scheme([manifest.labels(one) for one in sorted(named)])
+    )
     segments: list[SegmentGamma] = []
     if timelines is not None:
         segments, more = segment_gammas(timelines, samples=chance.samples, seed=chance.seed)
-        remarks += more
+        remarks += [*_others(timelines, manifest, pairs), *more]
     return AgreementReport(
         manifest=manifest.name,
         distances=distances,
@@ -106,7 +117,18 @@ def agreement_report(
         differences=disagreements(pairs, manifest.items, distances),
         remarks=remarks,
         segments=segments,
+        merged=frozenset(name for name in named if "of" in manifest.labels(name).about),
     )
+
+
+def _others(timelines: Timelines, manifest: Manifest, pairs: Sequence[Pair]) -> list[Remark]:
+    """A remark on label sets that were not projected from these timelines."""
+    names = sorted({name for pair in pairs for name in (pair.a, pair.b)})
+    strange = [name for name in names if timelines_of(manifest.labels(name)) != timelines.sha256]
+    if not strange:
+        return []
+    what = f"these segments are not those that {some(strange)} were projected from"
+    return [Remark(timelines.name, "", "", what, "compared as they are")]
 
 
 def save_agreement(found: AgreementReport, folder: Path, *, overwrite: bool = False) -> None:

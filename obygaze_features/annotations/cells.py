@@ -10,7 +10,7 @@ from obygaze_features.common.words import quote
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.labels import SEPARATOR
 
-__all__ = ["clock", "concept_cell", "concept_names", "guarded", "moment", "unguarded"]
+__all__ = ["clock", "concept_cell", "concept_names", "guarded", "moment", "point", "unguarded"]
 
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,10}(?:\.\d*)?|\.\d+", re.ASCII)
@@ -19,22 +19,37 @@ _COMMAS = re.compile(r"[,;]")
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
-def moment(text: str, what: str) -> float:
+def moment(text: str, what: str, delimiter: str = ",") -> float:
     """A time in seconds from a cell that says seconds, m:ss or h:mm:ss.
+
+    Where another `delimiter` than the comma parts cells, as spreadsheets do in many languages,
+    a comma is taken for a decimal point.
 
     Examples
     --------
     >>> moment("75.5", "start"), moment("1:15.5", "start"), moment("01:00:00.040", "start")
     (75.5, 75.5, 3600.04)
     """
-    text = text.strip()
-    if found := _CLOCK.fullmatch(text):
+    plain = point(text, delimiter)
+    if found := _CLOCK.fullmatch(plain):
         hours, minutes, rest = found.groups(default="0")
         if found[1] is None or int(minutes) < 60:
             return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
-    elif _SECONDS.fullmatch(text):
-        return seconds(text, what)
-    raise AnnotationError(f"{what} {quote(text)} is no time; write seconds or h:mm:ss")
+    elif _SECONDS.fullmatch(plain):
+        return seconds(plain, what)
+    raise AnnotationError(f"{what} {quote(text.strip())} is no time; write seconds or h:mm:ss")
+
+
+def point(text: str, delimiter: str) -> str:
+    """A number with a decimal point, of a table whose cells are parted by `delimiter`.
+
+    Examples
+    --------
+    >>> point("23,976", ";"), point("23.976", ";")
+    ('23.976', '23.976')
+    """
+    text = text.strip()
+    return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
 
 
 def clock(value: float) -> str:

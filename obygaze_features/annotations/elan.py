@@ -18,15 +18,17 @@ from obygaze_features.annotations.timelines import Film, Timelines, decimal
 from obygaze_features.common.elan import Document, Span, Tier
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import ManifestError
+from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import Item
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.scheme import LabelScheme
 
-__all__ = ["clips_tier", "document_of", "film_of", "part_of", "rows_of"]
+__all__ = ["clips_tier", "document_of", "film_of", "name_of", "part_of", "rows_of"]
 
 SEGMENT, CLIP = "segment", "label of a clip"
 """The kinds of tier that we write; the second is not read back as somebody's annotations."""
 TITLE, END, TIMES = "obygaze title", "obygaze end", "obygaze times"
+NAME = "obygaze name"
 _PARTS = {
     "level": "level",
     "levels": "level",
@@ -80,6 +82,12 @@ def film_of(document: Document) -> Film:
     return Film(document.notes.get(TITLE, ""), end if 0 < end < 1e9 else None)
 
 
+def name_of(document: Document, file: str) -> str:
+    """What the film is called: as `document_of` noted, if the file still has its name."""
+    noted = document.notes.get(NAME, "")
+    return noted if safe_id(noted) == safe_id(file) else file
+
+
 def document_of(timelines: Timelines, film: str, media: str = "") -> Document:
     """A film's segments: a tier an annotator, with their concepts and comments below it."""
     known = timelines.films.get(film, Film())
@@ -96,8 +104,10 @@ def document_of(timelines: Timelines, film: str, media: str = "") -> Document:
             times += [one.start, one.end]
         tiers.append(Tier(annotator, SEGMENT, spans, annotator))
     end_text = "" if known.end is None else decimal(known.end)
-    notes = {TITLE: known.title, END: end_text, TIMES: _inexact(times)}
-    return Document(tiers, media, {name: text for name, text in notes.items() if text})
+    notes = {TITLE: known.title, END: end_text, TIMES: _inexact(times), NAME: known.name}
+    return Document(
+        tiers, media or known.name, {name: text for name, text in notes.items() if text}
+    )
 
 
 def clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) -> Tier:

@@ -49,9 +49,10 @@ def tables(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, 
     """
     every, films = timelines.segments, timelines.films
     names = {level.code: level.name for level in timelines.scheme.levels}
+    called = {film: guarded(one.name) for film, one in films.items() if one.name}
     made: dict[str, dict[str, Sequence[str]]] = {
         "segments.csv": {
-            "film": [one.film for one in every],
+            "film": [called.get(one.film, one.film) for one in every],
             "annotator": [one.annotator for one in every],
             "start": [decimal(one.start) for one in every],
             "end": [decimal(one.end) for one in every],
@@ -60,7 +61,7 @@ def tables(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, 
             "comment": [guarded(one.comment) for one in every],
         },
         "films.csv": {
-            "film": list(films),
+            "film": [called.get(film, film) for film in films],
             "title": [guarded(one.title) for one in films.values()],
             "end": ["" if one.end is None else decimal(one.end) for one in films.values()],
         },

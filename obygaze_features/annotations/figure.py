@@ -52,7 +52,7 @@ def film_figure(
             )
             for one in segments
         ]
-        rows.append(Row(annotator, spans, key=annotator))
+        rows.append(Row(timelines.names.get(annotator, annotator), spans, key=annotator))
         if annotator in manifest.label_names:
             rows.append(
                 Row(
@@ -69,8 +69,19 @@ def film_figure(
     end = max(timelines.end_of(film), max(item.end or 0.0 for item in clips))
     levels = level_series({level.code: level.name for level in scheme.levels})
     who = counted(len(timelines.by_film[film]), "annotator")
-    described = f"{who}: segments as they cut them, and the levels of {counted(len(clips), 'clip')}"
+    projected = [one for one in timelines.by_film[film] if one in manifest.label_names]
+    what = f"segments as they cut them, and the levels of {counted(len(clips), 'clip')}"
+    described = f"{who}: {what}{_rule(projected, manifest)}"
     return bands(rows, levels, end, title=title, description=described)
+
+
+def _rule(names: Sequence[str], manifest: Manifest) -> str:
+    """By which threshold the label sets were projected, and onto which grid."""
+    about = [manifest.labels(name).about for name in names]
+    shares = sorted({f"{one['threshold']:g}" for one in about if "threshold" in one})
+    if not shares:
+        return ""
+    return f"; threshold {' and '.join(shares)}, grid {manifest.name}"
 
 
 def _rank(scheme: LabelScheme) -> Mapping[str, int]:

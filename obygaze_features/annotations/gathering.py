@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from obygaze_features.annotations.cells import clock
-from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark
+from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark, in_order
 from obygaze_features.annotations.timelines import LONGEST, Film, Segment, Timelines
-from obygaze_features.common.words import counted, quote, some
+from obygaze_features.common.words import counted, near, quote, some
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.manifests.scheme import Concept, LabelScheme, obygaze_scheme
+from obygaze_features.manifests.scheme import Concept, LabelScheme, name_key, obygaze_scheme
 
 __all__ = ["Row", "gather"]
 
@@ -60,12 +61,15 @@ def gather(
     rows = list(rows)
     remarks = [row for row in rows if isinstance(row, Remark)]
     wanted = [row for row in rows if isinstance(row, Row)]
-    film_ids = _ids("film", [row.film for row in wanted])
-    annotator_ids = _ids("annotator", [row.annotator for row in wanted])
+    film_ids, remarked = _ids("film", [row.film for row in wanted])
+    remarks += remarked
+    annotator_ids, remarked = _ids("annotator", [row.annotator for row in wanted])
+    remarks += remarked
     known = {safe_id(film): one for film, one in (films or {}).items()}
     read = set(film_ids.values())
     if strange := [film for film in films or {} if safe_id(film) not in read]:
         what = f"nothing was read of {counted(len(strange), 'film')}: {some(strange)}"
+        what += near([safe_id(film) for film in strange], read)
         remarks.append(Remark("films", "", "", what, "not used"))
     listed = obygaze_scheme()
     sound: list[tuple[str, Segment]] = []
@@ -89,10 +93,17 @@ def gather(
     remarks += [*unlisted.values(), *unfit, *_overlaps(found)]
     about_films = {film: known.get(film, Film()) for film in sorted({one.film for one in found})}
     for written, film in film_ids.items():
-        if film in about_films and written != film and not about_films[film].title:
-            about_films[film] = replace(about_films[film], title=written)
+        if film in about_films and safe_id(written) == film != written:
+            one = about_films[film]
+            about_films[film] = replace(one, title=one.title or written, name=written)
+    there = {one.annotator for one in found}
+    about["names"] = {
+        annotator: written
+        for written, annotator in sorted(annotator_ids.items())
+        if annotator in there and safe_id(written) == annotator != written
+    }
     return Timelines.of(
-        name, found, scheme=scheme, films=about_films, remarks=tuple(remarks), **about
+        name, found, scheme=scheme, films=about_films, remarks=tuple(in_order(remarks)), **about
     )
 
 
@@ -137,19 +148,28 @@ def _cut(segment: Segment, end: float) -> Segment:
     return replace(segment, end=end)
 
 
-def _ids(what: str, names: Sequence[str]) -> dict[str, str]:
-    """Name -> id, of names that are not blank."""
-    ids: dict[str, str] = {}
+def _ids(what: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]:
+    """Name -> id, of names that are not blank; those that differ by case are taken for one.
+
+    It is called as most rows have it, and not as the first has it, on which nothing may depend.
+    """
+    often = Counter(filter(str.strip, names))
+    one_of: dict[str, str] = {}
     owner: dict[str, str] = {}
-    for name in dict.fromkeys(filter(str.strip, names)):
-        ids[name] = safe_id(name)
-        other = owner.setdefault(ids[name].lower(), name)
+    remarks = []
+    for name in sorted(often, key=lambda name: (-often[name], name)):
+        meant = one_of.setdefault(" ".join(name.split()).casefold(), name)
+        if meant != name:
+            said = f"{quote(name)} and {quote(meant)} differ by case only"
+            remarks.append(Remark(f"{what}s", "", "", said, f"taken as one, {safe_id(meant)}"))
+            continue
+        other = owner.setdefault(safe_id(name).lower(), name)
         if other != name:
             raise AnnotationError(
                 f"the {what}s {quote(other)} and {quote(name)} would both be called "
-                f"{ids[name]!r}; give one of them another name"
+                f"{safe_id(name)!r}; give one of them another name"
             )
-    return ids
+    return {name: safe_id(one_of[" ".join(name.split()).casefold()]) for name in often}, remarks
 
 
 def _unlisted(sound: Sequence[tuple[str, Segment]], scheme: LabelScheme) -> dict[str, Remark]:
@@ -161,7 +181,7 @@ def _unlisted(sound: Sequence[tuple[str, Segment]], scheme: LabelScheme) -> dict
     remarks: dict[str, Remark] = {}
     for where, segment in sound:
         for name in segment.concepts:
-            key = name.casefold()
+            key = name_key(name)
             try:
                 scheme.concept(name)
             except ManifestError as error:

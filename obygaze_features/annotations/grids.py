@@ -13,10 +13,10 @@ from obygaze_features.annotations.cells import moment
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.words import counted, near, some
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
-from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_stem
+from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_problem, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["SLACK", "clips_by_film", "films_of", "microseconds", "read_grid"]
@@ -25,7 +25,7 @@ __all__ = ["SLACK", "clips_by_film", "films_of", "microseconds", "read_grid"]
 #: off by one, and what is asked of it by another.
 SLACK = 2
 #: What a typing error such as 0.001 would go beyond, and fill the memory.
-MOST = 2_000_000
+MOST = 1_000_000
 _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
 
 
@@ -35,16 +35,17 @@ def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Re
     Parameters
     ----------
     what
-        A manifest's folder, whose items have spans; a number of seconds (``60`` or ``60s``: clips
-        from 0 to each film's end, the last one shorter where need be); or a CSV file of shots or
-        scenes, with the columns film, start and end (seconds or h:mm:ss), and if you like id.
+        A manifest's folder, whose items have spans; a time (``60``, ``60s`` or
+        ``0:01:00``: clips from 0 to each film's end, the last one shorter where need be); or a CSV
+        file of shots or scenes, with the columns film, start and end (seconds or h:mm:ss), and if
+        you like id.
     timelines
         What is to be projected: its films are cut into clips, and each of them needs some.
     """
     name = str(what)
-    if length := _LENGTH.fullmatch(name):
-        grid, remarks = _regular(float(length[1]), timelines)
-        name = f"a grid of {float(length[1]):g} s"
+    if (length := _length(name)) is not None:
+        grid, remarks = _regular(length, timelines)
+        name = f"a grid of {length:g} s"
     elif Path(what).is_dir():
         grid, remarks = _of_manifest(Path(what))
     elif Path(what).is_file():
@@ -56,6 +57,16 @@ def read_grid(what: str | Path, timelines: Timelines) -> tuple[Manifest, list[Re
         )
     by_film = clips_by_film(grid.items)
     return grid, [*remarks, *_films(name, by_film, timelines), *_apart(name, grid.items, by_film)]
+
+
+def _length(text: str) -> float | None:
+    """Seconds, if that is what is said."""
+    if found := _LENGTH.fullmatch(text):
+        return float(found[1])
+    try:
+        return moment(text, "grid") if ":" in text else None
+    except AnnotationError:
+        return None
 
 
 def films_of(items: Items) -> list[str]:
@@ -129,7 +140,13 @@ def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark
 def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     """Shots or scenes, in order of film (as films come in the file) and time."""
     required = ("film", "start", "end")
-    table = read_table(path, delimiter=delimiter_of(path), required=required, marked=True)
+    table = read_table(
+        path,
+        delimiter=delimiter_of(path),
+        required=required,
+        renamed=lambda name: name.casefold() if name.casefold() in (*required, "id") else name,
+        marked=True,
+    )
     named = "id" in table.columns
     cells = (table[name] for name in ("film", "start", "end", *(["id"] if named else [])))
     found: list[tuple[tuple[str, float, float], str, int]] = []
@@ -139,7 +156,10 @@ def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
         # As importers of timelines call it.
         film = safe_id(named_film) if named_film.strip() else ""
         try:
-            begin, finish = moment(start, "start"), moment(end, "end")
+            begin, finish = (
+                moment(text, what, table.delimiter)
+                for text, what in ((start, "start"), (end, "end"))
+            )
         except AnnotationError as error:
             bad.append((row, str(error)))
             continue
@@ -193,11 +213,16 @@ def _made(
     extra: Mapping[str, list[str]] | None = None,
 ) -> Manifest:
     films = [film for film, _, _ in spans]
+    names = {
+        film: one.name
+        for film, one in timelines.films.items()
+        if one.name and media_problem(one.name) is None
+    }
     items = Items(
         ids=ids,
         kinds=["clip"] * len(ids),
         films=films,
-        media=films,
+        media=[names.get(film, film) for film in films],
         texts=[""] * len(ids),
         starts=np.array([start for _, start, _ in spans]),
         ends=np.array([end for _, _, end in spans]),
@@ -217,11 +242,11 @@ def _films(
     if not set(annotated) & set(by_film):
         raise AnnotationError(
             f"{where} has no clips of any film of the timelines: it has {some(list(by_film))}, "
-            f"they have {some(list(annotated))}"
+            f"they have {some(list(annotated))}{near(annotated, by_film)}"
         )
     return [
         *(
-            Remark(where, film, "", "the grid has no clips of it", LEFT_OUT)
+            Remark(where, film, "", f"the grid has no clips of it{near([film], by_film)}", LEFT_OUT)
             for film in annotated
             if film not in by_film
         ),

@@ -13,12 +13,21 @@ from numpy.typing import NDArray
 from obygaze_features.annotations.grids import films_of
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.timelines import decimal
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 
-__all__ = ["MERGED", "RULE", "Merged", "made_of", "merge", "to_merge"]
+__all__ = [
+    "MERGED",
+    "RULE",
+    "Merged",
+    "made_of",
+    "merge",
+    "other_timelines",
+    "timelines_of",
+    "to_merge",
+]
 
 MERGED = "merged"
 RULE = (
@@ -96,7 +105,28 @@ def merge(label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
             **({} if scheme == manifest.scheme else {"label_scheme": scheme.to_json()}),
         },
     )
-    return Merged(merged, _alone(label_sets, levels >= 0, manifest))
+    remarks = [*other_timelines(label_sets, manifest), *_alone(label_sets, levels >= 0, manifest)]
+    return Merged(merged, remarks)
+
+
+def other_timelines(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
+    """A remark if label sets were projected from several timelines."""
+    of: dict[str, list[str]] = {}
+    for labels in sorted(label_sets, key=attrgetter("name")):
+        if (known := timelines_of(labels)) is not None:
+            of.setdefault(known, []).append(labels.name)
+    if len(of) < 2:
+        return []
+    groups = "; ".join(some(names) for names in of.values())
+    what = f"projected from {len(of)} different timelines: {groups}"
+    return [Remark(manifest.name, "", "", what, "taken together")]
+
+
+def timelines_of(labels: LabelSet) -> str | None:
+    """The SHA-256 of the timelines that a label set was projected from, if it says so."""
+    timelines = labels.about.get("timelines")
+    sha256 = timelines.get("sha256") if isinstance(timelines, Mapping) else None
+    return sha256 if isinstance(sha256, str) else None
 
 
 def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
@@ -110,6 +140,12 @@ def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
             f"merging takes the label sets of two annotators or more, and there is {have}; name "
             "them: --labels A --labels B"
         )
+    for one in chosen:
+        if both := sorted({other.name for other in chosen} & set(_parts(one))):
+            raise UsageError(
+                f"{one.name!r} was merged from {both[0]!r}, which would count twice; merge "
+                "annotators' label sets"
+            )
     thresholds = {str(one.about["threshold"]): one.name for one in chosen if not names}
     if len(thresholds) > 1:
         at = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
@@ -120,15 +156,23 @@ def to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
     return chosen
 
 
-def made_of(manifest: Manifest, names: Collection[str]) -> list[Remark]:
-    """The merged label sets that are of yesterday once label sets of these names are replaced."""
-    found = []
-    for name in manifest.label_names:
-        of = manifest.labels(name).about.get("of")
-        if isinstance(of, Mapping) and not set(names).isdisjoint(of):
-            what = "merged from label sets that are replaced"
-            found.append(Remark(name, "", "", what, "kept; merge them anew"))
+def made_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]]:
+    """The merged label sets that hold one of these, itself or by another merge -> all they hold."""
+    of = {name: _parts(manifest.labels(name)) for name in manifest.label_names}
+    found: dict[str, list[str]] = {}
+    while more := {
+        name: parts
+        for name, parts in of.items()
+        if name not in {*names, *found} and not {*names, *found}.isdisjoint(parts)
+    }:
+        found |= more
     return found
+
+
+def _parts(labels: LabelSet) -> list[str]:
+    """What a label set was merged from, if it was."""
+    of = labels.about.get("of")
+    return list(of) if isinstance(of, Mapping) else []
 
 
 def _numbers(labels: LabelSet) -> NDArray[np.float64]:

@@ -10,9 +10,12 @@ from itertools import combinations
 import numpy as np
 
 from obygaze_features.annotations.grids import films_of
+from obygaze_features.annotations.merge import other_timelines, timelines_of
+from obygaze_features.annotations.projection import stopped_early
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.words import some
 from obygaze_features.errors import UsageError
+from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["Pair", "pairs_of"]
@@ -70,7 +73,7 @@ def pairs_of(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair],
             f"agreement is between two label sets, and {len(sets)} was named or found; "
             f"the manifest {manifest.name!r} has {known}"
         )
-    pairs, remarks = [], []
+    pairs, remarks = [], other_timelines(sets, manifest)
     for film, rows in _films(manifest).items():
         ids = [manifest.ids[row] for row in rows]
         of_film = [(one.name, [one.level_of.get(each) for each in ids]) for one in sets]
@@ -81,6 +84,8 @@ def pairs_of(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair],
         found = [pair for pair in every if pair.common[0]]
         if there and not found:
             remarks.append(_alone(manifest.name, film, [name for name, _ in there]))
+        if found:
+            remarks += [one for labels in sets for one in _stopped(labels, film, rows, manifest)]
         pairs += found
     return pairs, remarks
 
@@ -89,6 +94,20 @@ def _alone(where: str, film: str, names: Sequence[str]) -> Remark:
     if len(names) == 1:
         return Remark(where, film, names[0], "no second annotator", LEFT_OUT)
     return Remark(where, film, "", f"{some(names)} have no clip in common", LEFT_OUT)
+
+
+def _stopped(labels: LabelSet, film: str, rows: Sequence[int], manifest: Manifest) -> list[Remark]:
+    """A remark if no segment of who is projected here reaches into the second half of the film."""
+    if timelines_of(labels) is None or not labels.ratio:
+        return []
+    ratio = dict(zip(labels.ids, labels.ratio, strict=True))
+    ids, ends = manifest.ids, manifest.items.ends
+    held = [row for row in rows if ids[row] in ratio]
+    if not held:
+        return []
+    reached = max((float(ends[row]) for row in held if ratio[ids[row]]), default=0.0)
+    whole = float(ends[held].max())
+    return stopped_early(manifest.name, film, labels.name, reached, whole, manifest.scheme)
 
 
 def _annotators(manifest: Manifest) -> list[str]:

@@ -7,7 +7,6 @@ has the lowest level.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.annotations.cells import clock
 from obygaze_features.annotations.grids import SLACK, clips_by_film, microseconds
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines, decimal
@@ -25,7 +25,15 @@ from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import LabelScheme
 
-__all__ = ["RULE", "THRESHOLD", "Projected", "check_levels", "project"]
+__all__ = [
+    "RULE",
+    "THRESHOLD",
+    "Projected",
+    "check_levels",
+    "common_scheme",
+    "project",
+    "stopped_early",
+]
 
 THRESHOLD = 0.2
 RULE = (
@@ -61,7 +69,7 @@ def project(timelines: Timelines, grid: Manifest, *, threshold: float = THRESHOL
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
-    scheme = _common_scheme(grid.scheme, timelines.scheme)
+    scheme = common_scheme(grid.scheme, timelines.scheme)
     by_film = clips_by_film(grid.items)
     about = {
         "rule": RULE,
@@ -70,7 +78,7 @@ def project(timelines: Timelines, grid: Manifest, *, threshold: float = THRESHOL
             "name": timelines.name,
             "source": timelines.source,
             "licence": timelines.licence,
-            "sha256": hashlib.sha256(timelines.to_csv().encode()).hexdigest(),
+            "sha256": timelines.sha256,
         },
         "grid": {"name": grid.name, "digest": grid.digest},
         "obygaze": version("obygaze"),
@@ -86,6 +94,9 @@ def project(timelines: Timelines, grid: Manifest, *, threshold: float = THRESHOL
             clips = _Clips(grid.items, scheme, timelines.scheme)
             for film, of_film in segments.items():
                 outside = clips.add(by_film[film], of_film, threshold)
+                whole = max(timelines.end_of(film), float(grid.items.ends[by_film[film]].max()))
+                reached = max(one.end for one in of_film)
+                remarks += stopped_early(timelines.name, film, annotator, reached, whole, scheme)
                 remarks += [_in_no_clip(of_film[place], timelines.name) for place in outside]
             label_sets.append(clips.labels(annotator, {**about, "annotator": annotator}))
     return Projected(label_sets, replace(grid, scheme=scheme), remarks)
@@ -184,8 +195,8 @@ def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
         )
 
 
-def _common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
-    """The grid's scheme, and what concepts only the timelines have."""
+def common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
+    """The grid's scheme, and what concepts only the other has."""
 
     def knows(concept: str) -> bool:
         try:
@@ -197,6 +208,18 @@ def _common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
     check_levels(grid, timelines)
     added = tuple(concept for concept in timelines.concepts if not knows(concept.name))
     return replace(grid, concepts=grid.concepts + added)
+
+
+def stopped_early(
+    where: str, film: str, annotator: str, reached: float, whole: float, scheme: LabelScheme
+) -> list[Remark]:
+    """A remark on an annotator who marked nothing in the second half of a film."""
+    if reached >= whole / 2:
+        return []
+    what = (
+        f"nothing is marked after {clock(reached)} of {clock(whole)}; did the annotator stop there?"
+    )
+    return [Remark(where, film, annotator, what, f"the rest counts as {scheme.levels[0].name}")]
 
 
 def _in_no_clip(segment: Segment, name: str) -> Remark:

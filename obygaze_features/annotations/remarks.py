@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,6 +17,7 @@ __all__ = [
     "LEFT_OUT",
     "Remark",
     "any_left_out",
+    "in_order",
     "read_remarks",
     "remark_lines",
     "remarks_csv",
@@ -41,6 +43,16 @@ class Remark:
 
 
 COLUMNS = tuple(field.name for field in fields(Remark))
+
+
+def in_order(remarks: Sequence[Remark]) -> list[Remark]:
+    """By place: line 9 comes before line 10."""
+
+    def place(one: Remark) -> list[tuple[int, str]]:
+        parts = re.split("([0-9]+)", one.where)
+        return [(int(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
+
+    return sorted(remarks, key=place)
 
 
 def any_left_out(remarks: Sequence[Remark]) -> bool:

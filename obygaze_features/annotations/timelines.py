@@ -7,6 +7,7 @@ films), ``segments.csv`` (a row a segment, in order of film, annotator and time)
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,10 +50,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Film:
-    """What is known of a film beside its segments; `end` is how long it is, in seconds."""
+    """What is known of a film beside its segments; `end` is how long it is, in seconds.
+
+    `name` is what the source calls it, where that is no id: its file is likely to have that name.
+    """
 
     title: str = ""
     end: float | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class Timelines:
     source: str = ""
     licence: str = ""
     citation: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Annotators' names as the source has them, where these are no ids."""
 
     @cached_property
     def by_film(self) -> dict[str, dict[str, list[Segment]]]:
@@ -79,6 +86,11 @@ class Timelines:
         for one in self.segments:
             found.setdefault(one.film, {}).setdefault(one.annotator, []).append(one)
         return found
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the segments, as they are saved."""
+        return hashlib.sha256(self.to_csv().encode()).hexdigest()
 
     @property
     def annotators(self) -> list[str]:
@@ -141,8 +153,10 @@ class Timelines:
             "licence": self.licence,
             "citation": self.citation,
             "films": {
-                film: {"title": one.title, "end": one.end} for film, one in self.films.items()
+                film: {"title": one.title, "end": one.end, "name": one.name}
+                for film, one in self.films.items()
             },
+            "annotators": dict(self.names),
             "label_scheme": self.scheme.to_json(),
         }
 
@@ -154,6 +168,7 @@ class Timelines:
         try:
             scheme = LabelScheme.from_json(header["label_scheme"])
             films = {str(film): _film(about) for film, about in header["films"].items()}
+            names = {who: str(name) for who, name in header.get("annotators", {}).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise AnnotationError(f"{folder / HEADER} is not in its form ({problem})") from None
         texts = {key: str(header.get(key, "")) for key in ("source", "licence", "citation")}
@@ -163,6 +178,7 @@ class Timelines:
             _segments(table, scheme),
             scheme=scheme,
             films=films,
+            names=names,
             remarks=tuple(read_remarks(folder / "remarks.csv")),
             **texts,
         )
@@ -211,4 +227,4 @@ def _film(about: Mapping[str, Any]) -> Film:
     end = about.get("end")
     if end is not None and not (isinstance(end, int | float) and 0 < end < math.inf):
         raise ValueError(f"a film ends at {end!r}")
-    return Film(str(about.get("title", "")), end)
+    return Film(str(about.get("title", "")), end, str(about.get("name", "")))

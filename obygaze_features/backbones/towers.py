@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import TowerNetwork
 from obygaze_features.backbones.devices import arithmetic, check_precision, device_of, move
-from obygaze_features.backbones.finding import family_of, find, sha256_of, with_tokenizer
+from obygaze_features.backbones.finding import Found, family_of, find, sha256_of, with_tokenizer
 from obygaze_features.backbones.registry import FAMILIES
 from obygaze_features.errors import UsageError
 from obygaze_features.store import ArraySpec
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from obygaze_features.preprocess import Preprocessing
 
-__all__ = ["Towers", "load_towers"]
+__all__ = ["Towers", "load_network", "load_towers"]
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,7 @@ def load_towers(
     check_precision(precision)
     where = device_of(device)
     found = find(spec)
-    family = family_of(found.path)
-    if family.towers is None:
-        known = ", ".join(one.name for one in FAMILIES if one.towers)
-        raise UsageError(
-            f"{found.name} is of the family {family.name}, which reads no texts and takes no "
-            f"single images; take a backbone of {known}"
-        )
-    network = family.towers(with_tokenizer(found), mode)
-    move(network.module, where, found.name)
+    network, about = load_network(found, where, mode)
     return Towers(
         name=found.name,
         preprocessing=network.preprocessing,
@@ -98,14 +90,27 @@ def load_towers(
         embed_texts=partial(_texts, network, precision, where),
         count_tokens=network.tokens.count,
         device=where,
-        about={
-            "name": family.name,
-            "revision": found.revision,
-            "weights_sha256": sha256_of(network.weights),
-            "config": dict(network.config),
-        },
+        about={**about, "config": dict(network.config)},
         precision=precision,
     )
+
+
+def load_network(found: Found, device: str, mode: str) -> tuple[TowerNetwork, dict[str, Any]]:
+    """The towers of a checkpoint on a device, and ``name``, ``revision``, ``weights_sha256``."""
+    family = family_of(found.path)
+    if family.towers is None:
+        known = ", ".join(one.name for one in FAMILIES if one.towers)
+        raise UsageError(
+            f"{found.name} is of the family {family.name}, which reads no texts and takes no "
+            f"single images; take a backbone of {known}"
+        )
+    network = family.towers(with_tokenizer(found), mode)
+    move(network.module, device, found.name)
+    return network, {
+        "name": family.name,
+        "revision": found.revision,
+        "weights_sha256": sha256_of(network.weights),
+    }
 
 
 def _images(network: TowerNetwork, precision: str, pixels: Tensor) -> Tensor:

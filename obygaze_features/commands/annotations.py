@@ -106,15 +106,17 @@ def export(
     """Write timelines for ELAN and for spreadsheets.
 
     What is written can be imported again, and is the same then: ELAN's times are milliseconds,
-    and the exact ones are kept beside them for segments that nobody moves.
+    and the exact ones are kept beside them for segments that nobody moves. An .eaf file that
+    somebody else wrote, or edited since, is never replaced; CSV files are, with --overwrite.
 
     \b
     Examples:
-      obygaze annotations export timelines/mobygaze --elan -o films
+      obygaze annotations export timelines/mobygaze --elan -o for-elan
       obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
     """
     from obygaze_features.annotations.export import elan_files, tables
     from obygaze_features.annotations.timelines import Timelines
+    from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
     from obygaze_features.manifests.manifest import Manifest
 
@@ -124,9 +126,10 @@ def export(
     clips = None if manifest is None else Manifest.load(manifest)
     documents = elan_files(loaded, clips) if elan else {}
     made = tables(loaded, clips) if csv else {}
-    write_files(
-        {output / name: text for name, text in (documents | made).items()}, overwrite=overwrite
-    )
+    files = {output / name: text for name, text in (documents | made).items()}
+    if overwrite:
+        refuse_edited(files)
+    write_files(files, overwrite=overwrite)
     if documents:
         click.echo(f"{counted(len(documents), 'file')} for ELAN, one a film -> {output}")
     if made:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,11 @@ from obygaze_features.common.commands import (
     overwrite_option,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
+    from obygaze_features.annotations.keeping import Kept
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelSet
 
@@ -29,7 +32,7 @@ grid_option = click.option(
     "--grid",
     required=True,
     metavar="GRID",
-    help="A manifest whose clips have start and end; a number of seconds (60); or a CSV file of "
+    help="A manifest whose clips have start and end; a time (60 or 0:01:00); or a CSV file of "
     "shots or scenes with film, start, end (seconds or h:mm:ss) and, if you like, id.",
 )
 
@@ -45,8 +48,7 @@ grid_option = click.option(
 )
 @click.option(
     "--threshold",
-    type=float,
-    default=0.2,
+    default="0.2",
     show_default=True,
     help="The share of a clip that a segment must cover to count for it.",
 )
@@ -56,7 +58,7 @@ def project(
     timelines: Path,
     grid: str,
     output: Path | None,
-    threshold: float,
+    threshold: str,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -76,35 +78,34 @@ def project(
     """
     from obygaze_features.annotations.grids import read_grid
     from obygaze_features.annotations.keeping import keep_labels
-    from obygaze_features.annotations.merge import made_of
     from obygaze_features.annotations.projection import project as project_on
     from obygaze_features.annotations.timelines import Timelines
 
+    share = _share(threshold, "--threshold")
     loaded = Timelines.load(timelines)
     clips, odd = read_grid(grid, loaded)
     folder = output or clips.folder
     if folder is None:
         raise UsageError(f"the grid {grid} is no manifest that labels could go into; name one: -o")
-    found = project_on(loaded, clips, threshold=threshold)
-    names = [labels.name for labels in found.label_sets]
-    remarks = [*odd, *found.remarks, *made_of(clips, names)]
-    keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
+    found = project_on(loaded, clips, threshold=share)
+    kept = keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
+    remarks = [*odd, *found.remarks, *_removed(kept)]
     if as_json:
         echo_json(
             {
                 "manifest": str(folder),
-                "threshold": threshold,
+                "threshold": share,
                 "clips": len(clips),
                 "label_sets": {one.name: _levels(one) for one in found.label_sets},
                 "remarks": [vars(one) for one in remarks],
             }
         )
     else:
-        click.echo(f"{counted(len(clips), 'clip')}, threshold {threshold:g} -> {folder}")
+        click.echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
         _echo_levels(found.label_sets, clips.scheme.codes)
         _echo_remarks(remarks)
-        if len(found.label_sets) > 1:
-            click.echo(f"next: obygaze annotations merge {folder}")
+        for line in _next(kept, folder, [labels.name for labels in found.label_sets]):
+            click.echo(f"next: {line}")
     _exit_if_left_out(remarks)
 
 
@@ -142,7 +143,8 @@ def merge(
     loaded = Manifest.load(manifest)
     chosen = to_merge(loaded, names)
     found = merge_sets(chosen, loaded, name)
-    default = keep_labels(loaded, [found.labels], manifest, default=name, overwrite=overwrite)
+    kept = keep_labels(loaded, [found.labels], manifest, default=name, overwrite=overwrite)
+    remarks = [*found.remarks, *_removed(kept)]
     if as_json:
         echo_json(
             {
@@ -150,15 +152,15 @@ def merge(
                 "labels": name,
                 "of": {one.name: _levels(one) for one in chosen},
                 **_levels(found.labels),
-                "default_labels": default,
-                "remarks": [vars(one) for one in found.remarks],
+                "default_labels": kept.default,
+                "remarks": [vars(one) for one in remarks],
             }
         )
         return
     _echo_levels([*chosen, found.labels], loaded.shared_scheme(chosen).codes)
-    default_or_not = "the default" if default == name else f"{default} stays the default"
+    default_or_not = "the default" if kept.default == name else f"{kept.default} stays the default"
     click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default_or_not})")
-    _echo_remarks(found.remarks)
+    _echo_remarks(remarks)
 
 
 @click.command()
@@ -203,10 +205,7 @@ def sweep(
     from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.files import new_file, refuse_to_overwrite
 
-    try:
-        asked = [float(text) for text in thresholds.split(",")]
-    except ValueError:
-        raise UsageError(f"--thresholds takes numbers such as .1,.2, not {thresholds!r}") from None
+    asked = [_share(text, "--thresholds") for text in thresholds.split(",")]
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
     loaded = Timelines.load(timelines)
@@ -239,6 +238,44 @@ def sweep(
         if output is not None:
             click.echo(f"table -> {output}")
     _exit_if_left_out(remarks)
+
+
+def _share(text: str, option: str) -> float:
+    """A share, as a number or in per cent."""
+    number = text.strip()
+    try:
+        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise UsageError(f"{option} takes numbers such as 0.2 or 20%, not {text!r}") from None
+
+
+def _removed(kept: Kept) -> list[Remark]:
+    from obygaze_features.annotations.remarks import Remark
+
+    return [
+        Remark(name, "", "", f"was merged of {some(of)}, which are replaced", "removed; merge anew")
+        for name, of in kept.removed.items()
+    ]
+
+
+def _next(kept: Kept, folder: Path, projected: Sequence[str]) -> list[str]:
+    """The commands that merge anew what was removed, or else for the first time."""
+    from obygaze_features.annotations.merge import MERGED
+    from obygaze_features.manifests.manifest import Manifest
+
+    command = f"obygaze annotations merge {shlex.quote(str(folder))}"
+    if kept.removed:
+        named = {
+            name: "".join(f" --labels {one}" for one in of) for name, of in kept.removed.items()
+        }
+        return [f"{command}{labels} --name {name}" for name, labels in named.items()]
+    if len(projected) < 2:
+        return []
+    # One of that name may be somebody's own, which no advice of ours replaces.
+    taken = Manifest.load(folder).label_names
+    numbered = (f"{MERGED}-{number}" for number in count(2))
+    free = next(name for name in chain([MERGED], numbered) if name not in taken)
+    return [command if free == MERGED else f"{command} --name {free}"]
 
 
 def _levels(labels: LabelSet) -> dict[str, Any]:

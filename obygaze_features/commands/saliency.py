@@ -99,6 +99,11 @@ def saliency(
     failed = len(found.failed)
     if failed > MOST_NAMED:
         click.echo(f"  and {failed - MOST_NAMED} more (--json names all)", err=True)
+    if found.cut:
+        told = counted(len(found.cut), "text")
+        click.echo(
+            f"{told} longer than what {backbone} reads of it; the rest was cut off", err=True
+        )
     made, groups = sum(found.groups.values()), counted(len(found.groups), "group")
     without = f", {counted(failed, 'image')} without" if failed else ""
     click.echo(f"{counted(made, 'map')} in {groups}{without} -> {output}", err=as_json)

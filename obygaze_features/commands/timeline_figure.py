@@ -68,5 +68,6 @@ def figure(
     for path, one in drawn.items():
         write_svg(path, one, overwrite=overwrite)
     click.echo(f"{counted(len(paths), 'figure')}, one a film -> {output}")
-    if merged not in clips.label_names:
+    projected = set(segments.annotators) & set(clips.label_names)
+    if merged not in clips.label_names and len(projected) > 1:
         click.echo(f"without a merge; make one with: obygaze annotations merge {manifest}")

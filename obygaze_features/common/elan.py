@@ -6,19 +6,25 @@ further tiers of the same kind.
 
 from __future__ import annotations
 
+import hashlib
 import mimetypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import count
+from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-__all__ = ["Document", "Span", "Tier", "clean", "to_eaf"]
+from obygaze_features.errors import OutputExists
+
+__all__ = ["Document", "Span", "Tier", "clean", "refuse_edited", "to_eaf"]
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 STEREOTYPE = "Symbolic_Association"
+#: Goes when ELAN saves the file: what follows is as we wrote it only if it has this sum.
+MARK = "as obygaze wrote it:"
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -100,7 +106,31 @@ def to_eaf(document: Document) -> str:
     Xml.indent(root)
     # What is read back would have a line feed in the place of a carriage return written as such.
     text = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    body = f"{text}\n"
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} {_sum(body)} -->\n{body}'
+
+
+def refuse_edited(paths: Iterable[Path]) -> None:
+    """Raise `OutputExists` if an ``.eaf`` file among these is not as obygaze wrote it."""
+    for path in paths:
+        if path.suffix == ".eaf" and path.exists() and not _is_ours(path):
+            raise OutputExists(
+                f"{path} holds annotations that obygaze did not write, or that were edited since; "
+                "it is left alone, also with --overwrite: choose a folder of its own"
+            )
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    head, _, body = text.partition("-->\n")
+    return f"<!-- {MARK} {_sum(body)} " in head
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _lanes(spans: Sequence[Span]) -> list[list[Span]]:

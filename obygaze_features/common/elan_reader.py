@@ -17,7 +17,7 @@ from obygaze_features.common.elan import Document, Span, Tier
 from obygaze_features.common.words import quote, size
 from obygaze_features.errors import ObygazeError
 
-__all__ = ["LARGEST", "Reading", "read_eaf", "read_utf8"]
+__all__ = ["LARGEST", "Reading", "read_eaf", "read_text"]
 
 #: A film of a thousand segments takes half a megabyte.
 LARGEST = 16 << 20
@@ -83,8 +83,11 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> Reading:
     return Reading(Document(tiers, notes=notes), left_out, list(_remarks(root)))
 
 
-def read_utf8(path: Path, error: type[ObygazeError]) -> str:
-    """The text of a file of ELAN's that is not too large, without a byte order mark."""
+def read_text(path: Path, error: type[ObygazeError], *, exported: bool = False) -> str:
+    """The text of a file of ELAN's that is not too large, without a byte order mark.
+
+    What is `exported` may be UTF-16, as ELAN asks for the encoding then.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -95,16 +98,20 @@ def read_utf8(path: Path, error: type[ObygazeError]) -> str:
     if not data.strip():
         raise error(f"{path} is empty")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise error(f"{path} is UTF-16; ELAN writes UTF-8, save it again as such")
+        if not exported:
+            raise error(f"{path} is UTF-16; ELAN writes UTF-8, save it again as such")
+        return data.decode("utf-16", "replace")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
-        raise error(f"{path}, line {line}: not UTF-8 (byte {data[problem.start]:#04x})") from None
+        again = "; export it again with the encoding UTF-8" if exported else ""
+        what = f"not UTF-8 (byte {data[problem.start]:#04x})"
+        raise error(f"{path}, line {line}: {what}{again}") from None
 
 
 def _parse(path: Path, error: type[ObygazeError]) -> Xml.Element:
-    text = read_utf8(path, error)
+    text = read_text(path, error)
     # Before the parser sees it: a document type could define entities, or name other files.
     if "<!DOCTYPE" in text:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")

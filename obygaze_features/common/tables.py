@@ -16,7 +16,7 @@ from typing import TextIO
 
 from obygaze_features.errors import ManifestError
 
-__all__ = ["Table", "align", "format_table", "plain", "read_table"]
+__all__ = ["UTF_16", "Table", "align", "encoding_of", "format_table", "plain", "read_table"]
 
 #: What a spreadsheet may take a cell for a formula by.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -24,6 +24,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _CHUNK = 128
 #: Reads with and without a byte order mark, but slowly.
 _MARKED = "utf-8-sig"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+SAVE_AS = "; save it again as UTF-8 (in Excel: 'CSV UTF-8')"
 _DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
@@ -38,6 +40,7 @@ class Table:
     delimiter: str
     columns: dict[str, list[str]]
     kept: Sequence[int] | None = None
+    encoding: str = _MARKED
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -52,7 +55,7 @@ class Table:
 
     def lines(self) -> list[int]:
         """The line of the file on which each row ends; read again, as only errors need it."""
-        with self.path.open(encoding=_MARKED, newline="") as file:
+        with self.path.open(encoding=self.encoding, newline="") as file:
             reader = csv.reader(file, delimiter=self.delimiter, strict=True)
             ends = [reader.line_num for row in reader if row][1:]
         return ends if self.kept is None else [ends[row] for row in self.kept]
@@ -69,6 +72,7 @@ def read_table(
     required: Sequence[str] = (),
     renamed: Callable[[str], str] = lambda name: name,
     marked: bool = False,
+    uneven: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read a CSV file into columns.
 
@@ -83,11 +87,14 @@ def read_table(
     renamed
         Called on each name of the header; `pandas` for one writes an index without a name.
     marked
-        The file may start with a byte order mark, as what spreadsheets write does.
+        The file may start with a byte order mark, as what spreadsheets write does, and be UTF-16.
+    uneven
+        Gets line and number of cells of each row that is not as wide as the header, and is left
+        out; without it, such a row is an error.
     """
     quoted = _check_bytes(path, marked=marked)
     try:
-        encoding = _MARKED if marked else "utf-8"
+        encoding = encoding_of(path) if marked else "utf-8"
         with path.open(encoding=encoding, newline="" if quoted else None) as file:
             chunks = (_quoted if quoted else _plain)(file, delimiter)
             header = [renamed(name.strip()) for name in next(chunks, [[]])[0]]
@@ -101,12 +108,39 @@ def read_table(
                         values = (first,) * len(values)
                     column.extend(values)
     except UnicodeDecodeError:
-        raise ManifestError(_not_utf8(path)) from None
+        raise ManifestError(_not_utf8(path) + (SAVE_AS if marked else "")) from None
     except ManifestError:
         raise
-    except (csv.Error, ValueError):  # ValueError is zip's: the rows are not equally wide
-        raise ManifestError(_broken_row(path, delimiter)) from None
-    return Table(path, delimiter, dict(zip(header, columns, strict=True)))
+    except (csv.Error, ValueError) as problem:  # ValueError is zip's: rows are not equally wide
+        if uneven is not None and not isinstance(problem, csv.Error):
+            return _without_uneven(path, delimiter, encoding, header, uneven)
+        raise ManifestError(_broken_row(path, delimiter, encoding)) from None
+    return Table(path, delimiter, dict(zip(header, columns, strict=True)), encoding=encoding)
+
+
+def _without_uneven(
+    path: Path, delimiter: str, encoding: str, header: list[str], uneven: list[tuple[int, int]]
+) -> Table:
+    rows, kept = [], []
+    try:
+        with path.open(encoding=encoding, newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            for place, row in enumerate(filter(None, reader), start=-1):
+                if len(row) != len(header):
+                    uneven.append((reader.line_num, len(row)))
+                elif place >= 0:
+                    rows.append(row)
+                    kept.append(place)
+    except csv.Error:
+        raise ManifestError(_broken_row(path, delimiter, encoding)) from None
+    columns = [[row[at] for row in rows] for at in range(len(header))]
+    return Table(path, delimiter, dict(zip(header, columns, strict=True)), kept, encoding)
+
+
+def encoding_of(path: Path) -> str:
+    """How a file with or without a byte order mark is written: UTF-8, or UTF-16 if it says so."""
+    with path.open("rb") as file:
+        return "utf-16" if file.read(2) in UTF_16 else _MARKED
 
 
 def _quoted(file: TextIO, delimiter: str) -> Iterator[list[list[str]]]:
@@ -185,9 +219,10 @@ def _check_bytes(path: Path, *, marked: bool) -> bool:
             f"{path} starts with a byte order mark; save it as UTF-8 without one "
             f"(or remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' {path.name})"
         )
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+    utf_16 = start.startswith(UTF_16)
+    if utf_16 and not marked:
         raise ManifestError(f"{path} is UTF-16; save it again as UTF-8")
-    if end != b"\n":
+    if end != b"\n" and not (utf_16 and end == b"\0"):
         raise ManifestError(
             f"{path}: the last line has no line end, the file seems to be cut short; "
             "fetch it again, or end the line if it is whole"
@@ -226,9 +261,9 @@ def _not_utf8(path: Path) -> str:
     return f"{path}: not UTF-8"
 
 
-def _broken_row(path: Path, delimiter: str) -> str:
+def _broken_row(path: Path, delimiter: str, encoding: str) -> str:
     """Which row cannot be read, and why."""
-    with path.open(encoding=_MARKED, newline="") as file:
+    with path.open(encoding=encoding, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         width = line = 0
         try:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["counted", "duration", "holds", "quote", "shown", "size", "some", "unknown"]
+__all__ = ["counted", "duration", "holds", "near", "quote", "shown", "size", "some", "unknown"]
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -79,6 +79,19 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; " + (
         f"did you mean {by_key[close[0]]}?" if close else f"known are {', '.join(known)}"
     )
+
+
+def near(strange: Iterable[str], known: Iterable[str]) -> str:
+    """The known names that strange ones may be meant for: as they are but for their case.
+
+    Examples
+    --------
+    >>> near(["juno", "Leon"], ["Juno", "Brazil"])
+    '; did you mean Juno?'
+    """
+    by_key = {one.casefold(): one for one in known}
+    meant = [by_key[name.casefold()] for name in strange if name.casefold() in by_key]
+    return f"; did you mean {some(meant)}?" if meant else ""
 
 
 def holds(path: Path, what: str, inside: Path) -> str:

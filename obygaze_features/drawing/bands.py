@@ -7,13 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from obygaze_features.drawing.marks import Scale, Series, legend, swatch
-from obygaze_features.drawing.svg import WIDTH, element, frame, label, short, text
+from obygaze_features.drawing.svg import element, frame, label, short, text, text_width, wrap
 from obygaze_features.drawing.theme import INK, LINE, SOFT
 
 __all__ = ["Row", "Span", "bands", "clock"]
 
-LEFT = 104.0
-TALL, LOW, GAP = 17.0, 3.0, 5.0
+#: Wider than other figures: a film has hours.
+WIDTH = 960.0
+#: Room for names, as they need it, and for half of the last tick's.
+LEFT, MOST_LEFT, RIGHT = 104.0, 220.0, 26.0
+SIZE, SMALL = 12.5, 11.5
+TALL, LOW, NEAR, GAP = 17.0, 3.0, 2.0, 16.0
 #: Minutes of a band, and between the ticks of one; the first bands that are few enough are taken.
 LENGTHS = ((1, 0.25), (2, 0.5), (5, 1), (10, 2), (20, 5), (30, 5), (60, 10), (120, 20))
 MOST = 5
@@ -47,19 +51,30 @@ class Row:
 def bands(
     rows: Sequence[Row], levels: Sequence[Series], end: float, *, title: str, description: str
 ) -> str:
-    """Draw rows of spans from 0 to `end` seconds; the higher a span's level, the taller it is."""
+    """Draw rows of spans from 0 to `end` seconds; the higher a span's level, the taller it is.
+
+    The description stands below the title; the legend has the levels that any row has.
+    """
     band, step = next(
         ((60.0 * long, 60.0 * tick) for long, tick in LENGTHS if end <= MOST * 60 * long),
         (60.0 * LENGTHS[-1][0], 60.0 * LENGTHS[-1][1]),
     )
-    heading, y = legend(levels, 2)
-    drawn = [heading]
+    drawn, y = [], 0.0
+    for line in wrap(description, WIDTH, 12, lines=2) if description else []:
+        drawn.append(text(0, y + 10, line, size=12, fill=SOFT))
+        y += 16
+    occur = {span.level for row in rows for span in row.spans}
+    shown = [one for place, one in enumerate(levels) if place in occur or not occur]
+    heading, y = legend(shown, y + 4, width=WIDTH)
+    drawn.append(heading)
     y += 4
+    widest = max((text_width(one.label, SIZE, bold=one.strong) for one in rows), default=0.0)
+    left = min(max(LEFT, widest + 12), MOST_LEFT)
     for number in range(max(1, math.ceil(end / band - 1e-9))):
-        scale = Scale(number * band, (number + 1) * band, LEFT, WIDTH - 2)
+        scale = Scale(number * band, (number + 1) * band, left, WIDTH - RIGHT)
         piece, y = _band(rows, levels, scale, min(end, scale.high), y, step)
         drawn.append(piece)
-    return frame(title, description, y - 8, "".join(drawn))
+    return frame(title, description, y - 8, "".join(drawn), width=WIDTH)
 
 
 def clock(seconds: float) -> str:
@@ -80,14 +95,18 @@ def _band(
 ) -> tuple[str, float]:
     top, drawn = y, []
     for place, row in enumerate(rows):
-        y += (2 if row.follows else GAP) if place else 0
-        fill, size = (SOFT, 11.5) if row.follows else (INK, 12.5)
+        if place:
+            y += NEAR if row.follows else GAP
+            if not row.follows:
+                between = f"M0 {short(y - GAP / 2)}H{short(scale.at(end))}"
+                drawn.append(element("path", d=between, stroke=LINE, stroke_width=1))
+        fill, size = (SOFT, SMALL) if row.follows else (INK, SIZE)
         weight = "600" if row.strong else None
         name = label(
-            0, y + TALL / 2, row.label, LEFT - 8, size=size, lines=1, fill=fill, weight=weight
+            0, y + TALL / 2, row.label, scale.left - 8, size=size, lines=1, fill=fill, weight=weight
         )
         drawn.append(name)
-        floor = f"M{short(LEFT)} {short(y + TALL)}H{short(scale.at(end))}"
+        floor = f"M{short(scale.left)} {short(y + TALL)}H{short(scale.at(end))}"
         drawn.append(element("path", d=floor, stroke=LINE, stroke_width=1))
         drawn.extend(_spans(row, levels, scale, y))
         y += TALL
@@ -96,9 +115,8 @@ def _band(
     for tick in range(ticks + 1):
         at = scale.at(scale.low + tick * step)
         lines.append(f"M{short(at)} {short(top)}V{short(y + 4)}")
-        if at < WIDTH - 20:  # Where a band ends the next one begins, and says so.
-            said = clock(scale.low + tick * step)
-            words.append(text(at, y + 16, said, size=11, fill=SOFT, anchor="middle"))
+        said = clock(scale.low + tick * step)
+        words.append(text(at, y + 16, said, size=11, fill=SOFT, anchor="middle"))
     behind = element("path", d="".join(lines), stroke=LINE, stroke_width=1)
     return behind + "".join(drawn) + "".join(words), y + 34
 

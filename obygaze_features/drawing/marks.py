@@ -190,13 +190,13 @@ def _hatches(x: float, y: float, width: float, height: float, paint: str) -> str
     return element("path", d="".join(parts), stroke=paint, stroke_width=1.4) if parts else ""
 
 
-def legend(series: Sequence[Series], y: float) -> tuple[str, float]:
+def legend(series: Sequence[Series], y: float, *, width: float = WIDTH) -> tuple[str, float]:
     """Swatches and their names in as many lines as they take; and the height below them."""
     parts, x = [], 0.0
     for one in series:
-        name = wrap(one.label, WIDTH - 22, 12, lines=1)[0]
+        name = wrap(one.label, width - 22, 12, lines=1)[0]
         wide = 20 + text_width(name, 12)
-        if x and x + wide > WIDTH:
+        if x and x + wide > width:
             x, y = 0.0, y + 19
         parts.append(swatch(x, y, 14, 12, one))
         parts.append(

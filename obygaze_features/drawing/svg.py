@@ -199,9 +199,9 @@ def room_for(names: Iterable[str], widths: Sequence[float], *, size: float = 13)
     return widths[-1]
 
 
-def frame(title: str, description: str, height: float, body: str) -> str:
+def frame(title: str, description: str, height: float, body: str, *, width: float = WIDTH) -> str:
     """The whole figure: `body` is drawn below the title, from 0 down to `height`."""
-    lines = wrap(title, WIDTH, 14.5, lines=3, bold=True) if title else []
+    lines = wrap(title, width, 14.5, lines=3, bold=True) if title else []
     down = 20 * len(lines) + (6 if lines else 0)
     heading = "".join(
         text(0, 15 + 20 * place, line, size=14.5, weight="600") for place, line in enumerate(lines)
@@ -217,8 +217,8 @@ def frame(title: str, description: str, height: float, body: str) -> str:
         xmlns="http://www.w3.org/2000/svg",
         class_="figure",
         role="img",
-        viewBox=f"0 0 {WIDTH} {whole}",
-        width=WIDTH * shown,
+        viewBox=f"0 0 {short(width)} {whole}",
+        width=width * shown,
         height=whole * shown,
         style="max-width:100%;height:auto",
     )

@@ -187,6 +187,8 @@ def score_captions(
         refuse_to_overwrite(path, overwrite=overwrite)
     made_with = {"language_model": dict(model.about), "sentence_encoder": dict(encoder.about)}
     table, texts = captions.table, captions.texts
+    if table.path.resolve() in (output.resolve(), record.resolve()):
+        raise UsageError(f"{table.path} is the table of captions itself; name another output")
     keys = map(row_key, table["object"], *texts.values())
     rows = list(zip(table["id"], keys, strict=True))
     with Kept(output, made_with) as kept:

@@ -47,7 +47,13 @@ class Kept:
         # A line that was cut short by a kill or a full disk is scored again.
         whole = content[: content.rfind(b"\n") + 1]
         self._file.truncate(len(whole))
-        first, *lines = [json.loads(line) for line in whole.splitlines()] or [None]
+        try:
+            first, *lines = [json.loads(line) for line in whole.splitlines()] or [None]
+        except ValueError:
+            self._file.close()
+            raise BiasError(
+                f"{self.path} is damaged; remove it, and the scores in it are made again"
+            ) from None
         if first is None:
             self._append(self._made_with)
         elif first != self._made_with:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.checkpoint import load_model, weight_files
+from obygaze_features.backbones.checkpoint import load_model, quiet, weight_files
 from obygaze_features.backbones.devices import arithmetic, device_of, move
 from obygaze_features.backbones.finding import sha256_of
 from obygaze_features.backbones.tokens import Tokens, read_tokenizer
@@ -56,7 +56,8 @@ class LanguageModel:
 
     def mean_probabilities(self, texts: Sequence[str]) -> list[float | None]:
         """The mean token probability of each text; None where a text is longer than it reads."""
-        read = self.tokens.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        with quiet():  # that a text is too long is for who asks to say
+            read = self.tokens.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         settings = self.network.config
         whole = [[settings.bos_token_id, *one, settings.eos_token_id] for one in read]
         found: list[float | None] = [None] * len(whole)

@@ -105,7 +105,7 @@ def load_sentence_encoder(spec: str, device: str | None = None) -> SentenceEncod
     pooled = "add_pooling_layer" in signature(kind.__init__).parameters
     network = load_model(kind, folder, files, **({"add_pooling_layer": False} if pooled else {}))
     move(network, where, found.name)
-    longest, lower = _texts(folder, config)
+    longest, lower = _texts(folder, network)
     return SentenceEncoder(
         name=found.name,
         network=network,
@@ -151,10 +151,18 @@ def _check_pooling(path: Path) -> None:
         )
 
 
-def _texts(folder: Path, config: Any) -> tuple[int, bool]:
+def _texts(folder: Path, network: Any) -> tuple[int, bool]:
     """How many tokens are read, and whether texts are put into lower case first."""
     path = folder / "sentence_bert_config.json"
     told = read_json(path, BackboneError) if path.is_file() else {}
-    # Two positions of RoBERTa and its kin are no tokens'.
-    most = config.max_position_embeddings - 2
-    return min(told.get("max_seq_length") or most, most + 2), bool(told.get("do_lower_case"))
+    most = getattr(network.config, "max_position_embeddings", None)
+    if most is None:
+        raise BackboneError(
+            f"{folder} is of the type {network.config.model_type!r}, which has no number of "
+            "positions; take an encoder such as BERT, RoBERTa or MPNet"
+        )
+    # The first positions of RoBERTa and its kin, up to that of padding, are no tokens'.
+    table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    most -= 0 if padding is None else padding + 1
+    return min(told.get("max_seq_length") or most, most), bool(told.get("do_lower_case"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from obygaze_features.errors import UsageError
 
@@ -14,13 +15,15 @@ ARTICLES = {
     "always-a": "a before everything, as in a engineer",
 }
 _BEFORE = re.compile(r"\b([Aa])n? \{\}")
-_SILENT_H = re.compile(r"hour|honest|hono|heir")
+_SILENT_H = re.compile(r"hour|honest|honou?r|heir")
 #: Words that begin with a vowel, and are spoken with y or w before it.
 _GLIDE = re.compile(
-    r"eu|ewe|ubi|uk|ura|ure|uri|uro|us[aeu]|ut[eio]|uvu|unidir|uni(?![dmn])|one\b|once\b"
+    r"eu|ewe|oui|ubi|uk|ur[aeio]|urug|us[aeu]|ut[eio]|uvu"
+    r"|unanim|unary|unesco|unidir|uni(?![dmn])|one\b|once\b"
 )
 #: Letters whose names begin with a vowel.
 _SPELLED = frozenset("aefhilmnorsx")
+_VOWELS = frozenset("aeiou")
 _NUMBER = re.compile(r"(\d{1,3})((?:,?\d{3})*)(?!\d)")
 
 
@@ -50,7 +53,7 @@ def with_article(template: str, stimulus: str, article: str = "sound") -> str:
     first = re.sub(r"^\W+", "", stimulus)
     heard = {
         "sound": _begins_with_vowel(first),
-        "letter": first.lower().startswith(tuple("aeiou")),
+        "letter": first.lower().startswith(tuple(_VOWELS)),
         "always-a": False,
     }[article]
     fitted = _BEFORE.sub(lambda found: f"{found[1]}{'n' if heard else ''} {{}}", template)
@@ -62,11 +65,12 @@ def _begins_with_vowel(text: str) -> bool:
     if found := _NUMBER.match(text):
         # eight, eighty, eleven and eighteen, also as thousands
         return found[1].startswith("8") or found[1] in ("11", "18")
-    word = (re.match(r"[^\W_]+", text) or [""])[0]
+    plain = unicodedata.normalize("NFKD", text)
+    word = (re.match(r"[^\W_]+", "".join(filter(str.isascii, plain))) or [""])[0]
     lower = word.lower()
-    # X-ray, MP and FBI are spelled; NASA is read.
-    if len(word) == 1 or (word.isupper() and len(word) < 4):
+    # X-ray, MP, FBI and LGBT are spelled; NASA is read.
+    if len(word) == 1 or (word.isupper() and (len(word) < 4 or not set(lower) & _VOWELS)):
         return lower[0] in _SPELLED
     if lower.startswith("h"):
         return _SILENT_H.match(lower) is not None
-    return lower.startswith(tuple("aeiou")) and _GLIDE.match(lower) is None
+    return lower.startswith(tuple(_VOWELS)) and _GLIDE.match(lower) is None

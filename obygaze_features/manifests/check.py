@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+import contextlib
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -55,7 +56,24 @@ def check(folder: Path) -> list[str]:
     for room, problems in sorted(rooms.items()):
         for path in sorted((folder / room).glob("*.csv")):
             found += _table_problems(path, room, problems, known)
+    found += _stale_merges(folder / "labels")
     return found
+
+
+def _stale_merges(folder: Path) -> Iterator[str]:
+    """Merged label sets that say other things of what they were merged from than is there now."""
+    about: dict[str, Mapping[str, object]] = {}
+    for path in sorted(folder.glob("*.csv")):
+        with contextlib.suppress(ManifestError):
+            about[path.stem] = read_about(path)
+    for name, said in about.items():
+        of = said.get("of")
+        for part, then in of.items() if isinstance(of, dict) else ():
+            if part in about and about[part] != then:
+                yield (
+                    f"{folder / name}.json: merged from another {part} than is there now; merge "
+                    f"anew: obygaze annotations merge {folder.parent} --name {name} --overwrite"
+                )
 
 
 def _header_problems(folder: Path, header: dict[str, object], items: Items) -> Iterator[str]:

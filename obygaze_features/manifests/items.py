@@ -26,6 +26,7 @@ __all__ = [
     "ItemProblem",
     "Items",
     "id_problem",
+    "media_problem",
     "media_stem",
     "seconds_problems",
 ]
@@ -222,14 +223,8 @@ class Items:
                 yield row, f"unknown kind {item.kind!r} (known: {', '.join(KINDS)})"
             if item.film in (".", "..") or _NO_NAME & set(item.film):
                 yield row, f"film {item.film!r} is a path, and a plain name is meant"
-            if _NO_NAME & set(item.media):
-                yield (
-                    row,
-                    (
-                        f"media {quote(item.media)} is a path, and a plain name is meant; "
-                        "the folder is given when the videos are looked for"
-                    ),
-                )
+            if problem := media_problem(item.media):
+                yield row, problem
             if (item.start is None) != (item.end is None):
                 yield row, "a span needs both start and end"
             elif not _is_span(item):
@@ -279,6 +274,16 @@ def id_problem(identifier: str) -> str | None:
         return (
             f"id {quote(identifier)} is not allowed: letters, digits and . _ + - "
             "without '..', starting with a letter or digit"
+        )
+    return None
+
+
+def media_problem(name: str) -> str | None:
+    """What is wrong with the name of a file, if anything."""
+    if _NO_NAME & set(name):
+        return (
+            f"media {quote(name)} is a path, and a plain name is meant; "
+            "the folder is given when the files are looked for"
         )
     return None
 

@@ -69,14 +69,21 @@ class MediaFolder:
 
     def candidates(self, item: Item) -> list[Path]:
         """The files that could be an item's: in its film's folder, else beside it."""
-        stem = expected_stem(item)
-        if not stem:
-            return []
         for folder in filter(None, (self._folder_of(item), self.root)):
-            if files := self._files(folder).get(stem.casefold()):
-                exact = [file for file in files if file.name == item.media]
-                return exact if len(exact) == 1 else files
+            for stem in self._stems(item):
+                if files := self._files(folder).get(stem.casefold()):
+                    exact = [file for file in files if file.name == item.media]
+                    return exact if len(exact) == 1 else files
         return []
+
+    def _stems(self, item: Item) -> list[str]:
+        """What an item's file may be called: a film's, also the whole name (Dr. No) or its id."""
+        stems = [expected_stem(item)]
+        if item.start is not None:
+            whole = Path(item.media).suffix.lower() not in self.suffixes
+            stems += [item.media] if whole else []
+            stems += [item.film]
+        return list(dict.fromkeys(filter(None, stems)))
 
     def _folder_of(self, item: Item) -> Path | None:
         return self._folders.get(item.film.casefold()) if item.film else None
@@ -94,15 +101,16 @@ class MediaFolder:
         if files:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
             raise VideoError(f"{item.id}: both {names} could be meant; keep one of them")
-        stem = expected_stem(item)
-        if not stem:
+        stems = self._stems(item)
+        if not stems:
             raise VideoError(f"{item.id}: the manifest names no media for this item")
         film = f"{item.film}/" if item.film else ""
         for folder in filter(None, (self._folder_of(item), self.root)):
             if why := self._forbidden.get(folder):
                 raise VideoError(f"{item.id}: {folder} cannot be read: {why}")
         noun = "image" if item.kind == "image" else "video"
-        raise VideoError(f"{item.id}: no {noun} {film}{stem}.* under {self.root}")
+        sought = " or ".join(f"{film}{stem}.*" for stem in stems)
+        raise VideoError(f"{item.id}: no {noun} {sought} under {self.root}")
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         if folder not in self._listed:

@@ -322,6 +322,11 @@ def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
     make = "obygaze manifests import KIND SOURCE -o FOLDER"
+    if not path.is_file() and (folder / "timelines.json").is_file():
+        raise ManifestError(
+            f"{folder} holds timelines, and a manifest of clips is meant; make one: "
+            f"obygaze annotations project {folder} --grid 60 -o FOLDER"
+        )
     header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
     for key in ("name", "version", "source", "licence", "citation", "default_labels"):
         value = header.get(key, None if key == "name" else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,7 +73,7 @@ class LabelScheme:
     @cached_property
     def _level_of(self) -> dict[str, str]:
         return {
-            _key(text): level.code
+            name_key(text): level.code
             for level in self.levels
             for text in (level.code, level.name, *level.aliases)
         }
@@ -80,7 +81,7 @@ class LabelScheme:
     @cached_property
     def _concept_of(self) -> dict[str, str]:
         return {
-            _key(text): concept.name
+            name_key(text): concept.name
             for concept in self.concepts
             for text in (concept.name, *concept.aliases)
         }
@@ -97,7 +98,7 @@ class LabelScheme:
                 for text in group:
                     if not text.strip() or "|" in text:
                         raise ManifestError(f"{text!r} cannot name a {what}")
-                    if seen.setdefault(_key(text), group) is not group:
+                    if seen.setdefault(name_key(text), group) is not group:
                         raise ManifestError(f"two {what}s are called {text!r} (case is ignored)")
 
     @classmethod
@@ -152,15 +153,24 @@ def _texts(value: Mapping[str, Any]) -> tuple[str, ...]:
     raise TypeError(f"aliases {aliases!r} where a list is meant")
 
 
-def _key(text: str) -> str:
-    return " ".join(text.split()).casefold()
+def name_key(text: str) -> str:
+    """What names of levels and concepts have in common that are the same but for how one types.
+
+    Examples
+    --------
+    >>> name_key("Easy  Negative") == name_key("easy_negative") == name_key("EASY-NEGATIVE")
+    True
+    >>> name_key("-1") == name_key("1")
+    False
+    """
+    return " ".join(re.sub(r"(?<=\w)[_-]+(?=\w)", " ", text).split()).casefold()
 
 
 def _find(text: str, known: dict[str, str], what: str, names: Sequence[str]) -> str:
     try:
-        return known[_key(text)]
+        return known[name_key(text)]
     except KeyError:
-        near = difflib.get_close_matches(_key(text), map(_key, names), n=1)
-        meant = next((name for name in names if near == [_key(name)]), None)
+        near = difflib.get_close_matches(name_key(text), map(name_key, names), n=1)
+        meant = next((name for name in names if near == [name_key(name)]), None)
         hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(names)}"
         raise ManifestError(f"unknown {what} {quote(text)}; {hint}") from None

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import TowerNetwork
-from obygaze_features.backbones.devices import arithmetic, device_of, move
-from obygaze_features.backbones.finding import family_of, find, sha256_of, with_tokenizer
-from obygaze_features.backbones.registry import FAMILIES
-from obygaze_features.errors import UsageError
+from obygaze_features.backbones.devices import arithmetic, device_of
+from obygaze_features.backbones.finding import find
+from obygaze_features.backbones.towers import load_network
 from obygaze_features.extraction.forward import enough_memory
 from obygaze_features.preprocess import normalise
 
@@ -90,15 +89,7 @@ def load_seer(spec: str, device: str | None = None) -> Seer:
         As in `load_towers`.
     """
     where, found = device_of(device), find(spec)
-    family = family_of(found.path)
-    if family.towers is None:
-        known = ", ".join(one.name for one in FAMILIES if one.towers)
-        raise UsageError(
-            f"{found.name} is of the family {family.name}, which reads no texts; take a backbone "
-            f"of {known}"
-        )
-    network = family.towers(with_tokenizer(found), "standard")
-    move(network.module, where, found.name)
+    network, about = load_network(found, where, "standard")
     settings: Any = network.module.config
     side = settings.vision_config.image_size // settings.vision_config.patch_size
     return Seer(
@@ -106,11 +97,7 @@ def load_seer(spec: str, device: str | None = None) -> Seer:
         network=network,
         grid=(side, side),
         device=where,
-        about={
-            "name": family.name,
-            "revision": found.revision,
-            "weights_sha256": sha256_of(network.weights),
-        },
+        about=about,
     )
 
 

@@ -30,6 +30,9 @@ _WARM = ((176, 18, 32), (214, 40, 28), (240, 96, 24), (252, 170, 32), (255, 226,
 """Over a picture: no blue at either end, that what is hot stays warm whatever lies under it."""
 _MOST = 0.92
 """How far the highest heat hides what is under it."""
+_LIGHT = np.array((0.299, 0.587, 0.114))
+"""How much of a picture's light each of its colours has."""
+_DARKENED = 0.75
 _NARROWEST = 224
 """Pixels that a picture has at least on a side."""
 _PAPER, _INK = (251, 250, 247), (31, 35, 40)
@@ -59,9 +62,15 @@ def _colours(values: Values, of: Sequence[tuple[int, int, int]]) -> NDArray[np.f
 
 
 def overlay(picture: Bytes, values: Values) -> Bytes:
-    """A picture ``[h,w,3]`` under the colours of values from 0 to 1: where they are 0, as it is."""
+    """A picture ``[h,w,3]`` under the colours of values from 0 to 1.
+
+    The picture is grey: skin and clothes have the colours of heat, and would be taken for it. And
+    it is darkened, as the highest heat is light.
+    """
+    grey = _DARKENED * (picture @ _LIGHT)[..., None]
     share = _MOST * (1 - (1 - np.clip(values, 0, 1)[..., None]) ** 2)
-    return np.round(picture * (1 - share) + _colours(values, _WARM) * share).astype(np.uint8)
+    shown: Bytes = np.round(grey * (1 - share) + _colours(values, _WARM) * share).astype(np.uint8)
+    return shown
 
 
 def png(picture: Bytes, title: str, highest: float, *, over: bool) -> bytes:

@@ -44,10 +44,13 @@ _NOTHING = np.empty((0, 0, 3), np.uint8)
 
 @dataclass(frozen=True)
 class Saliency:
-    """What came of it: how many images each group has, and why some have no map."""
+    """What came of it: how many images each group has, why some have no map, and which texts are
+    longer than what is read of them.
+    """
 
     groups: dict[str, int]
     failed: dict[str, str] = field(default_factory=dict)
+    cut: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ def write_saliency(
     if by is not None and by not in columns:
         raise UsageError(f"--by: {unknown('column', by, columns)}")
     groups = columns[by] if by is not None else [_EVERYTHING] * len(items)
+    cut = _too_long(seer, texts)
     media = MediaFolder(images.resolve(), IMAGE_SUFFIXES)
     seen: list[_Seen] = []
     sums: dict[str, _Group] = {}
@@ -148,9 +152,10 @@ def write_saliency(
             "grid": seer.grid,
             **_write_groups(new, sums),
             "failed": failed,
+            "cut": cut,
         }
         write_text(new / RECORD, to_json(about))
-    return Saliency({name: one.count for name, one in sums.items()}, failed)
+    return Saliency({name: one.count for name, one in sums.items()}, failed, cut)
 
 
 def _texts(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
@@ -171,6 +176,13 @@ def _texts(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[
             for said, cell in zip(texts, columns[one[1]], strict=True)
         ]
     return texts
+
+
+def _too_long(seer: Seer, texts: Sequence[str]) -> list[str]:
+    """The texts of which the network reads only the beginning."""
+    tokens, different = seer.network.tokens, list(dict.fromkeys(texts))
+    counts = tokens.count(different)
+    return [one for one, count in zip(different, counts, strict=True) if count > tokens.longest]
 
 
 def _read(media: MediaFolder, item: Item, seer: Seer) -> Tensor | str:
@@ -226,9 +238,10 @@ def _write_groups(folder: Path, sums: Mapping[str, _Group]) -> dict[str, Any]:
     taken: set[str] = set()
     for name, mean in means.items():
         stem = safe_id(name) if name else "none"
-        while stem.lower() in taken:  # names that differ by marks, or by case only
+        # Names may differ by marks, or by case only, or be another's with "-overlay".
+        while taken & (both := {stem.lower(), f"{stem.lower()}-overlay"}):
             stem += "-other"
-        taken.add(stem.lower())
+        taken |= both
         count = sums[name].count
         picture = np.round(sums[name].picture / count).astype(np.uint8)
         shown = stretch((mean / highest).astype(np.float32), *picture.shape[:2])

@@ -159,7 +159,7 @@ def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
 
 def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Line, name and numbers; of other names nothing is looked at, as such files are long."""
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
             name, _, rest = text.partition(" ")
             # Two whole numbers alone are word2vec's header.
@@ -168,7 +168,7 @@ def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, 
 
 
 def _csv_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])

@@ -77,7 +77,7 @@ def predict(
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
       obygaze models predict models/sure stores/xclip-kinetics.zarr --band 0.4 0.6
       obygaze models predict models/sure stores/xclip-kinetics.zarr --csv tables
-      obygaze models predict models/sure stores/spans.zarr --elan films
+      obygaze models predict models/sure stores/spans.zarr --elan for-elan
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
@@ -143,6 +143,7 @@ def _export(
     """Write the files a film that were asked for; a line about each folder."""
     if tables is None and elan is None:
         return []
+    from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
     from obygaze_features.store.items import read_items
     from obygaze_models.elan import elan_files
@@ -164,5 +165,7 @@ def _export(
                 f"{counted(lost, 'clip')} not in them: the manifest gives no start and end in "
                 "the film"
             )
+    if overwrite:
+        refuse_edited(files)
     write_files(files, overwrite=overwrite)
     return lines

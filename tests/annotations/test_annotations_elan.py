@@ -59,7 +59,7 @@ def test_what_another_program_writes(tmp_path: Path) -> None:
         Segment("Juno_2007", "Bob", 0, 2, "S", ("Look", "Posture"), "a kiss"),
         Segment("Juno_2007", "Bob", 2, 9, "EN", (), "see above"),
     )
-    assert found.films == {"Juno_2007": Film("Juno 2007")}
+    assert found.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
     assert {(one.where.split(", a")[0], one.what, one.done) for one in found.remarks} == {
         ("Juno 2007.eaf, tier 'shots'", "unknown label '?'; " + KNOWN, "left out"),
         ("Juno 2007.eaf, tier 'Bob'", "unknown label 'nothing'; " + KNOWN, "left out"),
@@ -191,10 +191,11 @@ def test_exports_as_tab_delimited_text(tmp_path: Path, text: str, left_out: list
     assert first == Segment("juno", who, 1, 62.5, "S", ("Look",), comment)
     [other] = [one for one in found.segments if one is not first]
     assert other == Segment("juno", "Bob", 3, 4, "HN")
-    assert sorted(one.where for one in found.remarks) == [
-        f"juno.txt, line {line}" for line in left_out
-    ]
-    assert {one.done for one in found.remarks} == {"left out"}
+    gone = [one for one in found.remarks if one.done == "left out"]
+    assert sorted(one.where for one in gone) == [f"juno.txt, line {line}" for line in left_out]
+    guessed = [one.what for one in found.remarks if one not in gone]
+    whole = "its times are whole numbers, and were taken for milliseconds"
+    assert guessed == ([whole] if text is SHORT else [])
 
 
 def test_an_export_of_several_files(tmp_path: Path) -> None:
@@ -354,3 +355,52 @@ def test_whatever_is_cut_out_or_doubled_nothing_breaks(tmp_path: Path, data: st.
     else:
         found.save(tmp_path / "t", overwrite=True)
         assert Timelines.load(tmp_path / "t").segments == found.segments
+
+
+def test_exports_in_other_encodings(tmp_path: Path) -> None:
+    path = tmp_path / "juno.txt"
+    path.write_bytes(SHORT.replace("Anna", "Zoé").encode("utf-16"))
+    assert import_elan([path]).annotators == ["Bob", "Zoe"]
+    path.write_bytes(SHORT.replace("Anna", "Zoé").encode("latin-1"))
+    with pytest.raises(AnnotationError, match=r"line 1: not UTF-8 .*again with the encoding UTF-8"):
+        import_elan([path])
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, obygaze: Run) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/bad.eaf").write_text(EAF[: len(EAF) // 2])
+    ask = ("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
+    assert obygaze(*ask).exit_code == 1
+    (tmp_path / "in/good.eaf").write_text(EAF)
+    told = obygaze(*ask)
+    assert told.exit_code == 3
+    assert "bad.eaf is not XML, or is cut short" in told.output
+    assert list(Timelines.load(tmp_path / "t").films) == ["good"]
+
+
+HEADED = """\
+"#file:///C:/films/Vertigo.eaf"
+Tier\tParticipant\tBegin Time - ss.msec\tEnd Time - ss.msec\tAnnotation
+Anna\tP\t1.0\t62.5\tSure: Look
+Bob\t\t3.0\t4.0\tHN
+"""
+
+
+def test_an_export_whose_header_names_tiers_and_participants(tmp_path: Path) -> None:
+    (tmp_path / "second half.txt").write_text(HEADED)
+    found = import_elan([tmp_path / "second half.txt"])
+    assert found.segments == (
+        Segment("Vertigo", "Bob", 3, 4, "HN"),
+        Segment("Vertigo", "P", 1, 62.5, "S", ("Look",)),
+    )
+    assert found.remarks == ()
+
+
+@pytest.mark.parametrize(
+    "head", ["", "Begin Time - hh:mm:ss:ff PAL\tEnd Time - hh:mm:ss:ff PAL\tx\n"]
+)
+def test_time_code_alone_says_what_to_export(tmp_path: Path, head: str) -> None:
+    row = "00:00:01:12\t00:00:02:00\tSure\n" if head else "Anna\t00:00:01:12\t00:00:02:00\tSure\n"
+    (tmp_path / "f.txt").write_text(head + row)
+    with pytest.raises(AnnotationError, match=r"time code only .*hh:mm:ss\.ms ticked"):
+        import_elan([tmp_path / "f.txt"])

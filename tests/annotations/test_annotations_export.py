@@ -226,10 +226,11 @@ def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze:
     made.save(tmp_path / "all/mine")
     told = obygaze("annotations", "show", tmp_path / "all")
     assert told.stderr.endswith(
-        f"all holds timelines and is none; did you mean {tmp_path}/all/mine?\n"
+        f"all is not a folder of timelines, but a folder of some; "
+        f"did you mean {tmp_path}/all/mine?\n"
     )
     told = obygaze("annotations", "show", tmp_path)
-    assert "is not a timeline: it has no timelines.json (make one with: " in told.stderr
+    assert "is not a folder of timelines: it has no timelines.json (make one with: " in told.stderr
 
 
 def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
@@ -240,3 +241,23 @@ def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
     made = obygaze("annotations", "export", tmp_path / "t", "--csv", "-o", tmp_path / "x")
     assert made.exit_code == 0, made.output
     assert "juno" in (tmp_path / "x/films.csv").read_text()
+
+
+def test_annotations_of_others_are_never_replaced(
+    made: Timelines, tmp_path: Path, obygaze: Run
+) -> None:
+    """Nor those that somebody made of ours in ELAN, which keeps the author and drops our sum."""
+    made.save(tmp_path / "t")
+    ask = ("annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", tmp_path / "out")
+    assert obygaze(*ask).exit_code == 0
+    assert obygaze(*ask, "--overwrite").exit_code == 0
+    film = tmp_path / "out/juno.eaf"
+    theirs = Eaf(str(film))
+    theirs.add_tier("mine")
+    theirs.to_file(str(film))
+    for text in (film.read_text(), "<ANNOTATION_DOCUMENT/>"):
+        film.write_text(text)
+        told = obygaze(*ask, "--overwrite")
+        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+        assert f"{film} holds annotations that obygaze did not write" in told.stderr
+        assert film.read_text() == text

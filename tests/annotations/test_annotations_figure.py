@@ -11,6 +11,7 @@ from click.testing import Result
 
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.figure import film_figure, films_drawn
+from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.merge import merge
 from obygaze_features.annotations.projection import project
 from obygaze_features.errors import AnnotationError
@@ -46,6 +47,11 @@ def test_the_worked_case(merged: Manifest) -> None:
     assert levels_of(drawn, "one on clips") == ["EN", "S", "NS", "EN", "EN"]
     assert levels_of(drawn, "two on clips") == ["EN", "S", "NS", "EN", "HN"]
     assert levels_of(drawn, "merged") == ["EN", "S", "NS", "EN", "HN"]
+
+
+def test_the_figure_says_by_which_rule(merged: Manifest) -> None:
+    said = "the levels of 5 clips; threshold 0.2, grid grid"
+    assert any(said in words for words in Drawn(film_figure(worked(), merged, "film")).words)
 
 
 def test_a_tip_says_when_and_which_concepts(merged: Manifest) -> None:
@@ -104,3 +110,22 @@ def test_the_command(tmp_path: Path, merged: Manifest, obygaze: Callable[..., Re
     wrong = obygaze(*asked, "--film", "flim", "-o", tmp_path / "out")
     assert wrong.exit_code == 2
     assert "did you mean film?" in wrong.output
+
+
+def test_annotators_are_called_as_their_source_calls_them(tmp_path: Path) -> None:
+    rows = [Row("r", "film", "Zoé B", 0.0, 9.0, "S"), Row("r", "film", "bob", 1.0, 300.0, "S")]
+    gather("t", rows).save(tmp_path / "t")
+    timelines = Timelines.load(tmp_path / "t")
+    done = project(timelines, grid())
+    whole = done.grid.with_parts(labels=done.label_sets)
+    words = Drawn(film_figure(timelines, whole, "film")).words
+    assert {"Zoé B", "bob"} <= set(words)
+
+
+def test_one_annotator_is_not_told_to_merge(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+    lone = Timelines.of("x", [Segment("film", "one", 0, 400, "S")])
+    done = project(lone, grid())
+    lone.save(tmp_path / "t")
+    done.grid.with_parts(labels=done.label_sets).save(tmp_path / "m")
+    told = obygaze("annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "out")
+    assert (told.exit_code, "merge" in told.output) == (0, False)

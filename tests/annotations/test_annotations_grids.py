@@ -237,3 +237,22 @@ def test_tables_that_cannot_be_read_are_one_line(
 def test_timelines_without_segments() -> None:
     with pytest.raises(AnnotationError, match="hold no segments"):
         read_grid("60", Timelines.of("empty", []))
+
+
+def test_a_list_with_its_header_in_capitals(tmp_path: Path) -> None:
+    path = write(tmp_path / "shots.csv", "Film;Start;END;ID;Note", "film;0;1,5;one;x")
+    grid, _ = read_grid(path, worked())
+    assert (grid.ids, grid.items.ends.tolist(), grid.items.extra) == (
+        ["one"],
+        [1.5],
+        {"Note": ["x"]},
+    )
+
+
+def test_a_grid_in_another_case_and_one_that_is_too_fine(tmp_path: Path) -> None:
+    path = write(tmp_path / "shots.csv", "film,start,end", "FILM,0,100")
+    with pytest.raises(AnnotationError, match=r"no clips of any film .*; did you mean FILM\?"):
+        read_grid(path, worked())
+    assert len(read_grid("0:00:42", worked())[0]) == 10
+    with pytest.raises(UsageError, match="would have 1,050,000 clips"):
+        read_grid("0.0004", worked())

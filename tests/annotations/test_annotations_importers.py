@@ -19,7 +19,10 @@ from obygaze_features.annotations.cells import concept_cell, concept_names, guar
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.csv_table import import_csv
 from obygaze_features.annotations.importers.mobygaze import import_mobygaze
-from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.annotations.importers.shared import read_films
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError, VideoError
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.locate import MediaFolder
 
 Run = Callable[..., Result]
 
@@ -251,7 +254,7 @@ def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
         ("f,T,x", "line 3: end 'x' is no time"),
         ("f,T,0", "line 3: film 'f' ends where it starts"),
         ("e,T,1:00", "line 3: film 'e' is there already"),
-        (" é,T,1:00", "line 3: film ' é' is there already"),
+        (" é,T,1:00", "line 3: film 'é' is there already"),
     ],
 )
 def test_a_table_of_films_that_is_not_right(
@@ -278,8 +281,11 @@ def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze:
     source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
     told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
     assert told.exit_code == 0
-    assert "films: nothing was read of 1 film: leon (not used)" in told.output
-    assert Timelines.load(tmp_path / "t").films == {"Juno": Film("Juno", 60), "Leon": Film("Léon")}
+    assert "films: nothing was read of 1 film: leon; did you mean Leon? (not used)" in told.output
+    assert Timelines.load(tmp_path / "t").films == {
+        "Juno": Film("Juno", 60),
+        "Leon": Film("Léon", name="Léon"),
+    }
 
 
 NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])
@@ -324,3 +330,123 @@ def test_cells_of_concepts_come_back(names: list[str]) -> None:
 def test_formulas_are_guarded_and_come_back(text: str) -> None:
     assert unguarded(guarded(text)) == text
     assert not guarded(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+@pytest.mark.parametrize("name", ["Rear Window", "Dr. No"])
+def test_films_are_looked_for_by_their_names_as_they_were(
+    tmp_path: Path, obygaze: Run, name: str
+) -> None:
+    """From a table, and by way of ELAN and of spreadsheets, to the film's file."""
+    source = table(tmp_path, f"{name},a,0,60,S", f"{name},b,0,50,S", "A/C,a,0,9,S")
+    first = tmp_path / "t"
+    assert obygaze("annotations", "import", "csv", source, "-o", first).exit_code == 0
+    out = ("annotations", "export", first, "--elan", "--csv", "-o", tmp_path / "out")
+    assert obygaze(*out).exit_code == 0
+    ways = {
+        "elan": ("elan", tmp_path / "out"),
+        "csv": ("csv", tmp_path / "out/segments.csv", "--films", tmp_path / "out/films.csv"),
+    }
+    for way, words in ways.items():
+        told = obygaze("annotations", "import", *words, "-o", tmp_path / way)
+        assert told.exit_code == 0, told.output
+        assert Timelines.load(tmp_path / way).films == Timelines.load(first).films
+    made = ("annotations", "project", tmp_path / "elan", "--grid", "60", "-o", tmp_path / "m")
+    assert obygaze(*made).exit_code == 0
+    (tmp_path / "videos").mkdir()
+    for file in (f"{name}.mp4", "A_C.mp4"):
+        (tmp_path / "videos" / file).write_bytes(b"x")
+    items = list(Manifest.load(tmp_path / "m"))
+    found = {one.film: MediaFolder(tmp_path / "videos").find(one).name for one in items}
+    assert sorted(found.values()) == sorted([f"{name}.mp4", "A_C.mp4"])
+    (tmp_path / "videos" / f"{name}.mp4").unlink()
+    [one] = [item for item in items if item.film != "A_C"]
+    with pytest.raises(VideoError) as error:
+        MediaFolder(tmp_path / "videos").find(one)
+    assert f"{name}.*" in str(error.value)
+    assert f"{one.film}.*" in str(error.value)
+
+
+SAVED = "film;annotator;start;end;level;concepts\nÉté;ann;1,5;0:02:03,25;S;Body, Look\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_what_spreadsheets_save_in_other_countries(
+    tmp_path: Path, encoding: str, delimiter: str
+) -> None:
+    text = SAVED.replace(";", delimiter).replace("\n", "\r\n")
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / "marks.csv").write_bytes((mark + text).encode(encoding))
+    films = f"Film{delimiter}Title{delimiter}End\nÉté{delimiter}Summer{delimiter}122,5\n"
+    write(tmp_path / "films.csv", films)
+    found = import_csv(tmp_path / "marks.csv", films=read_films(tmp_path / "films.csv"))
+    assert found.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
+    assert what(found) == [
+        ("marks.csv, line 2", "goes on to 0:02:03.25, past the film's end 0:02:02.5", "cut")
+    ]
+
+
+def test_a_decimal_comma_in_a_frame_rate(tmp_path: Path) -> None:
+    header = "film;annotator;start_frame;end_frame;framerate;level"
+    assert spans(import_csv(table(tmp_path, "f;a;0;11;12,5;S", header=header))) == [(0, 0.96)]
+
+
+def test_another_encoding_is_named_with_how_to_save_it(tmp_path: Path) -> None:
+    (tmp_path / "marks.csv").write_bytes(SAVED.encode("cp1252"))
+    with pytest.raises(ManifestError, match=r"line 2: not UTF-8 .*in Excel: 'CSV UTF-8'"):
+        import_csv(tmp_path / "marks.csv")
+
+
+def test_a_table_of_segments_is_no_table_of_films(tmp_path: Path) -> None:
+    with pytest.raises(AnnotationError, match="is no table of films, which has the columns film"):
+        read_films(table(tmp_path, "f,a,0,1,S"))
+
+
+def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> None:
+    rows = ("f,a,0,1,S", "", "f,a,1", "f,a,1,2,HN", ",,,,", "f,a,2,3,S,", "f,a,9,8,S")
+    found = import_csv(table(tmp_path, *rows))
+    assert spans(found) == [(0, 1), (1, 2)]
+    assert what(found) == [
+        ("marks.csv, line 4", "3 cells where the header has 5", "left out"),
+        ("marks.csv, line 7", "6 cells where the header has 5", "left out"),
+        ("marks.csv, line 8", "ends (0:00:08) before it starts (0:00:09)", "left out"),
+    ]
+
+
+def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
+    found = import_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
+    assert (found.annotators, list(found.films)) == (["Ann"], ["F"])
+    assert [(one.what, one.done) for one in found.remarks] == [
+        ("'ann' and 'Ann' differ by case only", "taken as one, Ann"),
+        ("'f' and 'F' differ by case only", "taken as one, F"),
+    ]
+
+
+def test_another_table_is_not_mobygazes(tmp_path: Path) -> None:
+    source = table(tmp_path, "f,a,0,1,S")
+    missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
+    with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; any"):
+        import_mobygaze(source)
+
+
+def test_a_film_in_another_case_is_asked_for(tmp_path: Path) -> None:
+    found = import_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
+    assert [one.what for one in found.remarks] == [
+        "nothing was read of 1 film: juno; did you mean Juno?"
+    ]
+
+
+def test_remarks_come_in_the_order_of_lines(tmp_path: Path) -> None:
+    odd = ["f,a,0,x,S", "f,a,5,4,S", "f,a,0,1,maybe", "f,a,0"] * 3
+    found = import_csv(table(tmp_path, *odd, "f,a,0,1,S"))
+    assert [one.where for one in found.remarks] == [f"marks.csv, line {n}" for n in range(2, 14)]
+
+
+def test_names_with_underscores_and_hyphens(tmp_path: Path) -> None:
+    header = "film,annotator,start,end,level,concepts"
+    rows = ("f,a,0,1,easy_negative,", "f,a,1,2,HARD-NEGATIVE,low_key|Low-key")
+    found = import_csv(table(tmp_path, *rows, header=header))
+    assert [(one.level, one.concepts) for one in found.segments] == [
+        ("EN", ()),
+        ("HN", ("Low-key",)),
+    ]

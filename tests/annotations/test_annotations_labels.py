@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -122,13 +123,69 @@ def test_nothing_is_replaced_unless_asked(obygaze: Command, timelines: Path, spa
     assert Manifest.load(spans).labels("one").about["threshold"] == 0.4
     assert obygaze("annotations", "merge", spans).exit_code == 0
     assert obygaze("annotations", "merge", spans).exit_code == 1
+
+
+@pytest.mark.parametrize("into", ["itself", "another"])
+def test_merges_go_with_what_they_were_made_of(
+    obygaze: Command, timelines: Path, spans: Path, tmp_path: Path, into: str
+) -> None:
+    """By either way of projecting anew; what the output says next makes them again."""
+    new = tmp_path / "new folder"
+    ways = {"itself": ("--grid", spans), "another": ("--grid", "100", "-o", new)}
+    project = ("annotations", "project", timelines, *ways[into])
+    folder = spans if into == "itself" else new
+    assert obygaze(*project, "--threshold", ".4").exit_code == 0
+    names = ("--labels", "one", "--labels", "two")
+    for called in ("ours", "theirs"):
+        assert obygaze("annotations", "merge", folder, *names, "--name", called).exit_code == 0
+    (folder / "labels" / "own.csv").write_text(f"id,level\n{Manifest.load(folder).ids[0]},S\n")
     result = obygaze(*project, "--overwrite")
-    assert (
-        "merged: merged from label sets that are replaced (kept; merge them anew)" in result.output
-    )
-    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.4
-    assert obygaze("annotations", "merge", spans, "--overwrite").exit_code == 0
-    assert Manifest.load(spans).labels("merged").about["of"]["one"]["threshold"] == 0.2
+    assert result.exit_code == 0, result.output
+    for called in ("ours", "theirs"):
+        assert f"{called}: was merged of one, two, which are replaced (removed" in result.output
+    assert Manifest.load(folder).label_names == ["one", "own", "two"]
+    assert check(folder) == []
+    for line in result.output.splitlines():
+        if line.startswith("next: obygaze "):
+            assert obygaze(*shlex.split(line.removeprefix("next: obygaze "))).exit_code == 0
+    manifest = Manifest.load(folder)
+    assert manifest.label_names == ["one", "ours", "own", "theirs", "two"]
+    assert manifest.default_labels == "ours"
+    assert manifest.labels("theirs").about["of"]["one"]["threshold"] == 0.2
+    assert check(folder) == []
+
+
+def test_a_default_that_is_no_merge_stays_when_projected_anew(
+    obygaze: Command, timelines: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    project = ("annotations", "project", timelines, "--grid", "100", "-o", new)
+    assert obygaze(*project).exit_code == 0
+    header = read_header(new)
+    (new / "manifest.json").write_text(json.dumps({**header, "default_labels": "two"}))
+    assert obygaze(*project, "--overwrite").exit_code == 0
+    assert read_header(new)["default_labels"] == "two"
+
+
+def test_a_merge_of_yesterday_is_named_by_check(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+    about = spans / "labels" / "one.json"
+    about.write_text(about.read_text().replace('"threshold": 0.2', '"threshold": 0.3'))
+    [problem] = check(spans)
+    assert "merged.json: merged from another one than is there now" in problem
+
+
+def test_a_merge_is_not_merged_with_what_it_holds(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+    names = ("--labels", "merged", "--labels", "two", "--name", "more")
+    result = obygaze("annotations", "merge", spans, *names)
+    assert (result.exit_code, "would count twice" in result.stderr) == (2, True)
 
 
 def test_concepts_that_the_manifest_lacked_are_in_its_scheme(
@@ -328,3 +385,83 @@ def test_the_merged_labels_train_a_model(obygaze: Command, tmp_path: Path) -> No
     result = obygaze(*run)
     assert result.exit_code == 0, result.output
     assert "svm" in result.output
+
+
+def test_an_annotator_who_stopped_early_is_named(
+    obygaze: Command, tmp_path: Path, spans: Path
+) -> None:
+    """In a film of 420 s; who marked something in its second half did not stop."""
+    early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
+    late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
+    Timelines.of("t", [*early, *late]).save(tmp_path / "t")
+    told = obygaze("annotations", "project", tmp_path / "t", "--grid", spans)
+    assert told.exit_code == 0
+    line = (
+        "film early: nothing is marked after 0:03:25 of 0:07:00; did the annotator stop there? "
+        "(the rest counts as Easy Negative)"
+    )
+    assert line in told.output
+    assert "film late: nothing" not in told.output
+    told = obygaze("annotations", "agreement", spans)
+    assert "film early: nothing is marked after 0:03:20 of 0:07:00" in told.output
+    assert "film late: nothing" not in told.output
+
+
+def test_labels_of_several_timelines_are_not_mixed_silently(
+    obygaze: Command, timelines: Path, tmp_path: Path, spans: Path
+) -> None:
+    Timelines.of("more", segments("three", [(0, 300, "S", "Look")])).save(tmp_path / "more")
+    for folder in (timelines, tmp_path / "more"):
+        assert obygaze("annotations", "project", folder, "--grid", spans).exit_code == 0
+    named = "projected from 2 different timelines: one, two; three (taken together)"
+    for command in ("merge", "agreement"):
+        told = obygaze("annotations", command, spans)
+        assert (told.exit_code, named in told.output) == (0, True)
+    two = ("--labels", "one", "--labels", "two")
+    assert "different timelines" not in obygaze("annotations", "agreement", spans, *two).output
+
+
+def test_a_threshold_in_per_cent_and_a_grid_as_a_time(
+    obygaze: Command, timelines: Path, tmp_path: Path
+) -> None:
+    ask = ("annotations", "project", timelines, "--grid", "0:01:40", "--threshold")
+    assert obygaze(*ask, "20%", "-o", tmp_path / "m").exit_code == 0
+    labels = Manifest.load(tmp_path / "m").labels("one")
+    assert (labels.about["threshold"], len(labels)) == (0.2, 5)
+    wrong = obygaze(*ask, "some", "-o", tmp_path / "n")
+    assert (wrong.exit_code, "takes numbers such as 0.2 or 20%" in wrong.stderr) == (2, True)
+    swept = obygaze("annotations", "sweep", timelines, "--grid", "100", "--thresholds", "20%,.3")
+    assert swept.exit_code == 0, swept.output
+
+
+def test_timelines_where_a_manifest_is_meant(obygaze: Command, timelines: Path) -> None:
+    for command in ("merge", "agreement"):
+        told = obygaze("annotations", command, timelines)
+        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+        assert f"obygaze annotations project {timelines} --grid 60 -o FOLDER" in told.stderr
+
+
+def test_means_are_of_annotators_and_not_of_their_merge(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
+    assert obygaze("annotations", "merge", spans).exit_code == 0
+
+    def means(*names: str) -> dict[str, float]:
+        named = [word for name in names for word in ("--labels", name)]
+        told = obygaze("annotations", "agreement", spans, *named, "--json")
+        found: dict[str, float] = json.loads(told.stdout)["means"]
+        return found
+
+    assert means("one", "two", "merged") == means()
+    assert means("two", "merged") != means()
+
+
+def test_no_advice_replaces_somebodys_own_labels(
+    obygaze: Command, timelines: Path, spans: Path
+) -> None:
+    (spans / "labels").mkdir()
+    (spans / "labels" / "merged.csv").write_text("id,level\nfilm-0,S\n")
+    told = obygaze("annotations", "project", timelines, "--grid", spans)
+    assert f"next: obygaze annotations merge {spans} --name merged-2\n" in told.output
+    assert obygaze("annotations", "merge", spans, "--name", "merged-2").exit_code == 0

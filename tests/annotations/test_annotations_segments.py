@@ -14,6 +14,9 @@ from click.testing import Result
 
 from obygaze_features.annotations import Segment, Timelines
 from obygaze_features.annotations.agreement import stream_of
+from obygaze_features.annotations.agreement_report import agreement_report
+from obygaze_features.annotations.grids import read_grid
+from obygaze_features.annotations.projection import project
 from obygaze_features.annotations.segment_gamma import segment_gammas
 from obygaze_features.errors import MissingExtra
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
@@ -108,12 +111,21 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     )
     assert told.exit_code == 0, told.output
     assert "gamma on free segments, another measure" in told.output
+    assert "these segments are not those that ann, bea were projected from" in told.output
     assert "CBC" not in told.output
     assert "agreement, confusion, differences and segments as CSV -> " in told.output
     assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
     asked = ("annotations", "agreement", manifest, "--segments", timelines, "--samples", 5)
     [found] = json.loads(obygaze(*asked, "--json").stdout)["segments"]
     assert (found["segments_a"], found["segments_b"]) == (4, 5)
+
+
+def test_timelines_that_the_labels_came_from_need_no_remark(tmp_path: Path) -> None:
+    timelines = made(ann=ANN, bea=BEA)
+    grid, _ = read_grid("10", timelines)
+    labels = project(timelines, grid).label_sets
+    found = agreement_report(grid.with_parts(labels=labels), timelines=timelines)
+    assert not any("these segments" in one.what for one in found.remarks)
 
 
 def test_without_the_library_one_line_says_how_to_get_it(

@@ -231,6 +231,15 @@ def test_the_command(obygaze, model, store, world, tmp_path):
     assert obygaze(*ask, "--overwrite").exit_code == 0
     assert (tmp_path / "films/Été à Paris.mp4").read_bytes() == b"film"
 
+    # What somebody else annotated, or made of ours, is not replaced even then.
+    one = next((tmp_path / "films").glob("*.eaf"))
+    one.write_text(one.read_text().replace(">Sure<", ">sure<").replace("clip", "Clip"))
+    mine, written = one.read_bytes(), {p: p.read_bytes() for p in (tmp_path / "t").iterdir()}
+    refused = obygaze(*ask, "--overwrite")
+    assert (refused.exit_code, "edited since" in refused.stderr) == (1, True)
+    assert one.read_bytes() == mine
+    assert {p: p.read_bytes() for p in (tmp_path / "t").iterdir()} == written
+
     nowhere = obygaze("models", "predict", model, world.store, "--elan", tmp_path / "x")
     assert nowhere.exit_code == 1
     assert nowhere.stderr.count("\n") == 1

@@ -85,3 +85,27 @@ def test_times_are_said_as_players_say_them():
     assert [clock(one) for one in (0, 59.9, 60, 3599, 3600, 36000)] == [
         "0:00", "0:59", "1:00", "59:59", "1:00:00", "10:00:00",
     ]  # fmt: skip
+
+
+def test_names_of_24_letters_are_whole_and_people_stand_apart():
+    name = "Annette-Louise_Bergmann2"
+    rows = [
+        Row(name, [Span(0, 60, 1)]),
+        Row("on clips", [Span(0, 60, 1)], follows=True),
+        Row("bob", [Span(0, 60, 3)], strong=True),
+    ]
+    figure = Drawn(bands(rows, LEVELS, 60.0, title="", description="by whom; threshold 0.2"))
+    assert {name, "on clips", "bob", "by whom; threshold 0.2"} <= set(figure.words)
+    first, clips, other = (
+        next(float(one.get("y")) for one in figure.all("text") if one.text == said)
+        for said in (name, "on clips", "bob")
+    )
+    assert other - clips > 1.5 * (clips - first)
+
+
+def test_the_last_tick_is_labelled_and_the_legend_has_what_occurs():
+    figure = drawn([Span(0, 30, 0), Span(30, 60, 3)], 60)
+    assert "1:00" in figure.words
+    names = {"Easy Negative", "Hard Negative", "Not Sure", "Sure"}
+    assert names & set(figure.words) == {"Easy Negative", "Sure"}
+    assert names <= set(drawn([], 60).words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,12 +167,16 @@ def test_variants_of_nothing_are_refused(obygaze, models, tmp_path):
     assert "has no caption that can be filled with man and with woman" in told.stderr
 
 
-def test_captions_that_are_too_long_are_named_and_left_out(obygaze, models, tmp_path):
+def test_captions_that_are_too_long_are_named_and_left_out(
+    obygaze, models, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     table, out = tmp_path / "captions.csv", tmp_path / "out.csv"
     table.write_text(f"{HEAD}{CAPTIONS}long,{LONG},road,.5,man,\n")
     told = obygaze("features", "caption-scores", table, "-o", out, *models)
     assert told.exit_code == 3
     assert "1 caption left out: longer than gpt2 reads: long" in told.stderr
+    assert "Token indices" not in caplog.text  # transformers has nothing to add
     assert "1 caption of which encoder reads only the first 64 tokens: long" in told.stderr
     assert list(rows_of(out)) == ["a", "b", "c"]
 
@@ -186,6 +191,27 @@ def test_nothing_is_replaced_unasked(obygaze, table, models, tmp_path):
     assert obygaze(*score).exit_code == 1
     score[4] = tmp_path / "scores.json"
     assert obygaze(*score).exit_code == 2
+
+
+def test_the_captions_themselves_are_never_replaced(obygaze, models, tmp_path):
+    (tmp_path / "mine.json").write_text(HEAD + CAPTIONS)
+    (tmp_path / "mine.csv").write_text(HEAD + CAPTIONS)
+    for name in ("mine.csv", "mine.json"):
+        told = obygaze("features", "caption-scores", tmp_path / name, "-o", tmp_path / "mine.csv",
+                       "--overwrite", "--variants", *models)  # fmt: skip
+        assert told.exit_code == 2
+        assert f"{name} is the table of captions itself; name another output" in told.stderr
+        assert (tmp_path / name).read_text() == HEAD + CAPTIONS
+
+
+@pytest.mark.parametrize("content", ["no line of ours\n", '{"language_model": {}}\n[["a", \n'])
+def test_kept_scores_that_are_damaged_are_told_in_one_line(
+    obygaze, table, models, tmp_path, content
+):
+    (tmp_path / ".out.csv.scoring").write_text(content)
+    told = obygaze("features", "caption-scores", table, "-o", tmp_path / "out.csv", *models)
+    assert told.exit_code == 1
+    assert ".out.csv.scoring is damaged; remove it" in told.stderr
 
 
 class Interrupting:

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, GPT2LMHeadModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    GPT2LMHeadModel,
+    T5Config,
+    T5Model,
+)
 
 from obygaze_features.errors import BackboneError
 from obygaze_features.language import load_language_model, load_sentence_encoder
@@ -135,6 +143,40 @@ def test_an_encoder_of_another_kind(tmp_path):
         '{"max_seq_length": 4, "do_lower_case": true}'
     )
     assert load_sentence_encoder(str(tmp_path), "cpu").lower
+
+
+@pytest.mark.parametrize("told", [{}, {"max_seq_length": 66}])
+def test_the_positions_of_padding_are_no_tokens(encoder, tmp_path, told):
+    """RoBERTa's 66 positions read 64 tokens, whatever a file says."""
+    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    (folder / "sentence_bert_config.json").write_text(json.dumps(told))
+    found = load_sentence_encoder(str(folder), "cpu")
+    assert found.tokens.longest == 64
+    assert found.embed(["man " * 300]).shape == (1, 32)
+
+
+def test_a_plain_bert_reads_as_many_tokens_as_it_has_positions(tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(
+        vocab_size=len(words), intermediate_size=32, max_position_embeddings=20, **sizes
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
+    found = load_sentence_encoder(str(tmp_path), "cpu")
+    assert found.tokens.longest == 20
+    assert found.embed(["a man " * 30]).shape == (1, 16)
+
+
+def test_an_encoder_without_positions_is_refused_in_one_line(encoder, tmp_path):
+    folder = Path(shutil.copytree(encoder, tmp_path / "t5"))
+    (folder / "modules.json").unlink()
+    T5Model(
+        T5Config(vocab_size=900, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    ).save_pretrained(folder)
+    with pytest.raises(BackboneError, match="is of the type 't5', which has no number of posi"):
+        load_sentence_encoder(str(folder), "cpu")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +23,13 @@ Run = Callable[..., Result]
 AN = """
 hour honest heir honour hour-long engineer actor individual adult umbrella unhappy uncle
 uninvited unimportant unidentified urban urgent usher utter ugly 8-year-old 80s 11th 18 800 8,000
-11,000 MP FBI X-ray x-ray SUV NBA octopus old onerous onion "angry" ice
+11,000 LGBT LGBTQ HTML unanswered éclair MP FBI X-ray x-ray SUV NBA octopus old onerous
+onion "angry" ice
 """
 A = """
-house happy harp hotel person university unicorn union unique unit united uniform
-unidirectional one one-armed once-famous European euphoric ewe ukulele urologist uranium user usual
+house happy harp honey Honolulu hotel person university unicorn union unique unit united uniform
+unidirectional unanimous unary Uruguayan UNESCO ouija one one-armed once-famous European
+euphoric ewe ukulele urologist uranium user usual
 useful utility utensil utopian ubiquitous 7-year-old 1 100 180 1,100 10th CEO UK USB U-turn NASA
 YMCA businessperson ceo 'mathematician'
 """
@@ -133,6 +136,7 @@ def test_ids_are_safe_and_distinct(tmp_path: Path) -> None:
         ("stimulus,text\na,b\n", ["{}"], "line 1: the column 'text' is made here; rename it"),
         ("stimulus\na\n", ["{}", "{}"], "the template '{}' is there twice"),
         ("stimulus\na\n", ["a photo"], "the template 'a photo' needs the place"),
+        ("set,stimulus\n", ["{}"], "has a header and no stimuli"),
     ],
 )
 def test_what_makes_no_prompts(tmp_path: Path, table: str, templates: list[str], why: str) -> None:
@@ -193,8 +197,14 @@ def test_a_table_of_images_and_texts(tmp_path: Path, obygaze: Run) -> None:
     ],
 )
 def test_a_battery_is_its_own_prompts(
-    battery: str, pairs: list[tuple[str, str]], tmp_path: Path, obygaze: Run
+    battery: str,
+    pairs: list[tuple[str, str]],
+    tmp_path: Path,
+    obygaze: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(battery).mkdir()  # such as the manifest of another day
     told = obygaze("manifests", "import", "prompts", battery, "-o", tmp_path / "m")
     assert told.exit_code == 0, told.output
     manifest = Manifest.load(tmp_path / "m")
@@ -217,3 +227,9 @@ def test_a_battery_of_ids_has_no_prompts(tmp_path: Path) -> None:
     path.write_text('["sets"]')
     with pytest.raises(ManifestError, match="is not a battery"):
         import_prompts(path)
+    # Letters of a word are no stimuli.
+    for sets, templates in (({"x": {"stimulus": "abc"}}, ["{}"]), ({}, "a {}")):
+        sets = sets or {"x": {"stimulus": ["abc"]}}
+        path.write_text(json.dumps({"sets": sets, "templates": templates}))
+        with pytest.raises(ManifestError, match="is not a battery"):
+            import_prompts(path)

@@ -103,5 +103,5 @@ def test_pictures_of_a_batch_do_not_change_one_another(checkpoints, name):
 
 def test_a_backbone_that_reads_no_texts_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match="of the family vivit, which reads no texts; take a"):
+    with pytest.raises(UsageError, match="of the family vivit, which reads no texts and takes no"):
         load_seer("tiny-vivit", "cpu")

@@ -75,16 +75,21 @@ def test_heat_lies_where_the_map_is_highest(obygaze, library, checkpoints):
     assert len(list((library / "out/images").iterdir())) == 20
 
 
-def test_colours_grow_lighter_and_pictures_are_left_where_nothing_is():
+def test_colours_grow_lighter_and_only_heat_has_colour():
     light = heat(np.linspace(0, 1, 256, dtype=np.float32)[None])[0] @ [0.2126, 0.7152, 0.0722]
     assert np.all(np.diff(light) > -0.5)
     assert light[-1] > light[0] + 200
     picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    picture[0, 0], picture[7, 7] = (255, 250, 190), (240, 112, 32)  # as heat is drawn
     values = np.zeros((8, 8), np.float32)
     values[2, 3] = 1
-    shown = overlay(picture, values)
-    changed = (shown != picture).any(axis=2)
-    assert np.argwhere(changed).tolist() == [[2, 3]]
+    shown = overlay(picture, values).astype(int)
+    coloured = shown.max(axis=2) > shown.min(axis=2)
+    assert np.argwhere(coloured).tolist() == [[2, 3]]
+    # What is light in the picture stays lighter than what is dark, and darker than the heat.
+    grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=float)
+    assert np.corrcoef(grey[values == 0], shown[values == 0][:, 0])[0, 1] > 0.999
+    assert overlay(np.full((1, 1, 3), 255, np.uint8), np.zeros((1, 1)))[0, 0, 0] < shown[2, 3, 0]
     assert np.array_equal(stretch(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
 
 
@@ -185,3 +190,26 @@ def test_groups_whose_names_make_no_file_names(obygaze, library, checkpoints):
     assert json.loads(told.stdout)["groups"] == {"a/b": 5, "A_b": 5, "": 3, "O": 7}
     names = {path.name for path in (library / "out/groups").iterdir()}
     assert {"a_b.png", "A_b-other.png", "none.png", "O.png"} <= names
+
+
+def test_no_picture_of_a_group_takes_the_place_of_another(obygaze, library, checkpoints):
+    table = (library / "images.csv").read_text()
+    (library / "images.csv").write_text(table.replace(",NO\n", ",O-Overlay\n"))
+    obygaze("manifests", "import", "csv", library / "images.csv", "-o", library / "women",
+            "--overwrite")  # fmt: skip
+    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
+                         "condition", "--groups-only"))  # fmt: skip
+    assert told.exit_code == 0
+    names = {path.name.lower() for path in (library / "out/groups").iterdir()}
+    assert len(names) == 4
+    groups = json.loads((library / "out/saliency.json").read_text())["groups"]
+    drawn = {f"{one['pictures']}{end}.png" for one in groups.values() for end in ("", "-overlay")}
+    assert drawn == {path.name for path in (library / "out/groups").iterdir()}
+
+
+def test_a_text_that_is_too_long_is_cut_and_it_is_said(obygaze, library, checkpoints):
+    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--groups-only", "--text",
+                         "a happy woman " * 30))  # fmt: skip
+    assert told.exit_code == 0
+    assert "1 text longer than what" in told.stderr
+    assert json.loads((library / "out/saliency.json").read_text())["cut"] == ["a happy woman " * 30]

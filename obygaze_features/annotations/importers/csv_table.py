@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.annotations.cells import concept_names, moment, unguarded
+from obygaze_features.annotations.cells import concept_names, moment, point, unguarded
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.words import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.mobygaze import frame_span
 from obygaze_features.manifests.importers.shared import (
@@ -54,7 +55,8 @@ def import_csv(
     frame_rate
         Frames a second, for rows that do not say it in a column ``framerate``.
     """
-    table = _read(source, columns or {}, delimiter or delimiter_of(source))
+    uneven: list[tuple[int, int]] = []
+    table = _read(source, columns or {}, delimiter or delimiter_of(source), uneven)
     by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns
     _check_columns(table, FRAMES if by_frames else TIMES)
     if frame_rate is not None and not by_frames:
@@ -68,10 +70,24 @@ def import_csv(
             "say how many there are a second with --frame-rate"
         )
     rate = None if not by_frames else "" if frame_rate is None else f"{frame_rate:.6f}"
-    return gather(safe_id(source.stem), _rows(table, rate), films, source=source.name)
+    width = len(table.columns)
+    short = [
+        Remark(
+            f"{source.name}, line {line}",
+            "",
+            "",
+            f"{counted(cells, 'cell')} where the header has {width}",
+            LEFT_OUT,
+        )
+        for line, cells in uneven
+    ]
+    rows = [*short, *_rows(table, rate)]
+    return gather(safe_id(source.stem), rows, films, source=source.name)
 
 
-def _read(source: Path, columns: Mapping[str, str], delimiter: str) -> Table:
+def _read(
+    source: Path, columns: Mapping[str, str], delimiter: str, uneven: list[tuple[int, int]]
+) -> Table:
     for meaning in columns:
         if meaning not in MEANINGS:
             raise UsageError(f"no meaning {meaning!r}; known: {', '.join(MEANINGS)}")
@@ -89,7 +105,7 @@ def _read(source: Path, columns: Mapping[str, str], delimiter: str) -> Table:
             return f"{name} (not meant)"
         return plain if plain in MEANINGS else name
 
-    table = read_table(source, delimiter=delimiter, renamed=renamed, marked=True)
+    table = read_table(source, delimiter=delimiter, renamed=renamed, marked=True, uneven=uneven)
     for column in meaning_of:
         if column not in there:
             raise ManifestError(
@@ -111,12 +127,12 @@ def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
     """`rate` is None where times are not in frames, and empty where each row has its own."""
     for line, cells in zip(table.lines(), table.rows(), strict=True):
         where = f"{table.path.name}, line {line}"
-        film, annotator = cells["film"].strip(), cells["annotator"].strip()
+        film, annotator = unguarded(cells["film"].strip()), cells["annotator"].strip()
         try:
             if rate is None:
-                start, end = (moment(cells[name], name) for name in TIMES)
+                start, end = (moment(cells[name], name, table.delimiter) for name in TIMES)
             else:
-                own = cells.get("framerate", "").strip() or rate
+                own = point(cells.get("framerate", ""), table.delimiter) or rate
                 frames = {name: cells[name].strip() for name in FRAMES}
                 start, end = frame_span({**frames, "framerate": own})
         except (AnnotationError, ManifestError) as error:

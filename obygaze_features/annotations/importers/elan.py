@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.annotations.elan import film_of, rows_of
+from obygaze_features.annotations.elan import film_of, name_of, rows_of
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.elan_tabs import read_tabs
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
@@ -42,14 +42,23 @@ def import_elan(
     rows: list[Row | Remark] = []
     known: dict[str, Film] = {}
     scheme = obygaze_scheme()
+    unread: list[AnnotationError] = []
     for path, annotator in files.items():
-        for name, reading in _read(path, film):
+        try:
+            readings = list(_read(path, film))
+        except AnnotationError as error:
+            unread.append(error)
+            rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
+            continue
+        for name, reading in readings:
             document = reading.document
             known[safe_id(name)] = _known(known.get(safe_id(name), Film()), film_of(document))
             for where, what in reading.left_out:
                 rows.append(Remark(f"{path.name}, {where}", name, "", what, LEFT_OUT))
             rows += [Remark(path.name, name, "", what, KEPT) for what in reading.kept]
             rows += rows_of(document, name, path.name, scheme, annotator)
+    if len(unread) == len(files):
+        raise unread[0]
     for name, one in (films or {}).items():
         known[safe_id(name)] = _known(known.get(safe_id(name), Film()), one)
     first, *others = (path.name for path in files)
@@ -75,7 +84,8 @@ def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 def _read(path: Path, film: str | None) -> Iterator[tuple[str, Reading]]:
     """A file's documents, each with its film's name."""
     if path.suffix.lower() == ".eaf":
-        yield film or path.stem, read_eaf(path, AnnotationError)
+        reading = read_eaf(path, AnnotationError)
+        yield film or name_of(reading.document, path.stem), reading
         return
     for name, reading in read_tabs(path).items():
         yield film or name or path.stem, reading

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from obygaze_features.annotations.elan import part_of
 from obygaze_features.common.elan import Document, Span, Tier
-from obygaze_features.common.elan_reader import Reading, read_utf8
+from obygaze_features.common.elan_reader import Reading, read_text
 from obygaze_features.errors import AnnotationError
 
 __all__ = ["read_tabs"]
@@ -26,6 +26,11 @@ FORMATS = (
     ("- msec", re.compile(r"(\d{1,12})", re.ASCII)),
 )
 _TIME_HEAD = re.compile(r"- (?:hh:mm:ss[.:]\w+|ss\.msec|msec)\b")
+_TIME_CODE = re.compile(r"\d\d:\d\d:\d\d[:;]\d\d", re.ASCII)
+#: A header's words where a row is an annotation, as when ELAN heads the columns of the first form.
+_TIERS = ("tier", "tier name")
+_TEXTS = ("annotation", "annotation value", "value", "text")
+_SAID_OF = re.compile(r'"?#file:.*?([^/\\\r"]+)\.eaf\b')
 _TIME_CELL = re.compile(r"\d+:\d\d:\d\d[.:]\d+|\d+(?:\.\d+)?", re.ASCII)
 
 #: Tier, participant, and twelve columns of times at most, stand before the text.
@@ -42,6 +47,7 @@ class _Note:
     tier: str
     participant: str
     span: Span
+    whole: bool  #: its times are whole numbers, and nothing says of what
 
 
 def read_tabs(path: Path) -> dict[str, Reading]:
@@ -50,7 +56,7 @@ def read_tabs(path: Path) -> dict[str, Reading]:
     A tier whose name has that of another in it, and the word level, concepts or comment, is taken
     for one below that.
     """
-    text = read_utf8(path, AnnotationError)
+    text = read_text(path, AnnotationError, exported=True)
     split = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1)]
     # Lines about media files come first: "#file:///films/juno.mp4 -- offset: 0
     lines = [
@@ -61,17 +67,29 @@ def read_tabs(path: Path) -> dict[str, Reading]:
     headed = bool(lines) and any(map(_TIME_HEAD.search, lines[0][1]))
     found = list(_headed(lines) if headed else _plain(lines))
     notes = [one for one in found if isinstance(one, _Note)]
+    if not notes and any(_TIME_CODE.fullmatch(cell) for _, cells in lines for cell in cells):
+        raise AnnotationError(
+            f"{path} has its times as time code only (hh:mm:ss:ff), and not how many frames are a "
+            "second; export it again with the time format hh:mm:ss.ms ticked"
+        )
     if not notes:
         raise AnnotationError(
             f"{path} is not what ELAN exports as tab-delimited text: it has no rows with a tier, "
             "begin and end times and a text"
         )
     left_out = [one for one in found if not isinstance(one, _Note)]
+    kept = []
+    if not headed and all(one.whole for one in notes):
+        kept = ["its times are whole numbers, and were taken for milliseconds"]
+    # A film that no row names may be named above them all.
+    said = [name[1] for _, line in split if (name := _SAID_OF.match(line))]
+    only = said[0] if len(said) == 1 else ""
     films = list(dict.fromkeys(note.film for note in notes))
-    return {
-        film: _reading([note for note in notes if note.film == film], left_out if not at else [])
-        for at, film in enumerate(films)
-    }
+    readings = {}
+    for at, film in enumerate(films):
+        of_film = [note for note in notes if note.film == film]
+        readings[film or only] = replace(_reading(of_film, [] if at else left_out), kept=kept)
+    return readings
 
 
 def _headed(lines: Sequence[Line]) -> Iterator[_Note | tuple[str, str]]:
@@ -79,9 +97,19 @@ def _headed(lines: Sequence[Line]) -> Iterator[_Note | tuple[str, str]]:
     places = [[at for at, cell in enumerate(header) if cell.endswith(head)] for head, _ in FORMATS]
     best = _best(places)
     tiers = {at: cell for at, cell in enumerate(header) if not _TIME_HEAD.search(cell)}
+    words = [cell.casefold() for cell in header]
+    tier_at, text_at, who_at = (
+        next((at for at, word in enumerate(words) if word in known), None)
+        for known in (_TIERS, _TEXTS, ("participant",))
+    )
     for number, cells in lines[1:]:
         times = _times(cells, best, places)
         film = _film(cells)
+        if tier_at is not None and text_at is not None:
+            who = "" if who_at is None else _cell(cells, who_at).strip()
+            tier, text = _cell(cells, tier_at).strip(), _cell(cells, text_at)
+            yield _note(film, tier, who, times, text, f"line {number}")
+            continue
         for at, cell in enumerate(cells):
             if at in tiers and cell.strip() and not cell.strip().endswith(".eaf"):
                 yield _note(film, tiers[at], "", times, cell, f"line {number}")
@@ -103,7 +131,8 @@ def _plain(lines: Sequence[Line]) -> Iterator[_Note | tuple[str, str]]:
         participant = _cell(cells, 1).strip() if first > 1 else ""
         times, text = _times(cells, best, places), _cell(cells, text_at)
         film = _film(cells[text_at + 1 :])
-        yield _note(film, cells[0].strip(), participant, times, text, f"line {number}")
+        whole = FORMATS[best][0] == "- msec"
+        yield _note(film, cells[0].strip(), participant, times, text, f"line {number}", whole)
 
 
 def _best(places: Sequence[Sequence[int]]) -> int | None:
@@ -124,12 +153,18 @@ def _times(
 
 
 def _note(
-    film: str, tier: str, participant: str, times: Sequence[int | None], text: str, where: str
+    film: str,
+    tier: str,
+    participant: str,
+    times: Sequence[int | None],
+    text: str,
+    where: str,
+    whole: bool = False,
 ) -> _Note | tuple[str, str]:
     start, end = times
     if start is None or end is None:
         return where, "has no times where other rows have them"
-    return _Note(film, tier, participant, Span(start, end, text, {}, where))
+    return _Note(film, tier, participant, Span(start, end, text, {}, where), whole)
 
 
 def _milliseconds(cell: str, place: int) -> int | None:

@@ -19,6 +19,7 @@ from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
 
 __all__ = ["finish", "output_options", "read_films"]
 
+COLUMNS = ("film", "title", "end")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,15 +46,26 @@ def read_films(path: Path | None) -> dict[str, Film]:
     """The films of a table ``film,title,end``; titles and ends may be missing."""
     if path is None:
         return {}
-    table = read_table(path, delimiter=delimiter_of(path), required=["film"], marked=True)
+    table = read_table(
+        path,
+        delimiter=delimiter_of(path),
+        required=["film"],
+        renamed=lambda name: name.casefold() if name.casefold() in COLUMNS else name,
+        marked=True,
+    )
+    if table.columns.keys().isdisjoint(COLUMNS[1:]) or "start" in table.columns:
+        raise AnnotationError(
+            f"{path} is no table of films, which has the columns film, title, end; "
+            f"there are {', '.join(table.columns)}"
+        )
     films: dict[str, Film] = {}
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
-        name, end = cells["film"], cells.get("end", "").strip()
+        name, end = unguarded(cells["film"].strip()), cells.get("end", "").strip()
         try:
             if safe_id(name) in seen:
                 raise AnnotationError(f"film {quote(name)} is there already")
-            known = moment(end, "end") if end else None
+            known = moment(end, "end", table.delimiter) if end else None
             if known == 0:
                 raise AnnotationError(f"film {quote(name)} ends where it starts")
         except AnnotationError as error:

@@ -16,6 +16,7 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import (
+    delimiter_of,
     fetched,
     finish,
     output_options,
@@ -75,9 +76,14 @@ def read_segments(table: Table, scheme: LabelScheme) -> Iterator[Segment]:
 
 def read_mobygaze(source: Path) -> Table:
     """The table as published, with all columns that its segments need."""
-    return read_table(
-        source, delimiter=";", required=REQUIRED, renamed=lambda name: name or "index"
-    )
+    header = delimiter_of(source)
+    table = read_table(source, delimiter=header, renamed=lambda name: name or "index", marked=True)
+    if missing := [name for name in REQUIRED if name not in table.columns]:
+        raise ManifestError(
+            f"{source} is not MObyGaze's table: it has no {', '.join(missing)}; any other table "
+            "is read by: obygaze annotations import csv"
+        )
+    return table
 
 
 def import_mobygaze(source: Path) -> tuple[Manifest, list[str]]:

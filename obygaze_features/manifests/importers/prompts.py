@@ -62,6 +62,8 @@ def import_prompts(
         The manifest's name; by default the file's.
     """
     table, own_templates = _stimuli(source)
+    if not len(table):
+        raise ManifestError(f"{source} has a header and no stimuli")
     templates = templates or own_templates
     own = {*items.COLUMNS, "template"} & set(table.columns)
     if own:
@@ -92,7 +94,7 @@ def import_prompts(
 
 def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
     """Rows of stimuli, and the templates that are meant for them."""
-    shipped = str(source) in SHIPPED and not source.exists()
+    shipped = str(source) in SHIPPED and not source.is_file()
     path = reference_file(f"batteries/{source}.json") if shipped else source
     if path.suffix != ".json":
         table = read_table(path, delimiter=delimiter_of(path), required=["stimulus"])
@@ -100,18 +102,26 @@ def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
     battery = read_json(path, ManifestError)
     try:
         pairs = [
-            (group, str(stimulus))
+            (group, stimulus)
             for group, of in battery["sets"].items()
             if isinstance(of, dict)
-            for stimulus in of.get("stimulus", ())
+            for stimulus in _texts_in(of, "stimulus")
         ]
-        templates = tuple(map(str, battery.get("templates", ()))) or TEMPLATES
+        templates = _texts_in(battery, "templates") or TEMPLATES
     except (KeyError, TypeError, AttributeError):
         raise ManifestError(f"{path} is not a battery with sets of stimuli") from None
     if not pairs:
         raise ManifestError(f"{path} has no sets of stimuli; its tests go by ids")
     groups, stimuli = map(list, zip(*pairs, strict=True))
     return Table(path, ",", {"set": groups, "stimulus": stimuli}), templates
+
+
+def _texts_in(content: dict[str, object], name: str) -> tuple[str, ...]:
+    """A list of texts; a text alone would be taken for a list of its letters."""
+    found = content.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise TypeError(name)
+    return tuple(found)
 
 
 def _id(group: str, text: str) -> str:

@@ -16,7 +16,7 @@ import click
 
 from obygaze_features.common.commands import overwrite_option
 from obygaze_features.common.reference import reference_json
-from obygaze_features.common.tables import Table
+from obygaze_features.common.tables import Table, encoding_of
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.download import download
@@ -66,9 +66,9 @@ def parse_list(text: str) -> list[str]:
 def delimiter_of(source: Path) -> str:
     """What the header's cells are separated by: the mark that it has most of."""
     try:
-        with source.open("rb") as file:
-            header = file.readline(1 << 16).decode("utf-8", "replace")
-    except OSError:
+        with source.open(encoding=encoding_of(source), errors="replace") as file:
+            header = file.readline(1 << 16)
+    except (OSError, UnicodeError):
         return ","  # `read_table` says what is wrong with the file
     return max(_DELIMITERS, key=header.count)
 
@@ -144,7 +144,8 @@ def without_blank_rows(table: Table) -> Table:
     if len(keep) == len(table):
         return table
     columns = {name: [cells[row] for row in keep] for name, cells in table.columns.items()}
-    return replace(table, columns=columns, kept=keep)
+    kept = keep if table.kept is None else [table.kept[row] for row in keep]
+    return replace(table, columns=columns, kept=kept)
 
 
 def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence[str] = ()) -> None:
