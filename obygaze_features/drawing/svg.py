@@ -191,10 +191,10 @@ def _fits(words: str, width: float, size: float) -> int:
 
 
 def room_for(names: Iterable[str], widths: Sequence[float], *, size: float = 13) -> float:
-    """The least of some widths in which no name is cut, in two lines; else the greatest."""
-    wanted = [*names]
+    """The least of some widths in which no name is cut, nor a word broken; else the greatest."""
+    wanted = [" ".join(name.split()) for name in names]
     for width in widths:
-        if not any(wrap(name, width, size)[-1].endswith("…") for name in wanted):
+        if all(" ".join(wrap(name, width, size)) == name for name in wanted):
             return width
     return widths[-1]
 

@@ -92,6 +92,7 @@ def test_a_name_is_cut_only_where_there_is_no_room_for_it():
     long = "hair drier, hand blower, blow dryer of a hotel"
     figure = draw({long: [Bar(0.5), Bar(1234567.0)]})
     assert not [one for one in figure.words if one and one.endswith("…")]
+    assert "extraordinarily" in draw({"extraordinarily": [Bar(0.5), Bar(0.5)]}).words
     number = next(one for one in figure.all("text") if one.text == "1234567.00")
     assert float(number.get("x")) + text_width(number.text, 12) <= WIDTH
 
