@@ -9,7 +9,7 @@ from obygaze_features.common.files import read_json
 from obygaze_features.common.words import holds
 from obygaze_features.errors import ObygazeError
 
-__all__ = ["read_format"]
+__all__ = ["check_format", "read_format"]
 
 
 def read_format(
@@ -28,9 +28,7 @@ def read_format(
     make
         The command that makes such a folder.
     """
-    what = name.removeprefix("obygaze-")
-    # Timelines of many films and annotators are one folder, and all others are called by one thing.
-    what = "folder of timelines" if what == "timelines" else what.removesuffix("s")
+    what = _what(name)
     if not path.is_file():
         inside = sorted(path.parent.glob(f"*/{path.name}"))
         if inside:
@@ -40,12 +38,25 @@ def read_format(
         header = read_json(path, error)
     except error as problem:
         raise error(f"{problem}; if it was cut short, make it again with: {make}") from None
-    if not isinstance(header, dict) or header.get("format") != name:
-        raise error(f"{path} is not the header of a {what}")
-    found = header.get("format_version")
+    return check_format(header, path, name, version, error)
+
+
+def check_format(
+    content: Any, where: object, name: str, version: int, error: type[ObygazeError]
+) -> dict[str, Any]:
+    """What a JSON file at `where` holds, unless it is of another format, or of a later version."""
+    if not isinstance(content, dict) or content.get("format") != name:
+        raise error(f'{where} is not a {_what(name)}: its "format" is not "{name}"')
+    found = content.get("format_version")
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= version:
         raise error(
-            f"{path} is of format version {found!r}, this obygaze reads up to {version}; "
+            f"{where} is of format version {found!r}, this obygaze reads up to {version}; "
             "update obygaze (pip install --upgrade obygaze)"
         )
-    return header
+    return content
+
+
+def _what(name: str) -> str:
+    what = name.removeprefix("obygaze-")
+    # Timelines of many films and annotators are one folder, and all others are called by one thing.
+    return "folder of timelines" if what == "timelines" else what.removesuffix("s")

@@ -21,6 +21,8 @@ from obygaze_models.bias.partitions import exact_p, normal_p, sampled_p
 __all__ = ["Association", "P", "Settings", "associate", "associations", "each_alone"]
 
 Array = NDArray[Any]
+#: Scores are means of cosines: a deviation below this is their rounding.
+_ROUNDING = 1e-14
 P = Literal["auto", "exact", "sampled", "normal"]
 
 
@@ -136,7 +138,7 @@ def _effects(first: Array, second: Array, ddof: int) -> Array:
     """The effect size of each row of scores; NaN where all scores of a row are the same."""
     both = np.concatenate([first, second], axis=1)
     deviation = both.std(axis=1, ddof=ddof)
-    deviation[deviation <= 1e-12 * np.abs(both).max(axis=1)] = np.nan
+    deviation[deviation <= _ROUNDING] = np.nan
     return np.asarray((first.mean(axis=1) - second.mean(axis=1)) / deviation)
 
 
@@ -171,7 +173,12 @@ def _units(sets: Mapping[str, ArrayLike]) -> dict[str, Array]:
     units: dict[str, Array] = {}
     width = None
     for name, rows in sets.items():
-        values = np.asarray(rows, dtype=np.float64)
+        try:
+            values = np.asarray(rows, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise BiasError(
+                f"the set {name} is no table of numbers: a row an item is meant, all of one length"
+            ) from None
         if not values.size:
             raise BiasError(f"the set {name} is empty")
         if values.ndim != 2:

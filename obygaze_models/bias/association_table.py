@@ -105,6 +105,8 @@ def run_battery(
         Do without items that have no embedding.
     """
     if model is not None and model not in battery.models:
+        if not battery.models:
+            raise UsageError(f"{battery.name} has no published figures; leave out --published")
         raise UsageError(unknown("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):
         raise BiasError(
@@ -131,7 +133,7 @@ def run_battery(
             continue
         sets = chosen[test.name]
         try:
-            _refuse_overlap(sets, apart=texts is not None)
+            _refuse_overlap(sets, apart=places["A"].where != vectors.where)
             lost = {
                 name: [one for one in ids if one not in embeddings[name]]
                 for name, ids in sets.items()
@@ -153,7 +155,7 @@ def run_battery(
             left_out[test.name] = str(problem)
     if not rows:
         (name, why), *others = left_out.items()
-        more = f" (and {counted(len(others), 'test')} more cannot be run)" if others else ""
+        more = f" (and {counted(len(others), 'more test')} cannot be run)" if others else ""
         raise BiasError(f"{name}: {why}{more}")
     return Table(battery.name, model, tuple(rows), left_out, tuple(notes))
 

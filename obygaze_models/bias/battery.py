@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import read_json
+from obygaze_features.common.headers import check_format
 from obygaze_features.common.reference import reference_file
 from obygaze_features.common.words import quote, some, unknown
 from obygaze_features.errors import BiasError
@@ -83,16 +84,9 @@ def read_battery(name: str | Path) -> Battery:
         path = reference_file(f"batteries/{name}.json")
     elif not path.is_file():
         raise BiasError(
-            f"{unknown('battery', str(name), SHIPPED)}; or give the JSON file of one of your own"
+            f"{unknown('battery', str(name), SHIPPED)} (or give the JSON file of your own)"
         )
-    content = read_json(path, BiasError)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BiasError(f'{path} is not a battery: its "format" is not "{FORMAT}"')
-    if (version := content.get("format_version")) not in range(1, FORMAT_VERSION + 1):
-        raise BiasError(
-            f"{path} is of format version {version!r}, this obygaze reads up to {FORMAT_VERSION}; "
-            "update obygaze (pip install --upgrade obygaze)"
-        )
+    content = check_format(read_json(path, BiasError), path, FORMAT, FORMAT_VERSION, BiasError)
     try:
         return _battery(content, path.stem)
     except BiasError as problem:

@@ -118,7 +118,7 @@ def _of_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
                 f"{path}: the intensity {match['intensity']} is none of {', '.join(INTENSITIES)}"
             )
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as problem:
             raise BiasError(f"{path} is not UTF-8 (byte {problem.start})") from None
         if not text.strip():
@@ -151,6 +151,8 @@ def _of_table(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
         groups = zip(table["condition"], table["emotion"], strict=True)
         rows = zip(table["image_id"], groups, intensities, table["caption"], strict=True)
         for row, (image, said, intensity, caption) in enumerate(rows):
+            if not image:
+                raise table.problem(row, "the image_id is missing")
             if said not in said_as:
                 try:
                     said_as[said] = _group(lexicon, *said)

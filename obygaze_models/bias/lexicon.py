@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from obygaze_features.common.files import read_json
+from obygaze_features.common.headers import check_format
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.words import quote, unknown
 from obygaze_features.errors import BiasError
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Lexicon", "read_lexicon", "shipped_lexicon", "tokens"]
+__all__ = ["Lexicon", "read_lexicon", "shipped_lexicon", "tokens"]
 
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 
@@ -73,13 +74,7 @@ def read_lexicon(path: Path) -> Lexicon:
 
 
 def _parsed(content: Any, where: object) -> Lexicon:
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BiasError(f'{where} is not a lexicon: its "format" is not "{FORMAT}"')
-    if (version := content.get("format_version")) not in range(1, FORMAT_VERSION + 1):
-        raise BiasError(
-            f"{where} is of format version {version!r}, this obygaze reads up to {FORMAT_VERSION}; "
-            "update obygaze (pip install --upgrade obygaze)"
-        )
+    content = check_format(content, where, FORMAT, FORMAT_VERSION, BiasError)
     name, words, groups = (content.get(key) for key in ("name", "words", "groups"))
     if not isinstance(name, str) or not _lists(words):
         raise BiasError(f'{where}: "name" is a text, and "words" are lists of words by name')

@@ -147,8 +147,8 @@ def _labels(table: Table, rater: str) -> NDArray[Any]:
         if label not in _LABELS:
             raise table.problem(
                 row,
-                f"unknown label {quote(cell)} of {rater}; known are {some(list(_LABELS), 9)}; if "
-                f"{rater} is no rater, name those that are: --rater NAME",
+                f"unknown label {quote(cell)} of {rater}; known are {some(list(_LABELS), 9)} (if "
+                f"{rater} is no rater, name those who are: --rater NAME)",
             )
         said[row] = _LABELS[label]
     return said

@@ -178,7 +178,7 @@ def _is_number(text: str) -> bool:
 def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Line, name and numbers; of other names nothing is looked at, as such files are long."""
     empty = True
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
             empty = empty and text.isspace()
             name, _, rest = text.partition(" ")
@@ -190,7 +190,7 @@ def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, 
 
 
 def _csv_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])

@@ -75,6 +75,7 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
 
 def _echo_run(done: Run) -> None:
     from obygaze_features.common.tables import align
+    from obygaze_features.common.words import counted
     from obygaze_models.experiments.join import Join
     from obygaze_models.experiments.official import official_in_words
     from obygaze_models.experiments.summary import (
@@ -116,7 +117,8 @@ def _echo_run(done: Run) -> None:
     runs = len({draw["run"] for draw in record["draws"]})
     if record["official"]:
         click.echo(official_in_words(record))
-    click.echo(f"Mean (standard deviation) over {runs} runs; the interval is over draws of films.")
+    over = counted(runs, "run")
+    click.echo(f"Mean (standard deviation) over {over}; the interval is over draws of films.")
     echo_cautions(record["cautions"])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
 

@@ -66,6 +66,7 @@ def write_run(
     from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_features.manifests import Manifest
     from obygaze_features.store import open_store
+    from obygaze_models.run_scores import SPLIT
     from obygaze_models.run_scores import write_run as rank
 
     refuse_to_overwrite(output, overwrite=overwrite)
@@ -86,7 +87,9 @@ def write_run(
     if made.seen:
         seen = counted(len(made.seen), "test clip was", "test clips were")
         echo_cautions([f"{seen} used to train the model: this is no test"])
-    click.echo(f"next: obygaze models score-run {output} {manifest}")
+    also = f" --labels {labels}" if labels else ""
+    also += f" --split {split}" if split != SPLIT else ""
+    click.echo(f"next: obygaze models score-run {output} {manifest}{also}")
 
 
 @click.command("score-run")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
@@ -75,6 +75,7 @@ def make_record(
         "split": plan.split,
         "cautions": [
             *_cautions(manifest, store.attributes, evaluation, leaked),
+            *(_not_returned(plan, joined) if measure else []),
             *_about_concepts(experiment, plan, models),
         ],
         "ablated": _ablated(models),
@@ -200,6 +201,20 @@ def _cautions(
     if (more := len(evaluation.skipped) - SHOWN) > 0:
         cautions.append(f"SKIPPED: {more} more, which run.json names.")
     return cautions
+
+
+def _not_returned(plan: Plan, joined: Join) -> list[str]:
+    """Test clips that the official measure would hold against the run."""
+    if plan.protocol != "official":
+        return []
+    lost = [one for one in joined.without_features if plan.fold_of.get(one) == plan.last]
+    if not lost:
+        return []
+    clips = counted(len(lost), "test clip has", "test clips have")
+    return [
+        f"{clips} no features ({some(lost, 3)}): left out here, and counted against a run file by "
+        "the official measure (obygaze models write-run and score-run)."
+    ]
 
 
 def _about_concepts(

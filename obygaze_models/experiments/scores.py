@@ -124,7 +124,7 @@ def _trec_ranks(one: Prediction, ids: Sequence[str] | None) -> NDArray[Any] | No
 
 def _score(one: Prediction, trec: NDArray[Any] | None) -> Scores:
     scores = (score if len(one.test.classes) == 2 else score_classes)(one.labels, _said(one))
-    # Here all positive clips are returned, so that the ranks say all.
+    # All clips here are returned, so that the ranks say all; what has no features is cautioned of.
     return scores if trec is None else {**scores, TREC: average_precision(one.labels, trec)}
 
 

@@ -202,6 +202,8 @@ def test_an_item_alone_is_held_against_partitions_of_the_words():
         ({"y": [[1, np.nan]]}, "the set Y: embedding 1 has a number that is not finite"),
         ({"b": [[1, 0, 0]]}, "the embeddings of X have 2 numbers, those of B 3; take both from"),
         ({"x": [1, 0]}, r"the set X is of shape \(2,\); a row an item is meant"),
+        ({"x": [[1, 0], [1]]}, "the set X is no table of numbers: a row an item is meant, all of"),
+        ({"a": [["1", "one"]]}, "the set A is no table of numbers"),
         ({"x": X, "y": X, "a": A, "b": A}, "all of X and Y are associated alike"),
     ],
 )
@@ -209,6 +211,16 @@ def test_what_is_no_set_of_embeddings_is_refused(sets, line):
     with pytest.raises(BiasError, match=line) as raised:
         associate(**{"x": X, "y": Y, "a": A, "b": B, **sets})
     assert "\n" not in str(raised.value)
+
+
+def test_rounding_is_no_association():
+    """A and B are the same directions in another order: scores are 0 but for rounding."""
+    chance = np.random.default_rng(0)
+    x, y, a = (chance.normal(size=(size, 512)) for size in (8, 8, 30))
+    b = 3 * chance.permutation(a)
+    assert np.abs(associations(x, a, b)).max() > 0
+    with pytest.raises(BiasError, match="all of X and Y are associated alike"):
+        associate(x, y, a, b)
 
 
 def test_too_many_partitions_to_count_and_an_unknown_p():

@@ -113,6 +113,12 @@ def test_only_full_stops_and_commas_are_dropped_and_tokens_are_exact(tmp_path: P
     assert rates_of(folder, 1) == {("happy", "1", "O"): [5, 3, pytest.approx(5000 / 3)]}
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    (tmp_path / "ann_HA1_O_1.txt").write_bytes("smile\r\nsmile\r\n".encode("utf-8-sig"))
+    [image] = read_captions(tmp_path, EMOTIONS)
+    assert (image.captions, image.counts) == (2, {"smile": 2})
+
+
 def test_words_seen_seldom_in_the_whole_set_are_left_out(tmp_path: Path) -> None:
     """All groups count towards the minimum, whatever their emotion."""
     files = {
@@ -259,6 +265,7 @@ BROKEN = {
     "an unknown condition": (HEADER + "a,O,HA,x\nb,objectifed,HA,x\n", "line 3: unknown condition"
         " 'objectifed'; did you mean objectified?"),
     "an unknown emotion": (HEADER + "a,O,bored,x\n", "line 2: unknown emotion 'bored'; known are"),
+    "no image": (HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing"),
     "no condition": (HEADER + "a,,HA,x\n", "line 2: unknown condition ''"),
     "no caption column": ("image_id,condition,emotion\na,O,HA\n", "no column 'caption'"),
     "no caption": (HEADER + "a,O,HA,\nb,O,HA, \n", "not one of its cells of captions has"),

@@ -209,6 +209,11 @@ W, M = "science-woman-", "science-man-"
         (["emotion", "--sets", "x=a"], 2, "give the name of a battery, or --sets of one test"),
         (["emotoin"], 1, "unknown battery 'emotoin'; did you mean emotion?"),
         (["emotion", "--published", "CLIP"], 2, "unknown published model 'CLIP'"),
+        (
+            [*sets(x="a", y="b", a="c", b="d"), "--published", "CLIP"],
+            2,
+            "given sets has no published figures; leave out --published",
+        ),
         (["emotion", "-o", "eat.txt"], 2, "eat.txt: the name ends in .csv, .json, .svg"),
         (["emotion"], 1, "angry, high: no column emotion, intensity, condition beside id, kind"),
         (sets(x="a", y="b", a="c"), 2, "--sets lack b=SET"),
@@ -246,6 +251,13 @@ def test_mistakes_are_one_line(obygaze, images, arguments, code, line):
     assert line.replace("{store}", str(images.store)) in result.stderr
     assert result.stderr.count("\n") == 1
     assert "Error: " in result.stderr
+
+
+def test_sets_of_one_place_that_is_named_twice_overlap_too(obygaze, images):
+    given = sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1")
+    result = obygaze("bias", "eat", "--store", images.store, "--texts", images.store, *given)
+    assert result.exit_code == 1
+    assert "given sets: the sets X and A overlap: 'science-woman-0'" in result.stderr
 
 
 def test_missing_items_are_done_without_when_asked(obygaze, images):

@@ -147,9 +147,10 @@ def test_labels_are_classes_or_marks(tmp_path: Path) -> None:
 PROBABILITIES = f"image_id,group,{','.join(CLASSES)}\n"
 BROKEN = {
     "a label is missing": ("image_id,group,ann,ben\na,x,1,0\nb,x,,1\n", "line 3: no label of ann"),
-    "a label is unknown": (
-        "image_id,group,ann\na,x,nude\n",
-        "if ann is no rater, name those that are: --rater",
+    "a label is unknown": ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
+    "a column of no rater": (
+        "image_id,group,subject\na,x,Eve\n",
+        "(if subject is no rater, name those who are: --rater NAME)",
     ),
     "a group is missing": ("image_id,group,ann\na,,1\n", "line 2: the group is missing"),
     "an image is missing": ("image_id,group,ann\n,x,1\n", "line 2: the image_id is missing"),

@@ -34,6 +34,13 @@ def test_a_csv_file_with_prompts_for_names(tmp_path):
     np.testing.assert_array_equal(rows, [[3, -4], [1, 2]])
 
 
+@pytest.mark.parametrize(("name", "text"), [("a.vec", VEC), ("a.csv", "id,0,1\r\nrose,1,.5\r\n")])
+def test_files_with_a_byte_order_mark(tmp_path, name, text):
+    (tmp_path / name).write_bytes(text.encode("utf-8-sig"))
+    ids, rows = open_vectors(tmp_path / name).read(["rose"])
+    assert (ids, rows.tolist()) == (["rose"], [[1, 0.5]])
+
+
 def test_what_pandas_writes(tmp_path):
     import pandas as pd
 

@@ -15,6 +15,7 @@ from sklearn.metrics import accuracy_score
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.accede import import_accede
+from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.protocol import official
 from obygaze_models.experiments.results import read_results
@@ -137,6 +138,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     assert (
         "Official measure: Accuracy; such a run is marked as using external data" in result.output
     )
+    assert "Mean (standard deviation) over 1 run; " in result.output
     rows = predictions(tmp_path / "run")
     levels = VALENCE["levels"]
     said = [max(levels, key=lambda one: float(row[f"probability_{one}"])) for row in rows]
@@ -236,6 +238,11 @@ def test_test_clips_without_features_are_named(benchmark, violence, tmp_path, ob
     manifest = Manifest.load(benchmark.folder / "manifest")
     few = manifest.select(ids=manifest.ids[:149])
     write_store(tmp_path / "few.zarr", few, {one: np.zeros(8, np.float32) for one in few.ids})
+    experiment = replace(benchmark.experiment(**VIOLENCE), store=tmp_path / "few.zarr")
+    record = run_experiment(experiment, tmp_path / "runs").record
+    [told] = [one for one in record["cautions"] if "no features" in one]
+    assert told.startswith("1 test clip has no features (ACCEDE00149): left out here")
+    assert not [one for one in violence.record["cautions"] if "no features" in one]
     model = violence.folder / "models/mlp/non-violent-vs-violent-0"
     result = obygaze(
         "models", "write-run", model, tmp_path / "few.zarr", manifest.folder, "-o", tmp_path / "r"
@@ -249,6 +256,27 @@ def test_test_clips_without_features_are_named(benchmark, violence, tmp_path, ob
     )  # fmt: skip
     assert seen.exit_code == 2
     assert "has no splits called 'reversed'" in seen.output
+
+
+def test_ranking_what_a_model_was_trained_on_is_no_test(benchmark, violence, tmp_path, obygaze):
+    """Sets the other way round: learning is tested. What comes next is told with them."""
+    manifest = Manifest.load(benchmark.folder / "manifest")
+    sets = manifest.split("official")
+    turned = Split("turned", sets.ids, [2 - fold for fold in sets.folds])
+    manifest.with_parts(splits=[turned]).save(tmp_path / "manifest")
+    model = violence.folder / "models/mlp/non-violent-vs-violent-0"
+    given = ["--labels", "violence", "--split", "turned"]
+    result = obygaze(
+        "models", "write-run", model, benchmark.folder / "toy.zarr", tmp_path / "manifest",
+        "-o", tmp_path / "run", *given,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "50 test clips were used to train the model: this is no test" in result.stderr
+    *_, told = result.stdout.splitlines()
+    command = f"score-run {tmp_path / 'run'} {tmp_path / 'manifest'} {' '.join(given)}"
+    assert told == f"next: obygaze models {command}"
+    scored = obygaze("models", *command.split())
+    assert "positive of 50 test clips" in scored.output
 
 
 def test_what_a_run_leaves_out_counts_against_it(benchmark, tmp_path, obygaze):

@@ -255,7 +255,7 @@ def test_a_run_folder_is_checked(tmp_path):
     with pytest.raises(ExperimentError, match=r"is not a run: it has no run\.json"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ExperimentError, match="not the header of a run"):
+    with pytest.raises(ExperimentError, match='is not a run: its "format" is not'):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text(
         '{"format": "obygaze-run", "format_version": 9}', encoding="utf-8"

@@ -219,7 +219,11 @@ BROKEN = {
     ),
     "a name that is a path": (
         {"ACCEDEsets": SETS.replace("A2", "../A2")},
-        "id '../A2' is not allowed",
+        "ACCEDEsets.txt, line 4: id '../A2' is not allowed",
+    ),
+    "no name": (
+        {"ACCEDEsets": SETS.replace("A2.mp4", "")},
+        "ACCEDEsets.txt, line 4: an empty id",
     ),
     "a column that is missing": (
         {"ACCEDEaffect": AFFECT.replace("arousalClass", "arousal")},

@@ -12,7 +12,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.importers.shared import finish, output_options, source_argument
-from obygaze_features.manifests.items import Item, Items, media_stem
+from obygaze_features.manifests.items import Item, Items, id_problem, media_stem
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import LabelScheme, Level
@@ -121,6 +121,8 @@ def _read(folder: Path, what: str, columns: Mapping[str, Mapping[str, str] | Non
         mine: dict[str, Mapping[str, str]] = {}
         for row, cells in enumerate(table.rows()):
             name = cells["name"]
+            if problem := id_problem(media_stem(name)):
+                raise table.problem(row, problem)
             if name in mine:
                 raise table.problem(row, f"duplicate name {quote(name)}")
             for column, meanings in columns.items():
