@@ -118,7 +118,8 @@ def eat(
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
-        raise UsageError("give the name of a battery, or --sets of one test")
+        both = "; not both" if sets else ""
+        raise UsageError(f"give the name of a battery, or --sets of one test{both}")
     check_outputs(outputs, overwrite=overwrite)
     table = run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),

@@ -306,3 +306,8 @@ def test_an_embedding_that_points_nowhere_is_named(obygaze, tmp_path, c, line):
     )
     assert result.exit_code == 1
     assert result.stderr == f"Error: given sets: the embedding of {line}\n"
+
+
+def test_a_battery_and_sets_are_not_both_meant(obygaze, images):
+    told = obygaze("bias", "eat", "emotion", "--store", images.store, "--sets", "x=a")
+    assert (told.exit_code, "not both" in told.stderr) == (2, True)

@@ -262,6 +262,7 @@ def test_the_figure_is_of_the_tables_numbers_on_either_side_of_a_half(
 
 
 SAID = "object,group,probability,similarity,confidence"
+SHORT = "P_man,sim_man,P_woman,sim_woman"
 BROKEN = {
     "similarity of -1": ([SAID, "a,man,.5,0,.5", "a,man,.5,-1,.5"], "line 3: similarity -1 has no"),
     "similarity beyond": ([SAID, "a,man,.5,1.2,.5"], "line 2: similarity 1.2 is not from -1 to 1"),
@@ -285,11 +286,28 @@ BROKEN = {
         [f"P(c),{VARIANTS}", ".5,.5,0,.5,-1"],
         "line 2: similarity_woman -1 has no",
     ),
+    "an id twice": (
+        ["id,object,group,P,sim,P(c)", "1,a,man,.5,0,.5", "1,b,man,.5,0,.5"],
+        "line 3: duplicate id '1'",
+    ),
+    "a column of one's own name": (["group,P,sim,P(c)", "man,1.5,0,.5"], "line 2: P 1.5 is not"),
+    "a short name's similarity": ([f"P(c),{SHORT}", ".5,.5,0,.5,-1"], "sim_woman -1 has no gender"),
+    "a short name's confidence": (["group,P,sim,P(c)", "man,.5,0,x"], "P(c) 'x' is not a number"),
+    "a gender": (
+        ["gender,P,sim,P(c)", "wman,.5,0,.5"],
+        "unknown gender 'wman'; did you mean woman",
+    ),
     "a column by two names": (
         ["group,P,probability,sim,P(c)", "man,1,1,1,1"],
         "duplicate column 'probability'",
     ),
 }
+
+
+def test_a_table_with_semicolons(tmp_path: Path) -> None:
+    lines = ["group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}"]
+    table = write(tmp_path / "s.csv", *(line.replace(",", ";") for line in lines))
+    assert all_objects(read_caption_scores(table)).said.man == pytest.approx(GOLDEN[0])
 
 
 @pytest.mark.parametrize("case", BROKEN)

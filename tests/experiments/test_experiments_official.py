@@ -308,7 +308,16 @@ BROKEN = {
     ),
     "a clip that there is not": (
         "1 Q0 ACCEDE99999 1 0.5 t\n",
-        "accede has no clip ACCEDE99999; did you mean ACCEDE",
+        "accede has no clip ACCEDE99999; it has ACCEDE00000, ACCEDE00001 and",
+    ),
+    "a clip with a slip": (
+        "1 Q0 ACCEDE0002 1 0.5 t\n",
+        "accede has no clip ACCEDE0002; did you mean ACCEDE00002",
+    ),
+    "a table of predictions": (
+        "id,said\nACCEDE00002,0\n",
+        "is a table of predictions, and violence is scored by AP (trec_eval), of a run file of "
+        "trec_eval's; it goes with --labels arousal or --labels valence",
     ),
 }
 
@@ -331,6 +340,11 @@ CLASSES = {
     "no such class": (
         "id,said\nACCEDE00002,unsure\n",
         "line 2: unknown label 'unsure'; known: calm",
+    ),
+    "a run file": (
+        "1 Q0 ACCEDE00002 1 0.5 t\n",
+        "is a run file, and arousal is scored by Accuracy, of a table of predictions (id, said); "
+        "it goes with --labels violence",
     ),
     "no table": ("id;said\nACCEDE00002;0\n", "line 1: wrong delimiter"),
 }

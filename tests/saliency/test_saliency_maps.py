@@ -157,6 +157,9 @@ def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
     [
         (["--text", "a {emotino} person"], 2, "unknown column 'emotino'; did you mean emotion?"),
         (["--text", "a person", "--by", "group"], 2, "--by: unknown column 'group'"),
+        (["--text", "a {emotion"], 2, "a brace without its other"),
+        (["--text", "a {emotion} person}"], 2, "a brace without its other"),
+        (["--text", "a person", "--by", "film"], 2, "--by film: no image has something in"),
         (["--text", " "], 2, "--text is empty"),
         (["--text", "a {film} person"], 2, "not every image has something in 'film'"),
     ],
@@ -187,9 +190,14 @@ def test_groups_whose_names_make_no_file_names(obygaze, library, checkpoints):
             "--overwrite")  # fmt: skip
     told = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
                          "condition", "--json"))  # fmt: skip
-    assert json.loads(told.stdout)["groups"] == {"a/b": 5, "A_b": 5, "": 3, "O": 7}
+    found = json.loads(told.stdout)
+    assert found["groups"] == {"a/b": 5, "A_b": 5, "O": 7}
+    assert found["ungrouped"] == ["p10", "p11", "p12"]
+    assert "3 images in no group, as condition is empty: p10, p11, p12" in told.stderr
+    assert [row["group"] for row in rows_of(library / "out/images.csv")].count("") == 3
     names = {path.name for path in (library / "out/groups").iterdir()}
-    assert {"a_b.png", "A_b-other.png", "none.png", "O.png"} <= names
+    assert {"a_b.png", "A_b-other.png", "O.png"} <= names
+    assert len(names) == 6
 
 
 def test_no_picture_of_a_group_takes_the_place_of_another(obygaze, library, checkpoints):
