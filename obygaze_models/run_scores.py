@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.words import some
+from obygaze_features.common.words import nearest, some
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.store import FeatureStore
@@ -172,6 +171,7 @@ def score_run(
             f"the labels {truth.name!r} of {manifest.name} name no official measure: give them "
             f'one in labels/{truth.name}.json, such as "measure": "{TREC}"'
         )
+    _refuse_other_kind(path, manifest, truth, measure)
     folds = manifest.split(split)
     tested = set(folds.fold(folds.last_fold))
     level_of = {one: level for one, level in truth.level_of.items() if one in tested}
@@ -183,6 +183,27 @@ def score_run(
     if measure == TREC:
         return _ranking(path, manifest, truth, level_of)
     return _classes(path, manifest, truth, level_of)
+
+
+def _refuse_other_kind(path: Path, manifest: Manifest, truth: LabelSet, measure: str) -> None:
+    """Raise `ExperimentError` where a file is of the kind that other labels are scored by."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            first = file.readline()
+    except OSError:
+        return  # whoever reads the file says why it cannot be
+    if measure == TREC and {"id", "said"} <= set(first.strip().split(",")):
+        this, meant, other = "a table of predictions", "a run file of trec_eval's", ACCURACY
+    elif measure == ACCURACY and len(first.split()) == 6 and "," not in first:
+        this, meant, other = "a run file", "a table of predictions (id, said)", TREC
+    else:
+        return
+    every = (manifest.labels(name) for name in manifest.label_names)
+    fit = [f"--labels {one.name}" for one in every if measure_of(one) == other]
+    raise ExperimentError(
+        f"{path} is {this}, and {truth.name} is scored by {MEASURES[measure]}, of {meant}"
+        + (f"; it goes with {' or '.join(fit)}" if fit else "")
+    )
 
 
 def _ranking(
@@ -228,8 +249,8 @@ def _ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]:
     name_of: dict[str, str] = {}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {some(manifest.ids, 2)}"
+            near = nearest(name, known)
+            hint = f"did you mean {near}?" if near else f"it has {some(manifest.ids, 2)}"
             raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
         if (other := name_of.setdefault(known[name], name)) != name:
             raise ExperimentError(f"{path}: duplicate id: {other} and {name} are one clip")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import format_table
+from obygaze_features.common.words import nearest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import FeatureStore, Status
@@ -156,8 +156,8 @@ def predict(
         ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
     if lost := [one for one in ids if one not in store]:
         more = f" (and {len(lost) - 1} more that it lacks)" if len(lost) > 1 else ""
-        near = difflib.get_close_matches(lost[0], store.ids, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it has clips such as {store.ids[0]}"
+        near = nearest(lost[0], store.ids)
+        hint = f"did you mean {near}?" if near else f"it has clips such as {store.ids[0]}"
         raise ExperimentError(f"{store.where} has no clip {lost[0]}{more}; {hint}")
     found, features = features_of(about, store, ids)
     table = np.zeros((len(found), len(about["classes"])))

@@ -14,7 +14,7 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, some
 
 __all__ = ["saliency"]
 
@@ -103,6 +103,12 @@ def saliency(
         told = counted(len(found.cut), "text")
         click.echo(
             f"{told} longer than what {backbone} reads of it; the rest was cut off", err=True
+        )
+    if found.ungrouped:
+        click.echo(
+            f"{counted(len(found.ungrouped), 'image')} in no group, as {by} is empty: "
+            f"{some(found.ungrouped, MOST_NAMED)}",
+            err=True,
         )
     made, groups = sum(found.groups.values()), counted(len(found.groups), "group")
     without = f", {counted(failed, 'image')} without" if failed else ""

@@ -8,7 +8,21 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["counted", "duration", "holds", "near", "quote", "shown", "size", "some", "unknown"]
+__all__ = [
+    "counted",
+    "duration",
+    "holds",
+    "near",
+    "nearest",
+    "quote",
+    "shown",
+    "size",
+    "some",
+    "unknown",
+]
+
+
+_DIGITS = re.compile(r"\d+")
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -92,6 +106,26 @@ def near(strange: Iterable[str], known: Iterable[str]) -> str:
     by_key = {one.casefold(): one for one in known}
     meant = [by_key[name.casefold()] for name in strange if name.casefold() in by_key]
     return f"; did you mean {some(meant)}?" if meant else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that may be meant; one of another number is another, however alike.
+
+    Examples
+    --------
+    >>> nearest("clip-0017", ["clip-017", "clip-018"]), nearest("clip-17", ["clip-16"])
+    ('clip-017', None)
+    """
+    known, said = list(known), _parted(name)
+    if same := [one for one in known if _parted(one) == said]:
+        return same[0]
+    near = difflib.get_close_matches(name, known)
+    return next((one for one in near if _parted(one)[0] != said[0]), None)
+
+
+def _parted(name: str) -> tuple[str, list[int]]:
+    """What stands around a name's numbers, and the numbers."""
+    return _DIGITS.sub("0", name), [int(digits) for digits in _DIGITS.findall(name)]
 
 
 def holds(path: Path, what: str, inside: Path) -> str:

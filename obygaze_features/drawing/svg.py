@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from obygaze_features.drawing.theme import INK, PAPER
@@ -18,6 +19,7 @@ __all__ = [
     "label",
     "mark",
     "number",
+    "room_for",
     "short",
     "text",
     "text_width",
@@ -186,6 +188,15 @@ def _fits(words: str, width: float, size: float) -> int:
     while end < len(words) and text_width(words[: end + 1], size) <= width:
         end += 1
     return end
+
+
+def room_for(names: Iterable[str], widths: Sequence[float], *, size: float = 13) -> float:
+    """The least of some widths in which no name is cut, nor a word broken; else the greatest."""
+    wanted = [" ".join(name.split()) for name in names]
+    for width in widths:
+        if all(" ".join(wrap(name, width, size)) == name for name in wanted):
+            return width
+    return widths[-1]
 
 
 def frame(title: str, description: str, height: float, body: str, *, width: float = WIDTH) -> str:

@@ -206,11 +206,14 @@ def score_captions(
             before=before,
             without_variants=captions.without_variants,
             too_long=[table["id"][row] for row in sorted(cannot)],
-            cut=_cut(captions, encoder),
+            cut=_cut(_take(table, whole), encoder),
         )
         if not whole:
             kept.discard()
-            raise BiasError(f"{model.name} can read none of {len(rows)} captions whole")
+            each = "the one caption is" if len(rows) == 1 else f"all {len(rows):,} captions are"
+            raise BiasError(
+                f"{each} longer than {model.name} reads ({model.tokens.longest:,} tokens)"
+            )
         columns: dict[str, Sequence[str]] = dict(_take(table, whole).columns)
         for end, filled in texts.items():
             if end:
@@ -244,8 +247,8 @@ def _score(
     return found
 
 
-def _cut(captions: Captions, encoder: SentenceEncoder) -> list[str]:
+def _cut(table: Table, encoder: SentenceEncoder) -> list[str]:
     """The captions, by id, that are longer than a sentence encoder reads."""
-    counts = encoder.tokens.count(captions.table["caption"])
-    ids = captions.table["id"]
-    return [one for one, count in zip(ids, counts, strict=True) if count > encoder.tokens.longest]
+    counts = encoder.tokens.count(table["caption"]) if len(table) else []
+    longest = encoder.tokens.longest
+    return [one for one, count in zip(table["id"], counts, strict=True) if count > longest]

@@ -66,4 +66,6 @@ def variants(caption: str) -> Variants | None:
 
 
 def _like(word: str, other: str) -> str:
+    if other.isupper():
+        return word.upper()
     return word.capitalize() if other[0].isupper() else word

@@ -13,7 +13,7 @@ from obygaze_features.common.reference import reference_json
 from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError
 
-__all__ = ["Concept", "LabelScheme", "Level", "obygaze_scheme"]
+__all__ = ["Concept", "LabelScheme", "Level", "name_key", "obygaze_scheme"]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
 from obygaze_features.common.progress import meter
 from obygaze_features.common.tables import format_table
-from obygaze_features.common.words import quote, unknown
+from obygaze_features.common.words import counted, quote, unknown
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.clips import reason
 from obygaze_features.extraction.plan import check_items
@@ -44,13 +44,14 @@ _NOTHING = np.empty((0, 0, 3), np.uint8)
 
 @dataclass(frozen=True)
 class Saliency:
-    """What came of it: how many images each group has, why some have no map, and which texts are
-    longer than what is read of them.
+    """What came of it: how many images each group has, why some have no map, which texts are
+    longer than what is read of them, and which images are in no group.
     """
 
     groups: dict[str, int]
     failed: dict[str, str] = field(default_factory=dict)
     cut: list[str] = field(default_factory=list)
+    ungrouped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ def write_saliency(
     if by is not None and by not in columns:
         raise UsageError(f"--by: {unknown('column', by, columns)}")
     groups = columns[by] if by is not None else [_EVERYTHING] * len(items)
+    if "" in groups and not any(groups):
+        raise UsageError(f"--by {by}: no image has something in that column")
     cut = _too_long(seer, texts)
     media = MediaFolder(images.resolve(), IMAGE_SUFFIXES)
     seen: list[_Seen] = []
@@ -127,13 +130,18 @@ def write_saliency(
         warnings.filterwarnings("ignore", module=r"PIL\.")
         for one in _look(seer, media, items, texts, failed):
             seen.append(replace(one, picture=_NOTHING))
-            _add(sums, groups[one.row], one)
+            if groups[one.row]:
+                _add(sums, groups[one.row], one)
             if each:
                 shown = overlay(one.picture, stretch(one.scaled, *one.picture.shape[:2]))
-                write_bytes(new / "images" / f"{items[one.row].id}.png", png(shown))
+                drawn = png(shown, items[one.row].id, float(one.map.max()), over=True)
+                write_bytes(new / "images" / f"{items[one.row].id}.png", drawn)
         if not seen:
             why = next(iter(failed.values()), "the manifest has none")
             raise VideoError(f"not one of {len(items)} images has a map: {why}")
+        if not sums:
+            raise VideoError(f"not one of the images with a map has something in {by}")
+        ungrouped = [items[one.row].id for one in seen if not groups[one.row]]
         np.save(new / "maps.npy", np.stack([one.map for one in seen]), allow_pickle=False)
         cells: dict[str, Sequence[str]] = {
             "id": [items[one.row].id for one in seen],
@@ -152,9 +160,10 @@ def write_saliency(
             **_write_groups(new, sums),
             "failed": failed,
             "cut": cut,
+            "ungrouped": ungrouped,
         }
         write_text(new / RECORD, to_json(about))
-    return Saliency({name: one.count for name, one in sums.items()}, failed, cut)
+    return Saliency({name: one.count for name, one in sums.items()}, failed, cut, ungrouped)
 
 
 def _texts(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
@@ -162,6 +171,10 @@ def _texts(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[
     if not text.strip():
         raise UsageError("--text is empty; say what the images are to be compared with")
     fields = list(_FIELD.finditer(text))
+    if (left := _FIELD.sub("", text)) and not {"{", "}"}.isdisjoint(left):
+        raise UsageError(
+            f"--text {quote(text)}: a brace without its other; {{COLUMN}} is meant, with both"
+        )
     for name in (one[1] for one in fields):
         if name not in columns:
             raise UsageError(f"--text {quote(text)}: {unknown('column', name, columns)}")
@@ -236,7 +249,7 @@ def _write_groups(folder: Path, sums: Mapping[str, _Group]) -> dict[str, Any]:
     drawn: dict[str, Any] = {}
     taken: set[str] = set()
     for name, mean in means.items():
-        stem = safe_id(name) if name else "none"
+        stem = safe_id(name)
         # Names may differ by marks, or by case only, or be another's with "-overlay".
         while taken & (both := {stem.lower(), f"{stem.lower()}-overlay"}):
             stem += "-other"
@@ -244,8 +257,13 @@ def _write_groups(folder: Path, sums: Mapping[str, _Group]) -> dict[str, Any]:
         count = sums[name].count
         picture = np.round(sums[name].picture / count).astype(np.uint8)
         shown = stretch((mean / highest).astype(np.float32), *picture.shape[:2])
-        write_bytes(folder / "groups" / f"{stem}.png", png(heat(shown)))
-        write_bytes(folder / "groups" / f"{stem}-overlay.png", png(overlay(picture, shown)))
+        title = f"{name or 'no group'}, {counted(count, 'image')}"
+        for end, over, of in (
+            ("", False, heat(shown)),
+            ("-overlay", True, overlay(picture, shown)),
+        ):
+            file = png(of, title, highest, over=over)
+            write_bytes(folder / "groups" / f"{stem}{end}.png", file)
         cells += [
             (name, str(count), str(row), str(column), repr(float(value)))
             for (row, column), value in np.ndenumerate(mean)

@@ -17,7 +17,7 @@ from obygaze_models.bias.battery import AssociationTest, Battery, Published, sel
 from obygaze_models.bias.vectors import Vectors
 from obygaze_models.figures.forest import Line, Point, forest
 
-__all__ = ["SIGNIFICANT", "Row", "Table", "association_figure", "run_battery"]
+__all__ = ["SIGNIFICANT", "Row", "Table", "association_figure", "printed_p", "run_battery"]
 
 Columns = Mapping[str, Sequence[str]]
 _Sets = Mapping[str, Sequence[str]]
@@ -171,22 +171,50 @@ def association_figure(table: Table) -> str:
             row.published.d if row.published else None,
             group=row.test if row.item else "",
             key=f"eat/{row.name}",
+            mark="*" if row.found.p < SIGNIFICANT else "",
+            reference_mark="*" if row.published and row.published.significant else "",
+            note=printed_p(row.found.p),
         )
         for row in table.rows
     ]
     said = "; ".join(f"{row.name}: {row.found.d:+.2f}, p {row.found.p:.3g}" for row in table.rows)
-    drawn = any(row.found.low is not None for row in table.rows)
     return forest(
         points,
-        title=f"Association tests: {table.battery}"
+        title=f"{counted(len(table.rows), 'association test')}: {table.battery}"
         + (f" (published: {table.model})" if any(row.published for row in table.rows) else ""),
         axis="effect size d",
         description=said,
         lines=[Line(0.0, "no association")],
-        interval="95% interval over draws" if drawn else "",
+        interval="95% interval over draws of items",
         value="here",
         signed=True,
+        note="p",
+        footnote=f"* p < {SIGNIFICANT}, one-sided. {_sources(table)}",
     )
+
+
+def printed_p(p: float) -> str:
+    """A p as tables and figures have it.
+
+    Examples
+    --------
+    >>> printed_p(0.0142857), printed_p(0.00002)
+    ('0.0143', '2.0e-05')
+    """
+    return f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
+
+
+def _sources(table: Table) -> str:
+    """What p and the interval are found by, which is not the same."""
+    ways = {
+        "exact": "from all partitions",
+        "sampled": "from drawn partitions",
+    }
+    found = [ways.get(row.found.p_is, "from a normal distribution") for row in table.rows]
+    said = f"p is {' or '.join(dict.fromkeys(found))}"
+    if all(row.found.low is None for row in table.rows):
+        return f"{said}."
+    return f"{said}, the interval from draws of items with replacement: they may disagree."
 
 
 def _read(chosen: Iterable[_Sets], places: Mapping[str, Vectors]) -> _Embeddings:

@@ -25,6 +25,8 @@ __all__ = ["ImageCaptions", "Rate", "Rates", "emotion_rates", "read_captions"]
 MINIMUM = 100
 """Words that are seen less often in the whole set are left out."""
 DRAWS = 1000
+INTENSITIES = ("1", "2")
+"""As file names have them. Which is high nobody has said, so that 2 is not taken for high."""
 _CELLS = 4_000_000
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[0-9]+)_(?P<condition>[^_]+)_[^_]+")
 Array = NDArray[Any]
@@ -32,7 +34,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ImageCaptions:
-    """How many captions an image has, and how often each word of a lexicon stands in them."""
+    """How many captions an image has, and how often each word of a lexicon stands in them.
+
+    `blank` lines or cells hold none, and are no captions.
+    """
 
     image: str
     condition: str
@@ -40,6 +45,7 @@ class ImageCaptions:
     intensity: str
     captions: int
     counts: Counter[str]
+    blank: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,22 +113,28 @@ def _of_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
             condition, emotion = _group(lexicon, match["condition"], match["emotion"])
         except BiasError as problem:
             raise BiasError(f"{path}: {problem}") from None
+        if match["intensity"] not in INTENSITIES:
+            raise BiasError(
+                f"{path}: the intensity {match['intensity']} is none of {', '.join(INTENSITIES)}"
+            )
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as problem:
             raise BiasError(f"{path} is not UTF-8 (byte {problem.start})") from None
-        if not text:
+        if not text.strip():
             raise BiasError(f"{path} holds no captions; each line is to be one")
-        # An empty line is a caption, too; what ends the last line begins no other.
-        text = text.removesuffix("\n")
+        # What ends the last line begins no other.
+        lines = text.removesuffix("\n").split("\n")
+        blank = lines.count("") + sum(map(str.isspace, lines))
         found.append(
             ImageCaptions(
                 path.stem,
                 condition,
                 emotion,
                 match["intensity"],
-                text.count("\n") + 1,
-                lexicon.count(text.replace("\n", " ")),
+                len(lines) - blank,
+                lexicon.count(" ".join(lines)),
+                blank,
             )
         )
     if not found:
@@ -147,9 +159,12 @@ def _of_table(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
                 except BiasError as problem:
                     raise table.problem(row, str(problem)) from None
             images.setdefault((image, *said_as[said], intensity), []).append(caption)
+    if not any(map(str.strip, table["caption"])):
+        raise BiasError(f"{path}: not one of its cells of captions has something in it")
     return [
-        ImageCaptions(*key, len(captions), lexicon.count(" ".join(captions)))
+        ImageCaptions(*key, len(captions) - blank, lexicon.count(" ".join(captions)), blank)
         for key, captions in images.items()
+        for blank in [sum(not caption.strip() for caption in captions)]
     ]
 
 
@@ -190,6 +205,8 @@ def emotion_rates(
     }
     groups: dict[tuple[str, str, str], list[ImageCaptions]] = {}
     for image in images:
+        if not image.captions:
+            continue
         groups.setdefault((image.emotion, image.intensity, image.condition), []).append(image)
     orders = {column: list(names) for column, names in lexicon.groups.items()}
     rates = [

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from obygaze_features.common.words import counted
 from obygaze_features.drawing.marks import Series
 from obygaze_features.drawing.svg import number
 from obygaze_models.bias.captions import Rate, Rates
+from obygaze_models.bias.cooccurrence import truncated
 from obygaze_models.bias.gender_table import ObjectScores
 from obygaze_models.bias.ratings import Share
 from obygaze_models.figures.bars import Bar, grouped_bars
 
-__all__ = ["leanings_figure", "rates_figure", "shares_figure"]
+__all__ = ["MOST", "leanings_figure", "rates_figure", "shares_figure"]
 
-MOST = 30
-"""Objects that are drawn, those with most captions first."""
+MOST = 20
+"""Objects that are drawn, and printed, those with most captions first."""
 _COLOURS = 6
 
 
@@ -28,6 +30,11 @@ def rates_figure(rates: Rates) -> str:
         if several:
             name += f": {rate.words} words"
         groups.setdefault(name, {})[rate.condition] = rate
+    empty = [name for name, of in groups.items() if not any(rate.count for rate in of.values())]
+    if several and len(empty) < len(groups):
+        groups = {name: of for name, of in groups.items() if name not in empty}
+    else:
+        empty = []
     bars = {
         name: [
             Bar(
@@ -42,15 +49,19 @@ def rates_figure(rates: Rates) -> str:
     return grouped_bars(
         bars,
         _series(conditions),
-        title="Emotion words in captions",
-        axis="emotion words per 1000 captions; lines: 95% over draws of images",
+        title=f"Emotion words in {counted(_captions(rates), 'caption')}",
+        axis="emotion words per 1000 captions"
+        + ("; lines: 95% over draws of images" if _spreads(bars) else "")
+        + (f"; {counted(len(empty), 'group')} without such words not drawn" if empty else ""),
         description=_said(bars, conditions),
+        printed=lambda rate: number(rate, digits=1),
     )
 
 
 def shares_figure(shares: Sequence[Share]) -> str:
     """Shares of images labelled as sexualised: a bar a rater, for each group."""
     raters = list(dict.fromkeys(share.rater for share in shares))
+    images = sum({share.group: share.images for share in shares}.values())
     bars: dict[str, list[Bar]] = {}
     for one in shares:
         bar = Bar(one.share, one.low, one.high, key=f"{one.group}/{one.rater}")
@@ -58,7 +69,7 @@ def shares_figure(shares: Sequence[Share]) -> str:
     return grouped_bars(
         bars,
         _series(raters),
-        title="Images labelled as sexualised",
+        title=f"Images labelled as sexualised, of {images:,}",
         axis="share of the group's images; lines: Wilson's 95%",
         description=_said(bars, raters),
         limits=(0, 1),
@@ -67,7 +78,7 @@ def shares_figure(shares: Sequence[Share]) -> str:
 
 
 def leanings_figure(objects: Sequence[ObjectScores]) -> str:
-    """How far each object leans to man, by each measure."""
+    """How far each object leans to woman or to man, by each measure: .5 is neither."""
     names = {
         "said": "gender score of what is said",
         "filled": "gender score with either filled in",
@@ -83,13 +94,19 @@ def leanings_figure(objects: Sequence[ObjectScores]) -> str:
         for one in objects[:MOST]
     }
     series = [names[name] for name in measures]
+    drawn = f"Objects and gender, {counted(sum(one.captions for one in objects), 'caption')}"
+    if len(objects) > MOST:
+        drawn += f": the {MOST} of {len(objects):,} objects that have most"
     return grouped_bars(
         bars,
         _series(series),
-        title="Objects and gender",
-        axis="leaning to man: man / (man + woman)",
-        description=_said(bars, series),
+        title=drawn,
+        axis="man / (man + woman), cut to two decimals; .5 is neither",
+        description=_said(bars, series, truncated),
         limits=(0, 1),
+        printed=truncated,
+        origin=0.5,
+        ends=("woman", "man"),
     )
 
 
@@ -100,9 +117,23 @@ def _series(names: Sequence[str]) -> list[Series]:
     ]
 
 
-def _said(bars: dict[str, list[Bar]], series: Sequence[str]) -> str:
+def _captions(rates: Rates) -> int:
+    """Of all groups: each is counted with several lists of words, and is the same captions."""
+    groups = {(one.condition, one.emotion, one.intensity): one.captions for one in rates.rates}
+    return sum(groups.values())
+
+
+def _spreads(bars: dict[str, list[Bar]]) -> bool:
+    return any(bar.low is not None for of in bars.values() for bar in of)
+
+
+def _said(
+    bars: dict[str, list[Bar]],
+    series: Sequence[str],
+    printed: Callable[[float], str] = number,
+) -> str:
     return "; ".join(
-        f"{group}, {name}: {number(bar.value)}"
+        f"{group}, {name}: {printed(bar.value)}"
         for group, of in bars.items()
         for name, bar in zip(series, of, strict=True)
         if bar.value is not None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table
+from obygaze_features.common.words import quote, unknown
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.cooccurrence import GENDERS, Leaning, cooccurrences, gender_of
 from obygaze_models.bias.gender_score import ROUNDING, TIE, gender_score, leanings
@@ -131,37 +132,55 @@ def read_caption_scores(path: Path, *, baseline: bool = False) -> Captions:
     baseline
         Only co-occurrence is asked for: ``object``, and ``group`` or ``caption``, will do.
     """
+    called: dict[str, str] = {}
+
+    def renamed(name: str) -> str:
+        ours = _ALSO.get(name, name)
+        called[ours] = name
+        return ours
+
     with table_errors():
-        table = read_rows(path, renamed=lambda name: _ALSO.get(name, name))
+        table = read_rows(path, renamed=renamed)
+        _refuse_duplicates(table)
         has = set(table.columns)
         if baseline:
             require(table, ["object"], "which co-occurrence is of")
-            return Captions(table, _objects(table), _genders(table, needed=True))
+            return Captions(table, _objects(table), _genders(table, called, needed=True))
         variants = not has.isdisjoint(_VARIANTS)
         said = not variants or not has.isdisjoint({"probability", "similarity"})
         scores: dict[str, Array] = {}
         if variants:
             require(table, [*_VARIANTS, "confidence"], "which the scores of both variants take")
-            scores |= {who: _score(table, f"_{who}") for who in GENDERS}
+            scores |= {who: _score(table, called, f"_{who}") for who in GENDERS}
         if said:
             needed = ["probability", "similarity", "confidence"]
             if not variants and "caption" not in has:
                 needed.append("group")
             require(table, needed, "which the gender score takes")
-            scores["score"] = _score(table, "")
-        genders = _genders(table, needed=not variants)
+            scores["score"] = _score(table, called)
+        genders = _genders(table, called, needed=not variants)
         return Captions(table, _objects(table), genders, **scores)
 
 
-def _score(table: Table, variant: str) -> Array:
-    similarity = numbers(table, f"similarity{variant}", -1, 1 + ROUNDING)
+def _refuse_duplicates(table: Table) -> None:
+    seen: set[str] = set()
+    for row, one in enumerate(table.columns.get("id", ())):
+        if one in seen:
+            raise table.problem(row, f"duplicate id {quote(one)}")
+        seen.add(one)
+
+
+def _score(table: Table, called: Mapping[str, str], variant: str = "") -> Array:
+    near, likely = f"similarity{variant}", f"probability{variant}"
+    similarity = numbers(table, near, -1, 1 + ROUNDING, called[near])
     if opposite := np.flatnonzero(similarity == -1).tolist():
         raise table.problem(
             opposite[0],
-            f"similarity{variant} -1 has no gender score, as 1 + similarity is divided by",
+            f"{called[near]} -1 has no gender score, as 1 + {called[near]} is divided by",
         )
-    probability = numbers(table, f"probability{variant}", 0, 1)
-    return gender_score(probability, similarity, numbers(table, "confidence", 0, 1))
+    probability = numbers(table, likely, 0, 1, called[likely])
+    confidence = numbers(table, "confidence", 0, 1, called["confidence"])
+    return gender_score(probability, similarity, confidence)
 
 
 def _objects(table: Table) -> tuple[str, ...]:
@@ -171,7 +190,7 @@ def _objects(table: Table) -> tuple[str, ...]:
     return objects
 
 
-def _genders(table: Table, *, needed: bool) -> tuple[str, ...] | None:
+def _genders(table: Table, called: Mapping[str, str], *, needed: bool) -> tuple[str, ...] | None:
     """Of each caption, by the table's groups or else by its words; None where nothing tells."""
     lexicon = shipped_lexicon("genders")
     if "group" not in table.columns:
@@ -188,8 +207,10 @@ def _genders(table: Table, *, needed: bool) -> tuple[str, ...] | None:
         if said not in known:
             try:
                 known[said] = lexicon.group("group", said)
-            except BiasError as problem:
-                raise table.problem(row, str(problem)) from None
+            except BiasError:
+                raise table.problem(
+                    row, unknown(called["group"], said, lexicon.groups["group"])
+                ) from None
     return tuple(known[said] for said in table["group"])
 
 

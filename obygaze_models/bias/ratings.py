@@ -25,6 +25,8 @@ CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
 CLASSIFIER = "classifier"
 """The rater that the five probabilities are of."""
+ROUNDING = 0.01
+"""What probabilities may be off 1 together, as they are often given with few digits."""
 _LABELS = {name: name in SEXUALISED for name in CLASSES} | {
     "1": True, "0": False, "yes": True, "no": False,
 }  # fmt: skip
@@ -33,12 +35,16 @@ _KEYS = ("image_id", "group")
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Whether each rater labels each image as sexualised, [images, raters]."""
+    """Whether each rater labels each image as sexualised, [images, raters].
+
+    Of `uneven` images the classifier's probabilities do not sum to about 1.
+    """
 
     images: tuple[str, ...]
     groups: tuple[str, ...]
     raters: tuple[str, ...]
     sexualised: NDArray[Any]
+    uneven: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,11 +98,18 @@ def read_ratings(path: Path, raters: Sequence[str] = ()) -> Ratings:
             if image in seen:
                 raise table.problem(row, f"duplicate image_id {quote(image)}")
             seen.add(image)
+        said = _probabilities(table) if probable and CLASSIFIER in names else None
         columns = [
-            _most_probable(table) if probable and name == CLASSIFIER else _labels(table, name)
+            _labels(table, name) if said is None or name != CLASSIFIER else _most_probable(said)
             for name in names
         ]
-    return Ratings(tuple(table["image_id"]), tuple(table["group"]), names, np.column_stack(columns))
+    return Ratings(
+        tuple(table["image_id"]),
+        tuple(table["group"]),
+        names,
+        np.column_stack(columns),
+        0 if said is None else int((np.abs(said.sum(axis=1) - 1) > ROUNDING).sum()),
+    )
 
 
 def shares_of(ratings: Ratings) -> list[Share]:
@@ -111,11 +124,15 @@ def shares_of(ratings: Ratings) -> list[Share]:
     return found
 
 
-def _most_probable(table: Table) -> NDArray[Any]:
+def _probabilities(table: Table) -> NDArray[Any]:
     said = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
     # Rows sum to 1 where they are a classifier's: all zeros say nothing, and are no label.
     if empty := np.flatnonzero(said.sum(axis=1) == 0).tolist():
         raise table.problem(empty[0], "all probabilities are 0, so that no class is most probable")
+    return said
+
+
+def _most_probable(said: NDArray[Any]) -> NDArray[Any]:
     return np.isin(np.array(CLASSES)[said.argmax(axis=1)], SEXUALISED)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.words import quote
 from obygaze_features.errors import BiasError, ManifestError
+from obygaze_features.manifests.importers.shared import delimiter_of
 
 __all__ = ["cells", "numbers", "read_rows", "require", "table_errors"]
 
@@ -33,7 +34,9 @@ def read_rows(
     renamed: Callable[[str], str] = lambda name: name,
 ) -> Table:
     """Read a CSV table, as spreadsheets write it too; one without rows is refused."""
-    table = read_table(path, required=required, renamed=renamed, marked=True)
+    table = read_table(
+        path, delimiter=delimiter_of(path), required=required, renamed=renamed, marked=True
+    )
     if not len(table):
         raise BiasError(f"{path} has a header and no rows")
     return table
@@ -48,8 +51,14 @@ def require(table: Table, names: Sequence[str], why: str) -> None:
         )
 
 
-def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
-    """A column of numbers; the first that is none, or is not from `low` to `high`, is named."""
+def numbers(
+    table: Table, column: str, low: float, high: float, called: str | None = None
+) -> NDArray[Any]:
+    """A column of numbers; the first that is none, or is not from `low` to `high`, is named.
+
+    `called` is what the file calls the column, where that is another name.
+    """
+    called = called or column
     found = np.empty(len(table))
     for row, cell in enumerate(table[column]):
         try:
@@ -57,9 +66,9 @@ def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
             if "_" in cell:  # Python reads 0_5 as 5
                 raise ValueError
         except ValueError:
-            raise table.problem(row, f"{column} {quote(cell)} is not a number") from None
+            raise table.problem(row, f"{called} {quote(cell)} is not a number") from None
         if not (math.isfinite(value) and low <= value <= high):
-            raise table.problem(row, f"{column} {cell} is not from {low:g} to {high:g}")
+            raise table.problem(row, f"{called} {cell} is not from {low:g} to {high:g}")
     return found
 
 

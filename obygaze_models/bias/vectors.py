@@ -21,6 +21,8 @@ __all__ = ["Vectors", "manifest_columns", "open_vectors"]
 
 Array = NDArray[Any]
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
+#: Ends of names by which embeddings lie about, and which do not say how they are written.
+_TABLES = (".txt", ".tsv", ".dat")
 #: What the first cell of a CSV's header may be; else its first line might be an embedding.
 _ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
@@ -64,6 +66,11 @@ def open_vectors(place: str | Path, array: str = "native", pooling: str | None =
         lines = _vec_lines if suffix == ".vec" else _csv_lines
         path = Path(place)
         return Vectors(str(path), lambda ids: _from_file(path, lines, ids))
+    if suffix in _TABLES and Path(place).is_file():
+        raise BiasError(
+            f"{place}: embeddings are read from NAME.vec (the name, then numbers, with spaces "
+            "between) or NAME.csv (a header; the id, then numbers); rename it, if it is one"
+        )
     if "://" not in str(place) and Path(place, "model.json").is_file():
         return _of_concepts(Path(place))
     return _of_store(place, array, pooling)
@@ -141,8 +148,11 @@ def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
                 raise BiasError(f"{path}, line {line}: {quote(name)} is there twice")
             try:
                 found[name] = np.array(numbers, dtype=np.float64)
-            except ValueError as problem:
-                raise BiasError(f"{path}, line {line}: {problem}") from None
+            except ValueError:
+                wrong = quote(next(one for one in numbers if not _is_number(one)))
+                raise BiasError(
+                    f"{path}, line {line}: {wrong} of {quote(name)} is not a number"
+                ) from None
             width = len(next(iter(found.values())))
             if len(numbers) != width:
                 raise BiasError(
@@ -157,14 +167,26 @@ def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
     return have, np.array([found[one] for one in have])
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Line, name and numbers; of other names nothing is looked at, as such files are long."""
+    empty = True
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
+            empty = empty and text.isspace()
             name, _, rest = text.partition(" ")
             # Two whole numbers alone are word2vec's header.
             if name in wanted and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
                 yield line, name, rest.split()
+    if empty:
+        raise BiasError(f"{path} is empty; each line is a name and its numbers")
 
 
 def _csv_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:

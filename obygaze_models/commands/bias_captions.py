@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,8 +75,9 @@ def captions(
     images = read_captions(captions, words)
     found = emotion_rates(images, words, minimum=minimum, all_words=all_words)
     content = {
-        "images": len(images),
+        "images": sum(image.captions > 0 for image in images),
         "captions": sum(image.captions for image in images),
+        "blank": sum(image.blank for image in images),
         "lexicon": words.name,
         **asdict(found),
     }
@@ -83,18 +85,13 @@ def captions(
         echo_json(content)
     else:
         click.echo(
-            f"{counted(content['captions'], 'caption')} of {counted(len(images), 'image')}, "
+            f"{counted(content['captions'], 'caption')} of "
+            f"{counted(content['images'], 'image')}, "
             f"words of {words.name}"
         )
         _echo(found, all_words)
-    for name, kept in found.counted.items():
-        if not kept:
-            click.secho(
-                f"NOTE: no word of {name} is seen {minimum} times, so its rates are 0; "
-                "lower --minimum to count them",
-                fg="yellow",
-                err=True,
-            )
+    for note in _notes(found, content["blank"]):
+        click.secho(f"NOTE: {note}", fg="yellow", err=True)
     write_outputs(
         outputs,
         [_flat(rate, all_words) for rate in found.rates],
@@ -110,6 +107,23 @@ def _flat(rate: Rate, all_words: bool) -> dict[str, Any]:
     return row if all_words else {name: of for name, of in row.items() if name != "words"}
 
 
+def _notes(found: Rates, blank: int) -> Iterator[str]:
+    from obygaze_features.common.words import counted
+    from obygaze_models.bias.captions import INTENSITIES
+
+    if blank:
+        yield f"{counted(blank, 'blank line or cell', 'blank lines or cells')} left out: no caption"
+    said = dict.fromkeys(rate.intensity for rate in found.rates)
+    if not {"high", "low"}.isdisjoint(said) and not set(INTENSITIES).isdisjoint(said):
+        yield f"intensities are called {', '.join(said)}; each is counted apart, write them alike"
+    for name in dict.fromkeys(rate.words for rate in found.rates):
+        if not found.counted[name]:
+            yield (
+                f"no word of {name} is seen {counted(found.minimum, 'time')}, so that its rates "
+                "say nothing; lower --minimum to count them"
+            )
+
+
 def _echo(found: Rates, all_words: bool) -> None:
     from obygaze_features.common.tables import align
 
@@ -120,14 +134,21 @@ def _echo(found: Rates, all_words: bool) -> None:
             rate.intensity or "-",
             rate.condition,
             *([rate.words] if all_words else []),
-            f"{rate.count:,}",
-            f"{rate.captions:,}",
-            f"{rate.rate:.2f}",
-            "-" if rate.low is None else f"{rate.low:.2f} to {rate.high:.2f}",
+            *_numbers(rate, bool(found.counted[rate.words])),
         ]
         for rate in found.rates
     ]
     click.echo(align([*header, "count", "captions", "per 1000", "95%"], rows, left=len(header)))
-    for name, of in found.left_out.items():
-        if said := ", ".join(f"{word} {count:,}" for word, count in of.items() if count):
+    for name in dict.fromkeys(rate.words for rate in found.rates):
+        left_out = found.left_out[name].items()
+        if said := ", ".join(f"{word} {count:,}" for word, count in left_out if count):
             click.echo(f"left out of {name}, seen fewer than {found.minimum} times: {said}")
+
+
+def _numbers(rate: Rate, counted: bool) -> list[str]:
+    """Count, captions, rate and interval; of words that are all left out there are no rates."""
+    captions = f"{rate.captions:,}"
+    if not counted:
+        return ["-", captions, "-", "-"]
+    between = "-" if rate.low is None else f"{rate.low:.2f} to {rate.high:.2f}"
+    return [f"{rate.count:,}", captions, f"{rate.rate:.2f}", between]

@@ -118,7 +118,8 @@ def eat(
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
-        raise UsageError("give the name of a battery, or --sets of one test")
+        both = "; not both" if sets else ""
+        raise UsageError(f"give the name of a battery, or --sets of one test{both}")
     check_outputs(outputs, overwrite=overwrite)
     table = run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
@@ -190,7 +191,7 @@ def _as_json(table: Table) -> dict[str, Any]:
 
 def _echo(table: Table) -> None:
     from obygaze_features.common.tables import align
-    from obygaze_models.bias.association_table import SIGNIFICANT
+    from obygaze_models.bias.association_table import SIGNIFICANT, printed_p
 
     referred = any(row.published for row in table.rows)
     header = [table.battery, "X", "Y", "A", "B", "d", "95%", "T", "p"]
@@ -202,7 +203,7 @@ def _echo(table: Table) -> None:
         line.append("-" if found.low is None else f"{found.low:+.2f} to {found.high:+.2f}")
         line += [
             f"{found.statistic:+.4f}",
-            f"{found.p:.4f}" if found.p >= 0.0001 else f"{found.p:.1e}",
+            printed_p(found.p),
         ]
         said = row.published
         line += [_starred(said.d, said.significant) if said else "-"] if referred else []

@@ -26,8 +26,6 @@ _COLUMNS = {
     "assigned": ("assigned: man", "woman", "tied"),
     "cooccurrence": ("captions of: man", "woman", "neither"),
 }
-#: So many objects are printed.
-SHOWN = 20
 
 
 @click.command("gender-score")
@@ -87,11 +85,12 @@ def gender_score(
 def _echo(objects: list[ObjectScores], together: ObjectScores) -> None:
     from obygaze_features.common.tables import align
     from obygaze_models.bias.cooccurrence import truncated
+    from obygaze_models.bias.figures import MOST
 
     header, rows = ["object", "captions"], []
     for name, columns in _COLUMNS.items():
         header += [*columns, "to-m"] if getattr(together, name) else []
-    for one in [*objects[:SHOWN], together]:
+    for one in [*objects[:MOST], together]:
         row = [one.object, f"{one.captions:,}"]
         for name, columns in _COLUMNS.items():
             if (of := getattr(one, name)) is not None:
@@ -99,8 +98,8 @@ def _echo(objects: list[ObjectScores], together: ObjectScores) -> None:
                 row.append(truncated(of.to_man))
         rows.append(row)
     click.echo(align(header, rows))
-    if len(objects) > SHOWN:
-        click.echo(f"and {len(objects) - SHOWN:,} more objects; all of them with: -o NAME.json")
+    if len(objects) > MOST:
+        click.echo(f"and {len(objects) - MOST:,} more objects; all of them with: -o NAME.json")
     click.echo("to-m: man / (man + woman), cut to two decimals as the published table is.")
 
 

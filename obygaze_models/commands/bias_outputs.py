@@ -48,7 +48,7 @@ def write_outputs(
     from obygaze_features.drawing.file import write_svg
     from obygaze_models.bias.tables import cells
 
-    for path in outputs:
+    for path in dict.fromkeys(outputs):
         if path.suffix == ".svg":
             write_svg(path, figure(), overwrite=overwrite)
         else:

@@ -43,16 +43,17 @@ def ratings(
 ) -> None:
     """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
 
-    The TABLE has image_id, group, and a column of labels a rater (1 or 0, or one of drawings,
-    hentai, neutral, porn, sexy), or five columns of a classifier's probabilities for these. Porn,
-    sexy and hentai are sexualised. Shares have Wilson's 95%; of two raters or more there is
-    Cronbach's alpha.
+    The TABLE has image_id, group, and a column of labels a rater (1 or 0, yes or no, or one of
+    drawings, hentai, neutral, porn, sexy), or five columns of a classifier's probabilities for
+    these. Porn, sexy and hentai are sexualised. Shares have Wilson's 95%; of two raters or more
+    there is Cronbach's alpha.
 
     \b
     Examples:
       obygaze bias ratings labels.csv -o shares.csv -o shares.svg
       obygaze bias ratings labels.csv --rater ann --rater ben --json
     """
+    from obygaze_features.common.words import counted
     from obygaze_models.bias.figures import shares_figure
     from obygaze_models.bias.ratings import read_ratings, shares_of
     from obygaze_models.bias.reliability import cronbach_alpha, pairs_of
@@ -76,6 +77,13 @@ def ratings(
         _echo(shares)
         if pairs:
             _echo_reliability(f"all {len(read.raters)}", alpha, pairs)
+    if read.uneven:
+        click.secho(
+            f"NOTE: the probabilities of {counted(read.uneven, 'image')} do not sum to about 1; "
+            "the most probable class was taken all the same",
+            fg="yellow",
+            err=True,
+        )
     write_outputs(
         outputs,
         rows,

@@ -75,7 +75,6 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
 
 def _echo_run(done: Run) -> None:
     from obygaze_features.common.tables import align
-    from obygaze_features.common.words import counted
     from obygaze_models.experiments.join import Join
     from obygaze_models.experiments.official import official_in_words
     from obygaze_models.experiments.summary import (
@@ -95,8 +94,6 @@ def _echo_run(done: Run) -> None:
     click.echo()
     rows = summary_rows(record)
     titles, main = metrics_of(record), main_metric(record)
-    if record["official"]:
-        main = record["official"]["measure"]
     for test, of in record["tests"].items():
         held = ", ".join(f"{count} {name}" for name, count in of["classes"].items())
         if of["positives"] is not None:
@@ -117,8 +114,10 @@ def _echo_run(done: Run) -> None:
     runs = len({draw["run"] for draw in record["draws"]})
     if record["official"]:
         click.echo(official_in_words(record))
-    over = counted(runs, "run")
-    click.echo(f"Mean (standard deviation) over {over}; the interval is over draws of films.")
+    mean = f"Mean (standard deviation) over {runs} runs" if runs > 1 else "One run"
+    click.echo(f"{mean}; the interval is over draws of films.")
+    if any(of["films"] < 2 for of in record["scores"]):
+        click.echo("Where it is -, the test clips are of one film, or no films are named.")
     echo_cautions(record["cautions"])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
 

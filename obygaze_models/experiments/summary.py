@@ -8,7 +8,16 @@ from typing import Any
 
 from obygaze_models.experiments.official import MEASURES
 
-__all__ = ["Cell", "Row", "film_rows", "main_metric", "metrics_of", "summary_rows", "titles_of"]
+__all__ = [
+    "Cell",
+    "Row",
+    "film_rows",
+    "main_metric",
+    "metrics_of",
+    "several_fits",
+    "summary_rows",
+    "titles_of",
+]
 
 METRICS = {
     "f1": "F1 positive",
@@ -59,9 +68,9 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def titles_of(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
-    """The same, given some scores and the official measure of their task, if it has one."""
+    """The same, given some scores; a task's official measure, if it has one, comes first."""
     shown = METRICS if "f1" in scores else CLASS_METRICS
-    return shown if measure is None else {**shown, measure: MEASURES[measure]}
+    return shown if measure is None else {measure: MEASURES[measure], **shown}
 
 
 def main_metric(record: Mapping[str, Any]) -> str:
@@ -92,6 +101,11 @@ def summary_rows(record: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def several_fits(of: Mapping[str, Any]) -> bool:
+    """Whether a model's scores are of several fits: one alone has no deviation."""
+    return (of["runs"] if isinstance(of["runs"], int) else len(of["runs"])) > 1
+
+
 def film_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """Where films were left out in turn: model, test set, film, then each score."""
     return [
@@ -103,4 +117,5 @@ def film_rows(record: Mapping[str, Any]) -> list[list[str]]:
 
 def _cell(of: Mapping[str, Any], metric: str) -> Cell:
     ends = of.get("interval", {}).get(metric)
-    return Cell(of["mean"][metric], of["std"][metric], tuple(ends) if ends else None)
+    std = of["std"][metric] if several_fits(of) else None
+    return Cell(of["mean"][metric], std, tuple(ends) if ends else None)

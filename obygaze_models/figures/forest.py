@@ -25,6 +25,7 @@ from obygaze_features.drawing.svg import (
     label,
     mark,
     number,
+    room_for,
     text,
     text_width,
     wrap,
@@ -33,8 +34,8 @@ from obygaze_features.drawing.theme import SERIES, SOFT
 
 __all__ = ["Line", "Point", "forest"]
 
-LEFT = 158.0
-"""Where the plot begins, after the rows' names."""
+NAMES = (106.0, 142.0, 172.0, 202.0)
+"""How wide the rows' names may be: the least in which none is cut."""
 COLUMN = 54.0
 """How wide a column of numbers is, after the plot."""
 DASHES = ("5 3", "1.5 3", "9 3 2 3")
@@ -45,7 +46,8 @@ class Point:
     """A row: a score, None where it is undefined, its interval, and a published score.
 
     Rows of one `group` that follow one another stand under its name. `key` names the number for
-    who reads it back; the published one's is ``key/reference``.
+    who reads it back; the published one's is ``key/reference``. Marks, such as ``*``, stand after
+    the scores, and the note beside ours.
     """
 
     label: str
@@ -55,6 +57,9 @@ class Point:
     reference: float | None = None
     group: str = ""
     key: str = ""
+    mark: str = ""
+    reference_mark: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ def forest(
     value: str = "ours",
     reference: str = "published",
     signed: bool = False,
+    note: str = "",
+    footnote: str = "",
 ) -> str:
     """Draw scores as points with intervals.
 
@@ -98,16 +105,28 @@ def forest(
         The names of the points and of the hollow diamonds.
     signed
         Print + before what is above 0, as of differences.
+    note
+        What the points' notes are.
+    footnote
+        What stands below, of all points.
     """
     referred = any(defined(point.reference) for point in points)
     column = max(COLUMN, text_width(reference, 11.5) + 10) if referred else 0.0
-    at = WIDTH - column
-    scale = scale_of(_numbers(points, lines, limits is None), limits, LEFT, at - COLUMN)
+    noted = WIDTH - column
+    beside = max((text_width(point.note, 12) + 10 for point in points if point.note), default=0.0)
+    at = noted - beside
+    marked = (
+        max(text_width(one.mark or one.reference_mark, 13) for one in points) if points else 0.0
+    )
+    names = room_for((point.label for point in points), NAMES)
+    scale = scale_of(_numbers(points, lines, limits is None), limits, names + 16, at - COLUMN)
     parts, y = [], 4.0
-    if referred:
+    if referred or beside:
+        heads = [(value, at), (note, noted if beside else 0.0), (reference, WIDTH * referred)]
         parts += [
-            text(at, 13, value, size=11.5, fill=SOFT, anchor="end"),
-            text(WIDTH, 13, reference, size=11.5, fill=SOFT, anchor="end"),
+            text(place, 13, head, size=11.5, fill=SOFT, anchor="end")
+            for head, place in heads
+            if place
         ]
         y = 22.0
     top = y
@@ -118,25 +137,30 @@ def forest(
         flags = _flags([line for line in lines if line.group == group], scale)
         if group:
             # Lines' names stand beside the group's, unless one of them is too long for that.
-            beside = text_width(group, 13, bold=True) + 12 < min(
+            level = text_width(group, 13, bold=True) + 12 < min(
                 (flag.left for flag in flags), default=WIDTH
             )
-            head = max(26.0, _height(flags)) if beside else 26.0
+            head = max(26.0, _height(flags)) if level else 26.0
             parts.append(label(0, y + head - 13, group, WIDTH, weight="600", lines=1))
-            y += head if beside else head + _height(flags)
+            y += head if level else head + _height(flags)
         start, drawn = y, []
         for point in rows:
-            tall = 38.0 if len(wrap(point.label, LEFT - 16, 13)) > 1 else 25.0
-            drawn.append(_row(point, scale, y + tall / 2, at, signed, (value, reference)))
+            tall = 38.0 if len(wrap(point.label, names, 13)) > 1 else 25.0
+            places = names, at, noted, marked
+            drawn.append(_row(point, scale, y + tall / 2, places, signed, (value, reference)))
             y += tall
         parts += [_draw_flags(flags, scale, start, y), *drawn]
         y += 8 if group else 0
     under = grid(scale, top, y) + _draw_flags(shared, scale, base, y)
     below, y = axis_bottom(scale, y, axis)
-    said = f"{value}, with {interval}" if interval else value
-    if interval or referred:
-        names, y = _legend(said, bool(interval), reference if referred else "", y)
-        below += names
+    drawn_ends = bool(interval) and any(ends_of(point.low, point.high) for point in points)
+    said = f"{value}, with {interval}" if drawn_ends else value
+    if drawn_ends or referred:
+        shown, y = _legend(said, drawn_ends, reference if referred else "", y)
+        below += shown
+    for one in wrap(footnote, WIDTH, 11.5, lines=3) if footnote else []:
+        below += text(0, y + 12, one, size=11.5, fill=SOFT)
+        y += 15
     return frame(title, description, y, under + "".join(parts) + below)
 
 
@@ -164,9 +188,17 @@ def _numbers(points: Sequence[Point], lines: Sequence[Line], intervals: bool) ->
 
 
 def _row(
-    point: Point, scale: Scale, y: float, at: float, signed: bool, names: tuple[str, str]
+    point: Point,
+    scale: Scale,
+    y: float,
+    places: tuple[float, float, float, float],
+    signed: bool,
+    names: tuple[str, str],
 ) -> str:
-    parts = [label(0, y, point.label, LEFT - 16)]
+    wide, at, noted, marked = places
+    parts = [label(0, y, point.label, wide)]
+    if point.note:
+        parts.append(text(noted, y + 4.5, point.note, size=12, anchor="end"))
     if point.value is None or not defined(point.value):
         parts.append(text(at, y + 4.5, "–", anchor="end", tip="undefined"))
     else:
@@ -177,14 +209,34 @@ def _row(
         if ends:
             tip += " ({} to {})".format(*(number(end, signed=signed) for end in ends))
         parts.append(circle(scale.at(point.value), y, 4.5, SERIES[0], point.value, point.key, tip))
-        parts.append(text(at, y + 4.5, said, anchor="end", weight="600"))
+        parts.append(
+            text(
+                at - _short_of(point.mark, marked),
+                y + 4.5,
+                said + point.mark,
+                anchor="end",
+                weight="600",
+            )
+        )
     if point.reference is not None and defined(point.reference):
         said = number(point.reference, signed=signed)
         key = f"{point.key}/reference" if point.key else ""
         tip = f"{point.label}, {names[1]}: {said}"
         parts.append(diamond(scale.at(point.reference), y, point.reference, key=key, tip=tip))
-        parts.append(text(WIDTH, y + 4.5, said, anchor="end"))
+        parts.append(
+            text(
+                WIDTH - _short_of(point.reference_mark, marked),
+                y + 4.5,
+                said + point.reference_mark,
+                anchor="end",
+            )
+        )
     return "".join(parts)
+
+
+def _short_of(mark: str, marked: float) -> float:
+    """How much to the left a number ends, so that those with and without marks are in line."""
+    return marked - text_width(mark, 13)
 
 
 @dataclass(frozen=True)

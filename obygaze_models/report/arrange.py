@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.experiments.official import MEASURES
+from obygaze_models.experiments.summary import main_metric, metrics_of, several_fits
 from obygaze_models.published import Published
 from obygaze_models.report.published import published_guess, published_scores
 from obygaze_models.report.shown import Shown
@@ -58,6 +59,11 @@ class Cell:
     of: Mapping[str, Any]
     published: Mapping[str, Published]
 
+    @property
+    def several_fits(self) -> bool:
+        """Whether there is a deviation."""
+        return several_fits(self.of)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -96,10 +102,33 @@ class Group:
         return main_metric(self.runs[0].record)
 
     @property
+    def averages(self) -> dict[str, str]:
+        """The scores that stand side by side: an official one first."""
+        official = {name: of for name, of in self.metrics.items() if name in MEASURES}
+        return official | AVERAGES.get(self.kind, self.metrics)
+
+    @property
+    def spoken(self) -> tuple[str, ...]:
+        """The scores that are told in words: the official one, and that which has guesses."""
+        names = list(self.metrics)
+        return tuple(names[: 2 if names[0] in MEASURES else 1])
+
+    @property
     def named(self) -> str:
         """The protocol as a sentence begins, and the label set where there are several."""
         labels = self.runs[0].record["manifest"]["labels"]
         return BY_PROTOCOL[self.protocol] + (f", labels {labels}" if self.data else "")
+
+    @property
+    def intervals(self) -> bool:
+        """Whether any score has an interval."""
+        cells = [cell for row in self.rows for cell in row.cells.values()]
+        return any(ends for cell in cells for ends in cell.of["interval"].values())
+
+    @property
+    def several_fits(self) -> bool:
+        """Whether any cell has a deviation."""
+        return any(cell.several_fits for row in self.rows for cell in row.cells.values())
 
     @property
     def published(self) -> bool:
@@ -115,8 +144,9 @@ def group_runs(runs: Sequence[Shown]) -> list[Group]:
     rank = {name: place for place, name in enumerate(PROTOCOLS)}
     kinds = ["levels", "classes", "concepts"]
     ordered = sorted(found.items(), key=lambda one: (kinds.index(one[0][1]), rank[one[0][0]]))
-    titles = [(key[0], key[1]) for key, _ in ordered]
-    return [_group(key, of, titles.count((key[0], key[1])) > 1) for key, of in ordered]
+    titles = [key[:2] for key, _ in ordered]
+    schemes = {tuple(run.record["manifest"]["levels"]) for run in runs}
+    return [_group(key, of, len(schemes) > 1 or titles.count(key[:2]) > 1) for key, of in ordered]
 
 
 def _key(run: Shown) -> tuple[str, ...]:
@@ -128,12 +158,13 @@ def _key(run: Shown) -> tuple[str, ...]:
         manifest["name"],
         manifest["labels"],
         manifest["digest"],
-        "+".join(experiment["positives"] or experiment["levels"]),
+        "+".join(experiment["positives"]) or " / ".join(experiment["levels"]),
+        (run.record.get("official") or {}).get("measure", ""),  # earlier runs do not say
     )
 
 
 def _group(key: tuple[str, ...], runs: list[Shown], one_of_several: bool) -> Group:
-    protocol, kind, name, labels, digest, positives = key
+    protocol, kind, name, labels, digest, wanted, _ = key
     sizes: dict[tuple[str, str], dict[tuple[int, int | None], int]] = {}
     for run in runs:
         for test, of in run.record["tests"].items():
@@ -149,13 +180,14 @@ def _group(key: tuple[str, ...], runs: list[Shown], one_of_several: bool) -> Gro
         columns = dict(sorted(columns.items(), key=lambda one: len(one[0][1])))
     models = _models(runs, columns)
     about = PROTOCOLS[protocol]
+    told = " told apart" if kind == "classes" else " positive"
     if kind == "concepts":
         about = f"Concepts, each detected on its own. {about}"
     return Group(
         title=about,
         protocol=protocol,
         kind=kind,
-        data=f"{name}, labels {labels}, {positives} positive, items {digest[:8]}"
+        data=f"{name}, labels {labels}, {wanted}{told}, items {digest[:8]}"
         if one_of_several
         else "",
         runs=tuple(runs),

@@ -287,6 +287,13 @@ def _about_leaks(leaked: Sequence[str]) -> list[Html]:
 
 def _about_films(run: Shown) -> list[Html]:
     films = run.record["films"]
+    if any(of["films"] < 2 for of in run.record["scores"]):
+        return [
+            html(
+                "The test clips are of one film, or no films are named: there is no interval, "
+                "which would be over draws of films."
+            )
+        ]
     if not films["also_trained"]:
         return []
     return [

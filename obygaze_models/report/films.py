@@ -40,6 +40,7 @@ def film_tables(runs: Sequence[Shown]) -> list[FilmTable]:
         run
         for run in runs
         if not run.record["experiment"]["concepts"]
+        and any(one.film for one in run.clips.values())
         and (len(runs) <= FEW or run.protocol == "leave-film-out" or run is default_run(runs))
     ]
     tables = []
@@ -116,7 +117,7 @@ def _left_out(run: Shown, test: str) -> FilmTable:
 def _in_fold(run: Shown) -> FilmTable:
     several = bool(run.record["experiment"]["levels"])
     averages = AVERAGES["classes" if several else "levels"]
-    films = list(dict.fromkeys(one.film for one in run.clips.values()))
+    films = list(dict.fromkeys(one.film for one in run.clips.values() if one.film))
     titles = {one.film: one.title for one in run.clips.values()}
     by_model = {view.model: _by_film(run, view) for view in run.views}
     rows = []

@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from obygaze_models.experiments.intervals import too_few
+from obygaze_models.experiments.official import ACCURACY, MEASURES, TREC
 from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
 
 __all__ = ["NAMES", "findings", "score_key"]
 
-NAMES = {"f1": "positive-class F1", "f1_macro": "macro F1", "f1_weighted": "weighted F1"}
+NAMES = {
+    "f1": "positive-class F1",
+    "f1_macro": "macro F1",
+    "f1_weighted": "weighted F1",
+    TREC: MEASURES[TREC],
+    ACCURACY: "accuracy",
+}
 FEW = 6
 """So many scores are told one by one; of more the best of each test set."""
 
@@ -58,12 +65,11 @@ def _protocols(count: int) -> Html:
 
 def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
     return html(
-        "On {}, {}, {} {}{}.",
+        "On {}, {}, {} {}.",
         column.test,
         _where(column, cell, group),
         row.model if len(group.runs) == 1 else f"{row.model} on {row.feature}",
-        _reached(cell, group.main, _test(column, cell, group)),
-        joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
+        _reached(group, column, cell),
     )
 
 
@@ -83,19 +89,18 @@ def _of_best(group: Group) -> list[Html]:
         _, row, column, cell = max(found, key=lambda one: one[0])
         trained = "" if column.train == test else html(", trained on {},", column.train)
         of = number(len(found), "among", group.runs[0].number, test, form=",")
-        among = html(", the best of {}", of) if len(found) > 1 else ""
+        among = html(", the best of {},", of) if len(found) > 1 else ""
         sentences.append(
             html(
-                "{}, {}, {}: {} on {}{} {}{}{}.",
+                "{}, {}, {}: {} on {}{}{} {}.",
                 group.named,
                 test,
                 _where(column, cell, group),
                 row.model,
                 row.feature,
                 trained,
-                _reached(cell, group.main, _test(column, cell, group)),
                 among,
-                joined([_beside_guess(group, column, cell), _beside_paper(cell, group.main)], ""),
+                _reached(group, column, cell),
             )
         )
     # Where many concepts stand side by side, the table is the shorter summary.
@@ -125,12 +130,22 @@ def _where(column: Column, cell: Cell, group: Group) -> Html:
     )
 
 
-def _reached(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html:
+def _reached(group: Group, column: Column, cell: Cell) -> Html:
+    """What is spoken of, the last of it beside guesses and the paper."""
+    test, last = _test(column, cell, group), group.spoken[-1]
+    said = joined([_reached_one(cell, metric, test) for metric in group.spoken], "; it ")
+    beside = [_beside_guess(group, column, cell, last), _beside_paper(cell, last)]
+    return html("{}{}", said, joined(beside, ""))
+
+
+def _reached_one(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html:
     reached = cell.of["mean"][metric]
     if reached is None:
-        return html("has no {}: nothing was called positive", NAMES[metric])
+        why = "no test clip is" if metric == TREC else "nothing was called"
+        return html("has no {}: {} positive", NAMES[metric], why)
     return html(
-        "reaches a {} of {}{}",
+        "reaches {} {} of {}{}",
+        "an" if NAMES[metric][0] in "Aa" else "a",
         NAMES[metric],
         number(reached, *score_key(cell, metric, "mean")),
         _interval(cell, metric, test),
@@ -151,20 +166,20 @@ def _interval(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html | str:
     return html(" (95% interval over draws of {} films: {} to {})", films, low, high)
 
 
-def _beside_guess(group: Group, column: Column, cell: Cell) -> Html | str:
+def _beside_guess(group: Group, column: Column, cell: Cell, metric: str) -> Html | str:
     """Beside the best guess on the test clips of the same run."""
     guesses = {
-        name: scores[group.main] for name, scores in _test(column, cell, group)["baselines"].items()
+        name: scores[metric] for name, scores in _test(column, cell, group)["baselines"].items()
     }
     if not guesses:
         return ""
     best = max(guesses, key=guesses.__getitem__)
-    reached = cell.of["mean"][group.main]
+    reached = cell.of["mean"][metric]
     return html(
         ", {} the best guess ({}: {})",
         "above" if reached is not None and reached > guesses[best] else "not above",
         best,
-        number(guesses[best], "guess", cell.run, column.test, best, group.main),
+        number(guesses[best], "guess", cell.run, column.test, best, metric),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.official import ACCURACY, MEASURES, TREC
-from obygaze_models.report.numbers import Html, html
+from obygaze_models.report.numbers import Html, html, joined
 from obygaze_models.report.published import estimator_of
 from obygaze_models.report.shown import Shown
 
@@ -53,7 +53,17 @@ BOTTLENECK = (
 
 
 def about(runs: Sequence[Shown]) -> Html:
-    """What was annotated, and what the models look for."""
+    """What was annotated, and what the models look for: of each scheme of levels."""
+    schemes: dict[tuple[str, ...], list[Shown]] = {}
+    for run in runs:
+        schemes.setdefault(tuple(run.record["manifest"]["levels"]), []).append(run)
+    if len(schemes) == 1:
+        return _about(runs)
+    return joined([_about(of, of[0].record["manifest"]["labels"]) for of in schemes.values()], " ")
+
+
+def _about(runs: Sequence[Shown], labels: str = "") -> Html:
+    """Two sentences; or one, that begins with the label set."""
     levels = _levels(runs)
     if levels.keys() == LEVELS.keys():
         saw = html(
@@ -67,6 +77,14 @@ def about(runs: Sequence[Shown]) -> Html:
     wanted = list(_positives(runs, levels))
     if not wanted:
         wanted = ["each of them"] if any(_of_levels(run) for run in runs) else ["each concept"]
+    if labels:
+        return html(
+            "Label set {}: annotators gave each clip a level, {}, and a model says how probable it "
+            "finds {}.",
+            labels,
+            ", ".join(levels.values()),
+            " or ".join(wanted),
+        )
     looks = html(
         "For each clip a model says how probable it finds {}, by what its frames show.",
         " or ".join(wanted),

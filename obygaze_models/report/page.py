@@ -13,7 +13,7 @@ from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.results import Results
 from obygaze_models.report import diagnosis, pictures
-from obygaze_models.report.arrange import AVERAGES, group_runs
+from obygaze_models.report.arrange import group_runs
 from obygaze_models.report.caveats import (
     cautions,
     caveats,
@@ -89,7 +89,6 @@ def render_report(
         runs=shown,
         main=default_run(shown),
         groups=groups,
-        averages=AVERAGES,
         cautions=cautions(shown),
         findings=findings(groups, shown),
         about=about(shown),

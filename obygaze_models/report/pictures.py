@@ -10,7 +10,7 @@ from obygaze_features.drawing.marks import Series
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.forest import Line, Point, forest
 from obygaze_models.figures.shares import Share, shares
-from obygaze_models.report.arrange import AVERAGES, Group, Row
+from obygaze_models.report.arrange import Group, Row
 from obygaze_models.report.findings import NAMES, score_key
 from obygaze_models.report.numbers import Html, html, key_of, number
 from obygaze_models.report.shown import Shown
@@ -31,20 +31,30 @@ class Picture:
 
 
 def annotated(runs: Sequence[Shown]) -> list[Picture]:
-    """Figure 2: the annotators' levels film by film, and which concepts they marked."""
+    """Figure 2: the annotators' levels film by film, and which concepts they marked; by scheme."""
+    schemes: dict[tuple[str, ...], list[Shown]] = {}
+    for run in runs:
+        schemes.setdefault(tuple(run.record["manifest"]["levels"]), []).append(run)
+    return [one for of in schemes.values() for one in _annotated(of, len(schemes) > 1)]
+
+
+def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
     run = max(runs, key=lambda run: len(run.clips))
     sets = dict.fromkeys(one.record["manifest"]["labels"] for one in runs)
+    title = "Levels that the annotators gave"
+    if one_of_several:
+        title += f": {run.record['manifest']['labels']}"
     names = run.record["manifest"]["levels"]
     clips = list(run.clips.values())
     codes = [code for code in names if any(one.level == code for one in clips)]
     levels = level_series({code: names[code] for code in codes})
     films = dict.fromkeys(one.film for one in clips)
     rows = []
-    for film in [None, *films]:
+    for film in [None, *filter(None, films)]:
         of = [one for one in clips if film in (None, one.film)]
         rows.append(
             Share(
-                "All films" if film is None else of[0].title,
+                ("All films" if any(films) else "All clips") if film is None else of[0].title,
                 [sum(one.level == code for one in of) / len(of) for code in codes],
                 len(of),
                 key=key_of("levels", run.number, film or "all"),
@@ -57,8 +67,8 @@ def annotated(runs: Sequence[Shown]) -> list[Picture]:
                 shares(
                     rows,
                     levels,
-                    title="Levels that the annotators gave",
-                    axis="share of a film’s clips",
+                    title=title,
+                    axis="share of a film’s clips" if any(films) else "share of the clips",
                     description=f"Of {len(clips)} clips in all: "
                     + ", ".join(
                         f"{series.label} {share:.0%}"
@@ -104,7 +114,7 @@ def group_scores(group: Group) -> list[Picture]:
     if group.kind == "concepts":
         return []
     pictures = []
-    for metric, title in AVERAGES[group.kind].items():
+    for metric, title in group.averages.items():
         points, lines = [], []
         for column in group.columns:
             name = column.test if column.train == column.test else f"{column.train} → {column.test}"
@@ -137,6 +147,7 @@ def group_scores(group: Group) -> list[Picture]:
                 if row.model in ("random", "all positive")
                 and (cell := row.cells.get(column)) is not None
                 and row is _first_of(group, row.model)
+                and cell.of["mean"].get(metric) is not None
             ]
         svg = forest(
             points,
@@ -151,9 +162,10 @@ def group_scores(group: Group) -> list[Picture]:
             Picture(
                 Html(svg),
                 html(
-                    "{} of each model; train → test. Dashed: what guessing scores on the same "
-                    "clips.{}",
+                    "{} of each model{}.{}{}",
                     title,
+                    "; train → test" if any(one.train != one.test for one in group.columns) else "",
+                    " Dashed: what guessing scores on the same clips." if lines else "",
                     " Hollow diamonds: the paper, where it prints this average."
                     if any(point.reference is not None for point in points)
                     else "",
@@ -190,7 +202,13 @@ def concept_scores(group: Group) -> Picture | None:
         description=f"{NAMES['f1']} of {len(groups)} concepts.",
         limits=(0.0, 1.0),
     )
-    return Picture(Html(svg), html("Positive-class F1 with 95% intervals over draws of films."))
+    return Picture(
+        Html(svg),
+        html(
+            "Positive-class F1{}.",
+            " with 95% intervals over draws of films" if group.intervals else "",
+        ),
+    )
 
 
 def _first_of(group: Group, guess: str) -> Row:

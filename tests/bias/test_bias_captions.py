@@ -47,7 +47,7 @@ def by_hand(files: dict[str, list[str]], minimum: int) -> dict[tuple[str, str, s
         _, code, condition, _ = name.removesuffix(".txt").split("_")
         emotion = CODES[code[:2]]
         of = found.setdefault((emotion, code[2:], condition), [0, 0, 0])
-        of[1] += len(captions)
+        of[1] += sum(caption.strip() != "" for caption in files[name])
         for caption in captions:
             for word in words[emotion]:
                 if seen.get(word, 0) >= minimum:
@@ -90,7 +90,11 @@ NAMES = [
 
 
 @given(
-    st.dictionaries(st.sampled_from(NAMES), st.lists(CAPTIONS, min_size=1, max_size=5), min_size=1),
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.lists(CAPTIONS, min_size=1, max_size=5).filter(lambda of: " ".join(of).strip() != ""),
+        min_size=1,
+    ),
     st.integers(0, 4),
 )
 def test_rates_are_those_of_a_plain_loop(files: dict[str, list[str]], minimum: int) -> None:
@@ -193,6 +197,15 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path: Path, obygaze) -> None:
     ]
     drawn = Drawn((tmp_path / "r.svg").read_text().split("\n", 1)[1])
     assert drawn.values == {"angry high/objectified": 1500, "sad low/non-objectified": 1000}
+    assert {"1500.0", "1000.0"} <= set(drawn.words)
+    assert drawn.root[0].text == "Emotion words in 3 captions"
+    assert not [one for one in drawn.words if "95%" in (one or "")]  # of one image there is none
+    every = tmp_path / "every.svg"
+    obygaze("bias", "captions", path, "--minimum", 1, "--all-words", "-o", every)
+    drawn = Drawn(every.read_text().split("\n", 1)[1])
+    assert 0 < len(drawn.values) < 6
+    assert all(drawn.values.values())
+    assert "without such words not drawn" in " ".join(filter(None, drawn.words))
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
     printed = obygaze("bias", "captions", path, "--minimum", 1, "--json")
@@ -207,6 +220,35 @@ def test_rates_of_nothing_are_said_to_be(tmp_path: Path, obygaze) -> None:
     assert result.exit_code == 0
     assert "NOTE: no word of happy is seen 100 times" in result.stderr
     assert "left out of happy, seen fewer than 100 times: happy 1" in result.stdout
+    assert result.stdout.splitlines()[3].split() == [
+        "happy", "1", "objectified", "-", "1", "-", "-",
+    ]  # fmt: skip
+    assert "angry" not in result.stderr + result.stdout
+    write(tmp_path / "g", {"ann_HA1_O_1.txt": ["a dog"]})
+    result = obygaze("bias", "captions", tmp_path / "g", "--minimum", 1)
+    assert "no word of happy is seen 1 time, so" in result.stderr
+
+
+def test_blank_captions_are_left_out_and_counted(tmp_path: Path, obygaze) -> None:
+    write(tmp_path / "f", {"ann_HA1_O_1.txt": ["a smile", "", "  ", "a dog"]})
+    (tmp_path / "c.csv").write_text(
+        "image_id;condition;emotion;caption\na;O;HA;a smile\na;O;HA;\nb;O;HA; \na;O;HA;a dog\n"
+    )
+    for captions in (tmp_path / "f", tmp_path / "c.csv"):
+        result = obygaze("bias", "captions", captions, "--minimum", 1, "--json")
+        assert "NOTE: 2 blank lines or cells left out" in result.stderr
+        found = json.loads(result.stdout)
+        assert (found["images"], found["captions"], found["blank"]) == (1, 2, 2)
+        assert found["rates"][0]["rate"] == 500
+
+
+def test_intensities_of_two_kinds_are_told(tmp_path: Path, obygaze) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text(TABLE)
+    assert "intensities" not in obygaze("bias", "captions", path).stderr
+    path.write_text(TABLE.replace(",low,", ",1,"))
+    told = obygaze("bias", "captions", path).stderr
+    assert "NOTE: intensities are called high, 1; each is counted apart" in told
 
 
 def test_words_and_groups_of_ones_own(tmp_path: Path, obygaze) -> None:
@@ -235,6 +277,7 @@ BROKEN = {
     "no image": (HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing"),
     "no condition": (HEADER + "a,,HA,x\n", "line 2: unknown condition ''"),
     "no caption column": ("image_id,condition,emotion\na,O,HA\n", "no column 'caption'"),
+    "no caption": (HEADER + "a,O,HA,\nb,O,HA, \n", "not one of its cells of captions has"),
     "no rows": (HEADER, "has a header and no rows"),
 }  # fmt: skip
 
@@ -254,6 +297,8 @@ BROKEN_FILES = {
     "an unknown emotion": ("ann_NE1_O_1.txt", "x", "unknown emotion 'NE'"),
     "an unknown condition": ("ann_HA1_X_1.txt", "x", "unknown condition 'X'"),
     "no captions": ("ann_HA1_O_1.txt", "", "holds no captions"),
+    "blank captions": ("ann_HA1_O_1.txt", "\n \n", "holds no captions"),
+    "another intensity": ("ann_HA3_O_1.txt", "x", "the intensity 3 is none of 1, 2"),
     "no text": ("ann_HA1_O_1.txt", b"smile\xff\n", "is not UTF-8 (byte 5)"),
     "no files": ("readme.md", "x", "holds no .txt files"),
 }

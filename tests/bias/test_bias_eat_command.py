@@ -79,6 +79,13 @@ def test_json_and_tables_and_a_figure(obygaze, images, prompts, tmp_path):
     }
     assert drawn["eat/business"] == said["rows"][1]["d"]
     assert drawn["eat/business/reference"] == 0.68
+    words = [one.text or "" for one in ET.fromstring(files[2].read_text()).iter()]
+    for row in said["rows"]:
+        star = "*" if row["p"] < 0.05 else ""
+        assert f"{row['d']:+.2f}{star}".replace("-", "−") in words
+        assert f"{row['p']:.4f}" in words
+    assert "+0.68*" in words
+    assert "the interval from draws of items with replacement" in " ".join(words)
     again = obygaze(*arguments, *outputs)
     assert again.exit_code == 1
     assert "eat.csv exists already; choose another name or add --overwrite" in again.stderr
@@ -299,3 +306,8 @@ def test_an_embedding_that_points_nowhere_is_named(obygaze, tmp_path, c, line):
     )
     assert result.exit_code == 1
     assert result.stderr == f"Error: given sets: the embedding of {line}\n"
+
+
+def test_a_battery_and_sets_are_not_both_meant(obygaze, images):
+    told = obygaze("bias", "eat", "emotion", "--store", images.store, "--sets", "x=a")
+    assert (told.exit_code, "not both" in told.stderr) == (2, True)

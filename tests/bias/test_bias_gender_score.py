@@ -230,9 +230,39 @@ def test_many_objects_are_cut_off_in_print_alone(tmp_path: Path, obygaze) -> Non
     result = obygaze("bias", "gender-score", table, "--cooccurrence", *outputs)
     assert "and 15 more objects" in result.stdout
     assert len(json.loads((tmp_path / "all.json").read_text())["objects"]) == 35
+    drawn = Drawn((tmp_path / "all.svg").read_text().split("\n", 1)[1])
+    assert list(drawn.values) == [f"o{number:02d}/cooccurrence" for number in range(20)]
+    assert "the 20 of 35 objects" in drawn.root[0].text
+
+
+def test_the_figure_is_of_the_tables_numbers_on_either_side_of_a_half(
+    tmp_path: Path, obygaze
+) -> None:
+    man, woman, nobody = "a man", "a woman", "a thing"
+    of = {"car": [man] * 616 + [woman] * 217, "cat": [woman], "hat": [nobody], "tie": [man, woman]}
+    lines = [f"{name},{one}" for name, captions in of.items() for one in captions]
+    table = write(tmp_path / "c.csv", "object,caption", *lines)
+    printed = obygaze("bias", "gender-score", table, "--cooccurrence", "-o", tmp_path / "o.svg")
+    cells = {line.split()[0]: line.split()[-1] for line in printed.stdout.splitlines()[2:6]}
+    drawn = Drawn((tmp_path / "o.svg").read_text().split("\n", 1)[1])
+    assert cells == {"car": ".73", "cat": ".00", "hat": "-", "tie": ".50"}
+    for name, said in cells.items():
+        assert drawn.words.count("undefined" if said == "-" else said) == 1, name
+    read = drawn.axis()
+    for key, bar in drawn.by_key().items():
+        left = float(bar.get("x"))
+        ends = read(left), read(left + float(bar.get("width")))
+        value = drawn.values[key]
+        assert ends == pytest.approx((min(value, 0.5), max(value, 0.5)), abs=1e-3)
+    assert "hat/cooccurrence" not in drawn.values
+    places = {one.text: float(one.get("x")) for one in drawn.all("text")}
+    assert read(places["← woman"]) == pytest.approx(0, abs=1e-3)
+    assert read(places["man →"]) == pytest.approx(1, abs=1e-3)
+    assert "cut to two decimals" in " ".join(filter(None, drawn.words))
 
 
 SAID = "object,group,probability,similarity,confidence"
+SHORT = "P_man,sim_man,P_woman,sim_woman"
 BROKEN = {
     "similarity of -1": ([SAID, "a,man,.5,0,.5", "a,man,.5,-1,.5"], "line 3: similarity -1 has no"),
     "similarity beyond": ([SAID, "a,man,.5,1.2,.5"], "line 2: similarity 1.2 is not from -1 to 1"),
@@ -256,11 +286,28 @@ BROKEN = {
         [f"P(c),{VARIANTS}", ".5,.5,0,.5,-1"],
         "line 2: similarity_woman -1 has no",
     ),
+    "an id twice": (
+        ["id,object,group,P,sim,P(c)", "1,a,man,.5,0,.5", "1,b,man,.5,0,.5"],
+        "line 3: duplicate id '1'",
+    ),
+    "a column of one's own name": (["group,P,sim,P(c)", "man,1.5,0,.5"], "line 2: P 1.5 is not"),
+    "a short name's similarity": ([f"P(c),{SHORT}", ".5,.5,0,.5,-1"], "sim_woman -1 has no gender"),
+    "a short name's confidence": (["group,P,sim,P(c)", "man,.5,0,x"], "P(c) 'x' is not a number"),
+    "a gender": (
+        ["gender,P,sim,P(c)", "wman,.5,0,.5"],
+        "unknown gender 'wman'; did you mean woman",
+    ),
     "a column by two names": (
         ["group,P,probability,sim,P(c)", "man,1,1,1,1"],
         "duplicate column 'probability'",
     ),
 }
+
+
+def test_a_table_with_semicolons(tmp_path: Path) -> None:
+    lines = ["group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}"]
+    table = write(tmp_path / "s.csv", *(line.replace(",", ";") for line in lines))
+    assert all_objects(read_caption_scores(table)).said.man == pytest.approx(GOLDEN[0])
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -121,6 +121,21 @@ def test_probabilities_are_the_most_probable_class(tmp_path: Path) -> None:
     assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
 
 
+def test_probabilities_that_do_not_sum_to_one_are_counted(tmp_path: Path, obygaze) -> None:
+    table = tmp_path / "p.csv"
+    rows = ["a;x;.2;.2;.2;.2;.2", "b;x;.333;.333;.333;0;0", "c;x;.9;0;.9;0;0", "d;x;0;0;.3;0;0"]
+    table.write_text("\n".join([f"image_id;group;{';'.join(CLASSES)}", *rows]) + "\n")
+    result = obygaze("bias", "ratings", table)
+    assert result.exit_code == 0
+    assert "NOTE: the probabilities of 2 images do not sum to about 1" in result.stderr
+
+
+def test_the_same_output_twice_is_written_once(tmp_path: Path, obygaze) -> None:
+    table, out = write_worked(tmp_path / "labels.csv"), tmp_path / "shares.csv"
+    result = obygaze("bias", "ratings", table, "-o", out, "-o", out)
+    assert (result.exit_code, result.stdout.count("Wrote")) == (0, 1), result.output
+
+
 def test_labels_are_classes_or_marks(tmp_path: Path) -> None:
     table = tmp_path / "l.csv"
     said = ["Porn", "sexy", " hentai", "neutral", "drawings", "1", "0", "yes", "No"]

@@ -55,7 +55,9 @@ def test_what_pandas_writes(tmp_path):
     [
         ("a.vec", "rose 1 2\nlily 1\n", "a.vec, line 2: 1 number where 'rose' has 2"),
         ("a.vec", "rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' is there twice"),
-        ("a.vec", "rose 1 x\n", "a.vec, line 1: could not convert string to float: 'x'"),
+        ("a.vec", "rose 1 x\n", "a.vec, line 1: 'x' of 'rose' is not a number"),
+        ("a.vec", "", "a.vec is empty; each line is a name and its numbers"),
+        ("a.vec", "\n\n", "a.vec is empty"),
         ("a.vec", b"rose \xff\n", "a.vec is not UTF-8"),
         ("a.csv", "rose,1,2\n", "a.csv, line 1: no header; the first column is called id"),
         ("a.csv", "id,0\nrose,1\nlily,1,2\n", "a.csv, line 3: 2 numbers where 'rose' has 1"),
@@ -70,6 +72,13 @@ def test_broken_files_are_one_line(tmp_path, name, content, line):
     with pytest.raises(BiasError, match=line) as raised:
         open_vectors(tmp_path / name).read(["rose", "lily"])
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["words.txt", "words.tsv"])
+def test_a_file_whose_name_does_not_say_what_it_is(tmp_path, name):
+    (tmp_path / name).write_text(VEC)
+    with pytest.raises(BiasError, match=rf"{name}: embeddings are read from NAME.vec .* rename it"):
+        open_vectors(tmp_path / name)
 
 
 def test_a_store_with_its_items_and_a_pooled_array(images):

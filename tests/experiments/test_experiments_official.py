@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.accede import import_accede
 from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.official import MEASURES
 from obygaze_models.experiments.protocol import official
 from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
@@ -138,7 +140,6 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     assert (
         "Official measure: Accuracy; such a run is marked as using external data" in result.output
     )
-    assert "Mean (standard deviation) over 1 run; " in result.output
     rows = predictions(tmp_path / "run")
     levels = VALENCE["levels"]
     said = [max(levels, key=lambda one: float(row[f"probability_{one}"])) for row in rows]
@@ -146,6 +147,9 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     [of] = record["scores"]
     assert of["mean"]["accuracy"] == accuracy_score(truth, said)
     assert f"{of['mean']['accuracy']:.2f}" in result.output
+    assert "One run; the interval is over draws of films." in result.output
+    assert "the test clips are of one film, or no films are named" in result.output
+    assert "(0.00)" not in result.output
     model = tmp_path / "run/models/logistic/negative-neutral-positive-0"
     asked = obygaze(
         "models", "predict", model, benchmark.folder / "toy.zarr", "-o", tmp_path / "said.csv"
@@ -304,7 +308,16 @@ BROKEN = {
     ),
     "a clip that there is not": (
         "1 Q0 ACCEDE99999 1 0.5 t\n",
-        "accede has no clip ACCEDE99999; did you mean ACCEDE",
+        "accede has no clip ACCEDE99999; it has ACCEDE00000, ACCEDE00001 and",
+    ),
+    "a clip with a slip": (
+        "1 Q0 ACCEDE0002 1 0.5 t\n",
+        "accede has no clip ACCEDE0002; did you mean ACCEDE00002",
+    ),
+    "a table of predictions": (
+        "id,said\nACCEDE00002,0\n",
+        "is a table of predictions, and violence is scored by AP (trec_eval), of a run file of "
+        "trec_eval's; it goes with --labels arousal or --labels valence",
     ),
 }
 
@@ -327,6 +340,11 @@ CLASSES = {
     "no such class": (
         "id,said\nACCEDE00002,unsure\n",
         "line 2: unknown label 'unsure'; known: calm",
+    ),
+    "a run file": (
+        "1 Q0 ACCEDE00002 1 0.5 t\n",
+        "is a run file, and arousal is scored by Accuracy, of a table of predictions (id, said); "
+        "it goes with --labels violence",
     ),
     "no table": ("id;said\nACCEDE00002;0\n", "line 1: wrong delimiter"),
 }
@@ -380,3 +398,39 @@ def test_the_page_shows_the_official_measure(violence, tmp_path):
     assert "Official sets" in page
     assert "such a run is marked as using external data, which tiny was trained on" in page
     assert "other clips in training" not in page  # nobody knows the films
+
+
+def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, violence, tmp_path):
+    valence = run_experiment(
+        benchmark.experiment(**VALENCE, estimators=("logistic",)), tmp_path / "valence"
+    )
+    page = render_report([read_results(one.folder) for one in (violence, valence)])
+    said = re.sub(r"<[^>]+>", "", page)
+    measures = [*MEASURES]
+    for run, measure, second in zip(
+        (violence, valence),
+        ("an AP (trec_eval)", "an accuracy"),
+        ("a positive-class F1", "a macro F1"),
+        strict=True,
+    ):
+        means = run.record["scores"][0]["mean"]
+        official = next(means[one] for one in measures if one in means)
+        f1 = means["f1" if "f1" in means else "f1_macro"]
+        assert f"reaches {measure} of {official:.2f}; it reaches {second} of {f1:.2f}" in said
+    heads = re.findall(r'<th scope="col" class="opens">([^<]+)', page)
+    assert heads == ["AP (trec_eval)", "Accuracy"]
+    titles = re.findall(r"<svg[^>]*><title>([^<]+)", page)
+    assert [titles[0], titles[3]] == [
+        "AP (trec_eval), on the official sets, labels violence",
+        "Accuracy, on the official sets, labels valence",
+    ]
+    assert [one for one in titles if "Levels that" in one] == [
+        "Levels that the annotators gave: violence",
+        "Levels that the annotators gave: valence",
+    ]
+    assert "Label set violence: annotators gave each clip a level, non-violent, violent, " in said
+    assert "95% interval over draws" not in page.split("<svg", 1)[1].split("</section>")[0]
+    assert 'id="films"' not in page  # no film is named
+    assert "or no films are named: there is no interval" in said
+    assert "Of one fit each" in said
+    assert "with intervals" not in said

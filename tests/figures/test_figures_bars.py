@@ -1,6 +1,7 @@
 import pytest
 
 from obygaze_features.drawing.marks import Series
+from obygaze_features.drawing.svg import WIDTH, text_width
 from obygaze_models.figures.bars import Bar, grouped_bars
 from tests.figures.drawn import NUMBER, SVG, Drawn, ends_of, place_of
 
@@ -83,8 +84,17 @@ def test_hatched_bars_are_lines_within_the_bar_and_others_are_filled():
 
 def test_numbers_are_printed_and_undefined_ones_are_no_zeros():
     words = draw().words
-    assert [words.count(said) for said in ("0.40", "0.90", "–")] == [1, 1, 1]
+    assert [words.count(said) for said in ("0.40", "0.90", "undefined")] == [1, 1, 1]
     assert "40%" in draw(percent=True).words
+
+
+def test_a_name_is_cut_only_where_there_is_no_room_for_it():
+    long = "hair drier, hand blower, blow dryer of a hotel"
+    figure = draw({long: [Bar(0.5), Bar(1234567.0)]})
+    assert not [one for one in figure.words if one and one.endswith("…")]
+    assert "extraordinarily" in draw({"extraordinarily": [Bar(0.5), Bar(0.5)]}).words
+    number = next(one for one in figure.all("text") if one.text == "1234567.00")
+    assert float(number.get("x")) + text_width(number.text, 12) <= WIDTH
 
 
 def test_series_and_groups_are_named():

@@ -74,6 +74,16 @@ def test_the_official_sets_are_folds_and_test_is_the_last(folder: Path) -> None:
     assert folds == {0: "learning", 1: "validation", 2: "test"}
 
 
+def test_without_sets_there_is_no_split_and_it_is_said(folder: Path) -> None:
+    manifest, notes = import_accede(write(folder, MEDIAEVALviolence=VIOLENCE))
+    assert manifest.split_names == []
+    [note] = [one for one in notes if "split" in one]
+    assert note.startswith("NOTE: no official split")
+    assert "MEDIAEVALsets.txt or ACCEDEsets.txt" in note
+    _, notes = import_accede(write(folder, ACCEDEsets=SETS))
+    assert not any("official split" in one for one in notes)
+
+
 def test_without_a_validation_set_there_is_one_split(folder: Path) -> None:
     manifest, _ = import_accede(write(folder, MEDIAEVALsets=SETS.replace(" 2|", " 1|")))
     assert manifest.split_names == ["official"]
@@ -94,7 +104,7 @@ def test_values_become_classes_only_where_nobody_gave_any(folder: Path) -> None:
     write(folder, ACCEDEaffect=AFFECT)
     manifest, notes = import_accede(folder)
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
-    assert notes == []
+    assert [one for one in notes if "official split" not in one] == []
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
 
 

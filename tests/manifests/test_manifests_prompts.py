@@ -227,9 +227,16 @@ def test_a_battery_of_ids_has_no_prompts(tmp_path: Path) -> None:
     path.write_text('["sets"]')
     with pytest.raises(ManifestError, match="is not a battery"):
         import_prompts(path)
-    # Letters of a word are no stimuli.
-    for sets, templates in (({"x": {"stimulus": "abc"}}, ["{}"]), ({}, "a {}")):
-        sets = sets or {"x": {"stimulus": ["abc"]}}
-        path.write_text(json.dumps({"sets": sets, "templates": templates}))
-        with pytest.raises(ManifestError, match="is not a battery"):
-            import_prompts(path)
+    # Letters of a word are no templates.
+    path.write_text(json.dumps({"sets": {"x": {"stimulus": ["abc"]}}, "templates": "a {}"}))
+    with pytest.raises(ManifestError, match="is not a battery"):
+        import_prompts(path)
+
+
+def test_a_text_alone_is_one_stimulus(tmp_path: Path) -> None:
+    sets = {"x": {"stimulus": "nude"}, "y": {"stimulus": ["dressed", "clothed"]}}
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps({"sets": sets, "templates": ["{}", "a {}"]}))
+    assert import_prompts(path).items.texts == [
+        "nude", "a nude", "dressed", "a dressed", "clothed", "a clothed",
+    ]  # fmt: skip

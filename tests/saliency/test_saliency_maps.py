@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from PIL import Image
 
 from obygaze_features.preprocess import resize_and_crop
 from obygaze_features.saliency import grad_cam, load_seer
-from obygaze_features.saliency.heat import heat, overlay, stretch
+from obygaze_features.saliency.heat import heat, overlay, png, stretch
+
+TITLE, BELOW = 22, 34
+"""What stands above and below a picture."""
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -63,8 +67,8 @@ def test_heat_lies_where_the_map_is_highest(obygaze, library, checkpoints):
     maps = np.load(library / "out/maps.npy")
     mean = np.mean([one / one.max() for one in maps], axis=0)
     with Image.open(library / "out/groups/all.png") as file:
-        assert file.size == (224, 224)
-        light = np.asarray(file.convert("L"), dtype=float)
+        assert file.size == (224, 224 + TITLE + BELOW)
+        light = np.asarray(file.convert("L"), dtype=float)[TITLE:-BELOW]
     middles = light.reshape(4, 56, 4, 56)[:, 21:35, :, 21:35].mean((1, 3))
     assert middles.argmax() == mean.argmax()
     assert np.corrcoef(middles.ravel(), mean.ravel())[0, 1] > 0.95
@@ -87,6 +91,44 @@ def test_colours_grow_lighter_and_only_heat_has_colour():
     assert np.corrcoef(grey[values == 0], shown[values == 0][:, 0])[0, 1] > 0.999
     assert overlay(np.full((1, 1, 3), 255, np.uint8), np.zeros((1, 1)))[0, 0, 0] < shown[2, 3, 0]
     assert np.array_equal(stretch(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
+
+
+def test_what_is_hot_stays_warm_over_any_picture_and_hides_it_most():
+    values = np.linspace(0.5, 1, 32, dtype=np.float32)[None]
+    for under in ((0, 0, 255), (30, 30, 200), (0, 255, 255), (255, 255, 255), (128, 128, 128)):
+        shown = overlay(np.full((1, 32, 3), under, np.uint8), values)[0].astype(int)
+        red, green, blue = shown.T
+        assert np.all(red >= green)
+        assert np.all(red - blue > 35), under
+        assert np.all(shown.max(1) - shown.min(1) > 35)  # no grey
+        assert np.abs(shown[-1] - (255, 226, 74)).max() < 25
+
+
+def test_a_picture_has_a_title_and_a_bar_of_its_colours(obygaze, library, checkpoints):
+    obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by", "condition"))
+    for name, colours in (("NO", heat), ("NO-overlay", None)):
+        with Image.open(library / f"out/groups/{name}.png") as file:
+            shown = np.asarray(file).astype(int)
+        paper = shown[-1, 0]
+        bar = shown[-BELOW + 10]
+        values = np.linspace(0, 1, 224, dtype=np.float32)[None]
+        wanted = colours(values) if colours else overlay(np.full((1, 224, 3), paper), values)
+        assert np.array_equal(bar, wanted[0])
+        for part in (shown[:TITLE], shown[-BELOW + 16 :, :100], shown[-BELOW + 16 :, 124:]):
+            assert (np.abs(part - paper).max(2) > 100).any()  # words
+    titles = []
+    for name in ("NO", "O"):
+        with Image.open(library / f"out/groups/{name}-overlay.png") as file:
+            titles.append(np.asarray(file)[:TITLE])
+    assert not np.array_equal(*titles)
+
+
+def test_a_title_that_is_too_long_is_cut():
+    picture = np.zeros((8, 8, 3), np.uint8)
+    with Image.open(io.BytesIO(png(picture, "name " * 90, 0.5, over=True))) as file:
+        shown = np.asarray(file).astype(int)
+    assert shown.shape == (224 + TITLE + BELOW, 224, 3)
+    assert np.abs(shown[:TITLE, -3:] - shown[-1, 0]).max() == 0
 
 
 def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
@@ -115,6 +157,9 @@ def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
     [
         (["--text", "a {emotino} person"], 2, "unknown column 'emotino'; did you mean emotion?"),
         (["--text", "a person", "--by", "group"], 2, "--by: unknown column 'group'"),
+        (["--text", "a {emotion"], 2, "a brace without its other"),
+        (["--text", "a {emotion} person}"], 2, "a brace without its other"),
+        (["--text", "a person", "--by", "film"], 2, "--by film: no image has something in"),
         (["--text", " "], 2, "--text is empty"),
         (["--text", "a {film} person"], 2, "not every image has something in 'film'"),
     ],
@@ -145,9 +190,14 @@ def test_groups_whose_names_make_no_file_names(obygaze, library, checkpoints):
             "--overwrite")  # fmt: skip
     told = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
                          "condition", "--json"))  # fmt: skip
-    assert json.loads(told.stdout)["groups"] == {"a/b": 5, "A_b": 5, "": 3, "O": 7}
+    found = json.loads(told.stdout)
+    assert found["groups"] == {"a/b": 5, "A_b": 5, "O": 7}
+    assert found["ungrouped"] == ["p10", "p11", "p12"]
+    assert "3 images in no group, as condition is empty: p10, p11, p12" in told.stderr
+    assert [row["group"] for row in rows_of(library / "out/images.csv")].count("") == 3
     names = {path.name for path in (library / "out/groups").iterdir()}
-    assert {"a_b.png", "A_b-other.png", "none.png", "O.png"} <= names
+    assert {"a_b.png", "A_b-other.png", "O.png"} <= names
+    assert len(names) == 6
 
 
 def test_no_picture_of_a_group_takes_the_place_of_another(obygaze, library, checkpoints):

@@ -231,6 +231,12 @@ def _notes(every: Sequence[_Read], affect: _Read, names: Sequence[str], sets: _R
             f"{counted(differ, 'row differs', 'rows differ')} between ACCEDE*.txt and "
             "MEDIAEVAL*.txt; MediaEval's was taken"
         )
+    if not sets.rows:
+        files = " or ".join(f"{family}sets.txt" for family in reversed(FAMILIES))
+        notes.append(
+            f"NOTE: no official split, as there is no {files}: put it beside the others and import "
+            "again, or make folds of your own (obygaze manifests split)"
+        )
     if sets.rows and (lost := sum(name not in sets.rows for name in names)):
         notes.append(f"no fold: {counted(lost, 'clip, which is', 'clips, which are')} in no set")
     return notes

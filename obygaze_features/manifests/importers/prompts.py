@@ -105,7 +105,7 @@ def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
             (group, stimulus)
             for group, of in battery["sets"].items()
             if isinstance(of, dict)
-            for stimulus in _texts_in(of, "stimulus")
+            for stimulus in _stimuli_of(of)
         ]
         templates = _texts_in(battery, "templates") or TEMPLATES
     except (KeyError, TypeError, AttributeError):
@@ -114,6 +114,12 @@ def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
         raise ManifestError(f"{path} has no sets of stimuli; its tests go by ids")
     groups, stimuli = map(list, zip(*pairs, strict=True))
     return Table(path, ",", {"set": groups, "stimulus": stimuli}), templates
+
+
+def _stimuli_of(chosen: dict[str, object]) -> tuple[str, ...]:
+    """Those that a set names; a text alone is one, as for `obygaze bias eat`."""
+    alone = chosen.get("stimulus")
+    return (alone,) if isinstance(alone, str) else _texts_in(chosen, "stimulus")
 
 
 def _texts_in(content: dict[str, object], name: str) -> tuple[str, ...]:
