@@ -36,7 +36,7 @@ def test_what_is_missing_or_too_old_is_named_with_its_remedy(
 
     monkeypatch.setattr(metadata, "version", version)
     job = next(job for job in diagnose().jobs if job.extra == "extract")
-    assert job.missing == ["av", "pillow 10 or newer (there is 2.0.1)"]
+    assert job.missing == ["av", "pillow 10.1 or newer (there is 2.0.1)"]
     result = obygaze("doctor")
     assert "pip install 'obygaze[extract]'" in result.output
     assert result.exit_code == 0  # what every job needs is there
