@@ -7,6 +7,7 @@ everywhere.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -51,6 +52,17 @@ class _Work:
     again: Callable[[str], None]
 
 
+@contextlib.contextmanager
+def _signals_as_they_came() -> Iterator[None]:
+    """Undo what Ray makes of a signal that comes with an answer: an error of the interpreter."""
+    try:
+        yield
+    except SystemError as problem:
+        if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
+            raise
+        raise problem.__cause__ from None
+
+
 class Run:
     """One run: which process is at which work, and what has come of each block."""
 
@@ -75,7 +87,8 @@ class Run:
         ):
             self._computers.fill()
             self._readers.fill()
-            self._drive(self.job.errands(claimed))
+            with _signals_as_they_came():
+                self._drive(self.job.errands(claimed))
         if self._blocks.given_up:
             self._fail("; ".join(self._blocks.given_up))
 
