@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from obygaze_features.common.tables import align
 from obygaze_features.common.words import some
 
@@ -17,9 +19,10 @@ __all__ = ["JOBS", "Diagnosis", "Job", "describe_diagnosis", "diagnose"]
 
 #: Extra of the package -> what one does with it. The empty one is what is always there.
 JOBS = {
-    "": "manifests, stores, training",
+    "": "manifests, annotations, stores",
+    "models": "training models",
     "extract": "features from films",
-    "siglip": "texts for the first SigLIP",
+    "language": "embeddings and scores of texts",
     "report": "report pages and figures",
     "views": "stores as pandas and xarray",
     "remote": "stores over networks",
@@ -29,10 +32,6 @@ JOBS = {
 }
 SHOWN = 4
 """Packages that a line names."""
-
-_REQUIREMENT = re.compile(
-    r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:\s*>=\s*([0-9.]+))?[^;]*(?:;\s*(.*))?"
-)
 
 
 @dataclass(frozen=True)
@@ -106,32 +105,26 @@ def describe_diagnosis(found: Diagnosis) -> str:
 def _job(extra: str, title: str) -> Job:
     installed: dict[str, str] = {}
     missing = []
-    for name, least in _requirements(extra):
+    for requirement in _requirements(extra):
         try:
-            version = metadata.version(name)
+            version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            missing.append(name)
+            missing.append(requirement.name)
             continue
-        if _numbers(version) < _numbers(least):
-            missing.append(f"{name} {least} or newer (there is {version})")
+        if requirement.specifier.contains(version, prereleases=True):
+            installed[requirement.name] = version
         else:
-            installed[name] = version
+            missing.append(f"{requirement.name}{requirement.specifier} (you have {version})")
     return Job(extra, title, installed, missing)
 
 
-def _requirements(extra: str) -> Iterator[tuple[str, str]]:
-    """The packages of an extra, and the least version of each, as the package itself says."""
-    for line in metadata.requires("obygaze") or ():
-        found = _REQUIREMENT.fullmatch(line)
-        assert found is not None, line
-        name, least, condition = found.groups()
-        wanted = re.search(r"extra == ['\"]([^'\"]+)['\"]", condition or "")
-        if (wanted[1] if wanted else "") == extra and name != "obygaze":
-            yield name, least or "0"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+def _requirements(extra: str) -> Iterator[Requirement]:
+    """The packages that an extra brings, or with no extra those that are always there."""
+    for requirement in map(Requirement, metadata.requires("obygaze") or ()):
+        marker = requirement.marker
+        of_extra = "" if marker is None else re.sub(r'.*extra == "(.*?)".*', r"\1", str(marker))
+        if of_extra == extra:
+            yield requirement
 
 
 def _devices() -> Iterator[tuple[str, str]]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.run import Run, run_experiment
 from tests.world import World, make_world
+
+if TYPE_CHECKING:  # a small installation has no scikit-learn
+    from obygaze_models.experiments.experiment import Experiment
+    from obygaze_models.experiments.run import Run
 
 
 @pytest.hookimpl(wrapper=True)
@@ -48,6 +51,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture(scope="session")
 def experiment(world: World) -> Experiment:
     """Trained on one pairing of levels, tested on two others."""
+    from obygaze_models.experiments.experiment import Experiment
+
     return Experiment(
         name="Sure against Hard Negatives",
         manifest=world.manifest,
@@ -61,4 +66,6 @@ def experiment(world: World) -> Experiment:
 
 @pytest.fixture(scope="session")
 def finished_run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    from obygaze_models.experiments.run import run_experiment
+
     return run_experiment(experiment, tmp_path_factory.mktemp("runs") / "first")

@@ -1,8 +1,9 @@
-"""Devices: which one is meant, what computes on it, and how exactly."""
+"""Devices: choosing one, its number format, and its memory."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,25 @@ from obygaze_features.common.extras import need
 from obygaze_features.errors import BackboneError, UsageError
 
 if TYPE_CHECKING:
+    import torch
     from torch.nn import Module
 
-__all__ = ["PRECISIONS", "arithmetic", "check_precision", "device_of", "move"]
+__all__ = [
+    "PRECISIONS",
+    "allowed_memory",
+    "arithmetic",
+    "check_precision",
+    "device_of",
+    "enough_memory",
+    "free_memory",
+    "is_out_of_memory",
+    "limit_gpu_memory",
+    "limit_gpu_share",
+    "move",
+]
 
 PRECISIONS = ("float32", "bfloat16", "float16")
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
 def check_precision(precision: str) -> None:
@@ -80,3 +95,74 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
         yield
     finally:
         products.allow_tf32, convolutions.allow_tf32 = was
+
+
+def limit_gpu_memory(device: str, most: str) -> None:
+    """Let this process take at most so much of a GPU's memory: ``20GB``, ``800MB``.
+
+    For a GPU that is shared with others. Batches are made to fit.
+    """
+    import torch
+
+    match = _BYTES.fullmatch(most.strip())
+    if not match:
+        raise UsageError(f"a memory size is for example 20GB or 800MB, not {most!r}")
+    if torch.device(device).type != "cuda":
+        raise UsageError(f"--max-gpu-memory is for a CUDA device, not for {device}")
+    size = float(match[1]) * (2**30 if match[2] else 2**20)
+    total = torch.cuda.get_device_properties(device).total_memory
+    limit_gpu_share(device, min(1.0, size / total))
+
+
+def limit_gpu_share(device: str, share: float) -> None:
+    """Let this process take at most this part of a GPU's memory."""
+    import torch
+
+    # By number, or None: of a plain "cuda" PyTorch says here that it lacks one.
+    torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
+
+
+def allowed_memory(device: torch.device) -> float:
+    """What `limit_gpu_memory` leaves to this process, beyond what it has taken."""
+    import torch
+
+    total = torch.cuda.get_device_properties(device).total_memory
+    fraction = torch.cuda.get_per_process_memory_fraction(device.index)
+    return float(fraction * total - torch.cuda.memory_allocated(device))
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Only CUDA has a class of its own for it."""
+    import torch
+
+    told = str(problem)
+    return (
+        isinstance(problem, torch.OutOfMemoryError | MemoryError)
+        or "out of memory" in told
+        or "can't allocate memory" in told
+        or "CUBLAS_STATUS_ALLOC_FAILED" in told
+    )
+
+
+@contextlib.contextmanager
+def enough_memory(name: str, device: str) -> Iterator[None]:
+    """Turn what a full device says into one clear line."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as problem:
+        if not is_out_of_memory(problem):
+            raise
+        raise BackboneError(
+            f"the memory of {device} does not reach for {name}; take another --device"
+        ) from None
+
+
+def free_memory(device: str) -> None:
+    """Give cached memory back, so that what is tried next finds it in one piece."""
+    import torch
+
+    kind = torch.device(device).type
+    if kind == "cuda":
+        torch.cuda.empty_cache()
+    elif kind == "mps":
+        torch.mps.empty_cache()

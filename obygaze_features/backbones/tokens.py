@@ -106,7 +106,7 @@ def read_tokenizer(
             "checkpoint is published"
         )
     if (folder / "spiece.model").is_file():
-        need("sentencepiece", extra="siglip")
+        need("sentencepiece", extra="extract")
     kind = getattr(transformers, of) if of else transformers.AutoTokenizer
     try:
         with quiet():

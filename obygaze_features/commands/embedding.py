@@ -37,9 +37,9 @@ def embed_items(
 ) -> Summary:
     """Load the towers and embed; `clips_only` are options, and whether they were given."""
     from obygaze_features.backbones import load_towers
+    from obygaze_features.backbones.devices import limit_gpu_memory
     from obygaze_features.extraction import embed
     from obygaze_features.extraction.embedding import KINDS
-    from obygaze_features.extraction.forward import limit_gpu_memory
     from obygaze_features.extraction.plan import check_items
 
     begin = time.monotonic()

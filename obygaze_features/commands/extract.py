@@ -202,10 +202,10 @@ def extract(
     if videos is None or images:
         raise UsageError(f"{items.name} has clips; say where they are: --videos FOLDER")
     from obygaze_features.backbones import load_backbone
+    from obygaze_features.backbones.devices import limit_gpu_memory
     from obygaze_features.common.cache import cache_folder
     from obygaze_features.extraction import extract as run
     from obygaze_features.extraction.estimate import describe_estimate, estimate
-    from obygaze_features.extraction.forward import limit_gpu_memory
     from obygaze_features.store.format import BLOCK_ROWS
 
     begin = time.monotonic()

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from obygaze_features.common.extras import missing_extra
 from obygaze_features.common.words import shown
 from obygaze_features.errors import ObygazeError, UsageError
 
@@ -120,6 +121,13 @@ class RootGroup(LazyGroup):
                 raise
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
+        except ModuleNotFoundError as error:
+            extra = {"features": "extract", "report": "report"}.get(ctx.invoked_subcommand or "")
+            missing = missing_extra(error, extra=extra or "models")
+            if missing is None or ctx.params.get("debug"):
+                raise
+            click.echo(f"Error: {missing}", err=True)
+            ctx.exit(missing.exit_code)
         except OSError as error:
             # A pipe that was closed (`obygaze ... | head`) is click's to deal with.
             if ctx.params.get("debug") or isinstance(error, BrokenPipeError):

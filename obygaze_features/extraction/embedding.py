@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from obygaze_features.backbones import Towers
+from obygaze_features.backbones.devices import free_memory, is_out_of_memory
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction.decoders import default_workers
 from obygaze_features.extraction.engines.job import Job
-from obygaze_features.extraction.forward import free_memory, is_out_of_memory
 from obygaze_features.extraction.pipeline import fill
 from obygaze_features.extraction.plan import EVERYTHING, Claimed, Errand, Wanted, check_items
 from obygaze_features.extraction.stills import Still, StillReader

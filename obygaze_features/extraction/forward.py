@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,25 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.backbones.devices import allowed_memory, free_memory, is_out_of_memory
+from obygaze_features.errors import BackboneError
 from obygaze_features.preprocess import normalise
 from obygaze_features.store.format import BLOCK_ROWS
 
-__all__ = [
-    "Forward",
-    "enough_memory",
-    "free_memory",
-    "is_out_of_memory",
-    "limit_gpu_memory",
-    "limit_gpu_share",
-]
+__all__ = ["Forward"]
 
 FRAMES_ON_CPU = 64
 """Frames in a batch on a CPU: more are no faster, and keep one waiting after Ctrl-C."""
 MOST_ON_CPU = 8
 SPARE = 0.85
 """The share of a GPU's free memory that batches are made for: allocators waste some."""
-_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
 class Forward:
@@ -115,67 +106,6 @@ class Forward:
                 return 1
             peaks.append(torch.cuda.max_memory_allocated(device))
         free_memory(backbone.device)
-        free = min(torch.cuda.mem_get_info(device)[0], _allowed(device))
+        free = min(torch.cuda.mem_get_info(device)[0], allowed_memory(device))
         more = SPARE * free - (peaks[1] - torch.cuda.memory_allocated(device))
         return max(1, min(BLOCK_ROWS, 1 + int(more / max(1, peaks[2] - peaks[1]))))
-
-
-def limit_gpu_memory(device: str, most: str) -> None:
-    """Let this process take at most so much of a GPU's memory: ``20GB``, ``800MB``.
-
-    For a GPU that is shared with others. Batches are made to fit.
-    """
-    match = _BYTES.fullmatch(most.strip())
-    if not match:
-        raise UsageError(f"a memory size is for example 20GB or 800MB, not {most!r}")
-    if torch.device(device).type != "cuda":
-        raise UsageError(f"--max-gpu-memory is for a CUDA device, not for {device}")
-    size = float(match[1]) * (2**30 if match[2] else 2**20)
-    total = torch.cuda.get_device_properties(device).total_memory
-    limit_gpu_share(device, min(1.0, size / total))
-
-
-def limit_gpu_share(device: str, share: float) -> None:
-    """Let this process take at most this part of a GPU's memory."""
-    # By number, or None: of a plain "cuda" PyTorch says here that it lacks one.
-    torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
-
-
-def _allowed(device: torch.device) -> float:
-    """What `limit_gpu_memory` leaves to this process, beyond what it has taken."""
-    total = torch.cuda.get_device_properties(device).total_memory
-    fraction = torch.cuda.get_per_process_memory_fraction(device.index)
-    return float(fraction * total - torch.cuda.memory_allocated(device))
-
-
-def is_out_of_memory(problem: BaseException) -> bool:
-    """Only CUDA has a class of its own for it."""
-    told = str(problem)
-    return (
-        isinstance(problem, torch.OutOfMemoryError | MemoryError)
-        or "out of memory" in told
-        or "can't allocate memory" in told
-        or "CUBLAS_STATUS_ALLOC_FAILED" in told
-    )
-
-
-@contextlib.contextmanager
-def enough_memory(name: str, device: str) -> Iterator[None]:
-    """Turn what a full device says into one clear line."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as problem:
-        if not is_out_of_memory(problem):
-            raise
-        raise BackboneError(
-            f"the memory of {device} does not reach for {name}; take another --device"
-        ) from None
-
-
-def free_memory(device: str) -> None:
-    """Give cached memory back, so that what is tried next finds it in one piece."""
-    kind = torch.device(device).type
-    if kind == "cuda":
-        torch.cuda.empty_cache()
-    elif kind == "mps":
-        torch.mps.empty_cache()

@@ -24,7 +24,7 @@ LONGEST = 64
 
 def write_gpt2(folder: Path, seed: int) -> None:
     """Write a language model in GPT-2's layout."""
-    need("transformers", extra="extract")
+    need("transformers", extra="language")
     from transformers import GPT2Config, GPT2LMHeadModel
 
     size = _write_vocabulary(folder, after=(_END,))
@@ -47,7 +47,7 @@ def write_gpt2(folder: Path, seed: int) -> None:
 
 def write_sentence_encoder(folder: Path, seed: int) -> None:
     """Write a sentence encoder in the layout of SBERT's RoBERTa: the mean of its tokens."""
-    need("transformers", extra="extract")
+    need("transformers", extra="language")
     from transformers import RobertaConfig, RobertaModel
 
     size = _write_vocabulary(folder, before=_MARKS[:4], after=_MARKS[4:])
@@ -105,7 +105,7 @@ def _write_settings(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def _write_model(folder: Path, kind: Any, config: Any, seed: int) -> None:
-    torch = need("torch", extra="extract")
+    torch = need("torch", extra="language")
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
         torch.manual_seed(seed)
         kind(config).save_pretrained(folder)

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.checkpoint import load_model, quiet, weight_files
-from obygaze_features.backbones.devices import arithmetic, device_of, move
+from obygaze_features.backbones.devices import arithmetic, device_of, enough_memory, move
 from obygaze_features.backbones.finding import sha256_of
 from obygaze_features.backbones.tokens import Tokens, read_tokenizer
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError
-from obygaze_features.extraction.forward import enough_memory
 from obygaze_features.language.finding import ENCODERS, POOLING, find
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def load_sentence_encoder(spec: str, device: str | None = None) -> SentenceEncod
     device
         As in `load_language_model`.
     """
-    need("transformers", extra="extract")
+    need("transformers", extra="language")
     from transformers import MODEL_MAPPING, AutoConfig
 
     where, found = device_of(device), find(spec, ENCODERS)

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import TowerNetwork
-from obygaze_features.backbones.devices import arithmetic, device_of
+from obygaze_features.backbones.devices import arithmetic, device_of, enough_memory
 from obygaze_features.backbones.finding import find
 from obygaze_features.backbones.towers import load_network
-from obygaze_features.extraction.forward import enough_memory
 from obygaze_features.preprocess import normalise
 
 if TYPE_CHECKING:

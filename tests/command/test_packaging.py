@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
@@ -28,6 +30,16 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
         assert reference_file(name.removeprefix("manifests/")).is_file()
 
 
+def test_an_editable_install_adds_three_modules() -> None:
+    code = "import cli, obygaze_features, obygaze_models, importlib.util as u; print(*filter(u.find_spec, names))"
+    names = ["docs", "tests", "examples", "benchmarks"]
+    run = subprocess.run(
+        [sys.executable, "-c", f"names = {names}; {code}"],
+        capture_output=True, text=True, check=True, cwd="/",
+    )  # fmt: skip
+    assert run.stdout == "\n"
+
+
 def test_this_checkout_is_what_is_tested() -> None:
     """An installation that copied files would shadow what stands here."""
     assert Path(cli.__file__) == ROOT / "cli.py"
@@ -50,7 +62,10 @@ def test_the_version_is_said_once() -> None:
 
 def test_only_tested_versions_are_claimed() -> None:
     claimed = [c for c in PROJECT["project"]["classifiers"] if "Python :: 3." in c]
-    assert claimed == ["Programming Language :: Python :: 3.11"]
+    versions = ("3.11", "3.12", "3.13")
+    assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
+    gate = (ROOT / ".ci/run").read_text()
+    assert f"for version in {' '.join(versions)}; do" in gate
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().split()
 
 

@@ -12,9 +12,13 @@ import pytest
 import torch
 
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.devices import (
+    allowed_memory,
+    limit_gpu_memory,
+    limit_gpu_share,
+)
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.extraction import Wanted, extract
-from obygaze_features.extraction.forward import _allowed, limit_gpu_memory, limit_gpu_share
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store, verify
 
@@ -163,7 +167,7 @@ def gpu(monkeypatch) -> dict[int, float]:
 def test_a_limit_holds_for_a_gpu_without_a_number_too(gpu, device, number):
     limit_gpu_memory(device, "2GB")
     assert gpu == {number: 0.25}
-    assert _allowed(torch.device(device)) == 2**30  # half of it is taken
+    assert allowed_memory(torch.device(device)) == 2**30  # half of it is taken
     limit_gpu_share(device, 0.5)
     assert gpu == {number: 0.5}
 

@@ -19,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import limit_gpu_share
 from obygaze_features.errors import BackboneError, ClusterError, VideoError
 from obygaze_features.extraction.clips import Clip, ClipReader
 from obygaze_features.extraction.decoders import Decoder
-from obygaze_features.extraction.forward import Forward, limit_gpu_share
+from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import recipe_of
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed

@@ -1,0 +1,110 @@
+"""``pip install obygaze`` alone: what works, and how each missing extra is named."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.world import World
+
+BASE = {"click", "google-crc32c", "h5py", "numpy", "packaging", "tqdm", "zarr"}
+HIDDEN = (
+    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib onnx pandas pyarrow pygamma_agreement "
+    "ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch transformers xarray"
+)
+SCRIPT = """
+import json, sys
+from click.testing import CliRunner
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in hidden:
+            return self.finder.find_spec(name, path, target)
+
+hidden, calls = set(sys.argv[1].split()), json.loads(sys.argv[2])
+sys.meta_path[:] = map(Without, sys.meta_path)
+from cli import main
+for call in calls:
+    result = CliRunner().invoke(main, call)
+    print(json.dumps([result.exit_code, result.stdout, result.stderr, repr(result.exception)]))
+"""
+
+
+def run_without_extras(calls: list[list[str]]) -> list[list[str | int]]:
+    """Exit code, output, error output and exception of each call, in a process without extras."""
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, HIDDEN, json.dumps(calls)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_the_small_installation_is_seven_packages() -> None:
+    required = map(Requirement, metadata.requires("obygaze") or ())
+    always = {each.name for each in required if each.marker is None}
+    assert always - {"editables"} == BASE  # which an editable installation adds
+
+
+def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> None:
+    manifest, store = str(world.manifest), str(world.store)
+    calls = [
+        ["manifests", "stats", manifest],
+        ["stores", "info", store, "--json"],
+        ["stores", "verify", store],
+        ["stores", "subset", store, "--films", "tt0", "-o", str(tmp_path / "one.zarr")],
+        ["stores", "finalise", str(tmp_path / "one.zarr")],
+        ["stores", "pack", str(tmp_path / "one.zarr"), "-o", str(tmp_path / "one.zarr.zip")],
+        ["stores", "export", str(tmp_path / "one.zarr"), "-o", str(tmp_path / "one.h5")],
+        ["doctor"],
+        ["features", "backbones"],
+    ]
+    for call, (code, _, errors, problem) in zip(calls, run_without_extras(calls), strict=True):
+        assert code == 0, (call, errors, problem)
+
+
+CALLS = [
+    ("models", "models run e.toml -o run"),
+    ("models", "models list"),
+    ("models", "models train e.toml --estimator mlp -o model"),
+    ("models", "models predict model s.zarr -o p.csv"),
+    ("report", "report run -o r.html"),
+    ("models", "reproduce table2 --manifest MANIFEST"),
+    ("report", "manifests stats MANIFEST --figure levels.png"),
+    ("extract", "features make-clips clips"),
+    ("extract", "features extract MANIFEST --videos . --backbone tiny-xclip -o stores"),
+    ("extract", "features probe MANIFEST --videos ."),
+    ("extract", "features saliency MANIFEST --images . --backbone tiny-clip --text x -o maps"),
+    ("language", "features caption-scores captions.csv --language-model tiny-gpt2 -o scores.csv"),
+    ("remote", "stores info s3://bucket/a.zarr"),
+    ("views", "stores export STORE -o s.parquet"),
+]
+
+
+def test_a_missing_extra_is_named_in_one_line(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("captions.csv").write_text("id,caption,object\na,A man reads.,book\n")
+    paths = {"MANIFEST": str(world.manifest), "STORE": str(world.store)}
+    calls = [[paths.get(word, word) for word in call.split()] for _, call in CALLS]
+    for (extra, call), (code, _, errors, problem) in zip(
+        CALLS, run_without_extras(calls), strict=True
+    ):
+        named = re.findall(r"pip install 'obygaze\[(\w+)\]'", str(errors))
+        assert (code, named) == (1, [extra]), (call, errors, problem)
+        assert str(errors).count("\n") == 1, errors
