@@ -17,21 +17,86 @@ if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
     from obygaze_models.experiments.run import Run
 
+#: How many seconds of computing each room's tests may take, slow ones too.
+CPU_LIMITS = {
+    "annotations": 40, "backbones": 60, "bias": 20, "command": 30, "common": 10, "docs": 10,
+    "estimators": 60, "exchange": 40, "experiments": 60, "explain": 20, "extraction": 120,
+    "figures": 20, "golden": 60, "language": 60, "manifests": 30, "report": 60, "reproduce": 120,
+    "saliency": 20, "store": 120, "test_docs.py": 120, "video": 60, "docstrings": 20,
+}  # fmt: skip
+STARTED = pytest.StashKey[float]()
+USED: dict[str, float] = {}
+
+#: Files whose tests are independent of each other and long: each is a group of its own.
+SPLIT = {"test_docs"}
+#: Groups that take longest: they start first, so that no worker waits for them at the end.
+FIRST = ("test_reproduce_tables", "test_docs", "test_extraction_ray", "test_report_browser")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests run on one worker, in order, for they share fixtures; long ones first."""
+    for item in items:
+        group = item.name if item.path.stem in SPLIT else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: not item.path.stem.startswith(FIRST))
+
+
+def cpu_seconds() -> float:
+    """What this process and its ended children have computed."""
+    return sum(os.times()[:4])
+
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[STARTED] = cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With OBYGAZE_NO_SKIPS set, as in the gate, a test that would be skipped has failed."""
     report = yield
     if report.skipped and os.environ.get("OBYGAZE_NO_SKIPS"):
         report.outcome = "failed"
         report.longrepr = f"skipped, but OBYGAZE_NO_SKIPS is set: {report.longrepr}"
+    if report.when == "teardown":
+        report.user_properties.append(("cpu", cpu_seconds() - item.stash[STARTED]))
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    room = report.nodeid.partition("::")[0].removeprefix("tests/").partition("/")[0]
+    room = room if room in CPU_LIMITS else "docstrings"
+    USED[room] = USED.get(room, 0.0) + sum(
+        value for name, value in report.user_properties if name == "cpu"
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The whole suite fails where a room takes much more than it did: the gate stays fast."""
+    if hasattr(session.config, "workerinput") or session.config.args_source.name != "TESTPATHS":
+        return
+    slow = {room: used for room, used in USED.items() if used > CPU_LIMITS[room]}
+    for room, used in slow.items():
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        terminal.write_line(
+            f"\ntests/{room} computed for {used:.0f} s; its limit is {CPU_LIMITS[room]} s", red=True
+        )
+    if slow and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def run_obygaze(*arguments: object) -> Result:
+    """The command line, as a function: ``run_obygaze("manifests", "stats", folder)``."""
+    return CliRunner().invoke(main, list(map(str, arguments)))
 
 
 @pytest.fixture
 def obygaze() -> Callable[..., Result]:
-    """The command line, as a function: ``obygaze("manifests", "stats", folder)``."""
-    return lambda *arguments: CliRunner().invoke(main, list(map(str, arguments)))
+    """`run_obygaze`, as a fixture."""
+    return run_obygaze
 
 
 @pytest.fixture(scope="session")

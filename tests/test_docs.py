@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -18,6 +20,7 @@ from click.testing import Result
 
 from docs import help as help_page
 from obygaze_features.store import open_store
+from tests.conftest import run_obygaze
 from tests.reproduce.made_up import make_authors
 from tests.store.s3 import bucket
 from tests.store.serving import serve
@@ -25,261 +28,157 @@ from tests.store.serving import serve
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+FILES = ("csv", "toml", "text", "bash")
 
 
-def blocks(section: str, page: str = README) -> list[tuple[str, str]]:
-    """The fenced blocks of a section, with their language."""
-    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    return BLOCK.findall(text)
+def section(title: str) -> str:
+    """A section of README."""
+    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def run_console(block: str, obygaze: Callable[..., Result]) -> None:
-    """Run the lines after ``$``; what stands below them must be among what they print."""
-    for step in block.split("$ ")[1:]:
-        command, *expected = step.splitlines()
-        name, *arguments = shlex.split(command)
-        assert name == "obygaze"
-        result = obygaze(*arguments)
-        assert result.exit_code == 0, f"{command}\n{result.output}"
+class Page:
+    """Runs the blocks of a page in order; `printed` is what its Python blocks print.
+
+    A block of `FILES` is written to the file that the text before it names last. Blocks in `sh`
+    are for other machines (with films, with a network) and are not run.
+    """
+
+    def __init__(self, obygaze: Callable[..., Result]) -> None:
+        self.obygaze, self.printed = obygaze, ""
+
+    def run(self, text: str, *, skip: Sequence[str] = ()) -> str:
+        for match in BLOCK.finditer(text):
+            language, block = match.groups()
+            if language == "console":
+                self.console(block, skip)
+            elif language == "python":
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    exec(compile(block, "block", "exec"), {"__name__": "page"})
+                self.printed += out.getvalue()
+            elif language in FILES:
+                name = re.findall(r"`((?:\w[\w-]*/)*[\w-]+[.]\w+)`", text[: match.start()])[-1]
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
+                Path(name).write_text(block)
+            else:
+                assert language == "sh"
+        return self.printed
+
+    def console(self, block: str, skip: Sequence[str] = ()) -> None:
+        """Run the lines after ``$``; what stands below them must be among what they print."""
+        for step in block.split("$ ")[1:]:
+            command, *expected = step.splitlines()
+            name, *arguments = shlex.split(command)
+            assert name == "obygaze"
+            if not set(skip) & set(arguments):
+                self.call(arguments, expected)
+
+    def call(self, arguments: Sequence[str], expected: Iterable[str] = ()) -> None:
+        result = self.obygaze(*arguments)
+        assert result.exit_code == 0, f"{arguments}\n{result.output}"
         for line in expected:
-            assert line in result.output, command
+            assert line in result.output, arguments
 
 
-def test_five_minutes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
+@pytest.fixture
+def page(obygaze: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
+    """A page to run in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    found = blocks("Five minutes")
-    assert [language for language, _ in found] == ["console", "toml", "console", "python"]
-    run_console(found[0][1], obygaze)
-    Path("tour/experiment.toml").write_text(found[1][1])
-    run_console(found[2][1], obygaze)
-    run = subprocess.run(
-        [sys.executable, "-c", found[3][1]], capture_output=True, text=True, check=True
-    )
-    assert run.stdout == "6 (6, 32)\n"
+    return Page(obygaze)
 
 
-def test_obygaze12(
-    authors: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    obygaze: Callable[..., Result],
-) -> None:
-    shutil.copytree(authors / "obygaze12", tmp_path / "data")
-    (tmp_path / "data").chmod(0o755)
-    monkeypatch.chdir(tmp_path / "data")
-    for language, block in blocks("ObyGaze12"):
-        if language == "console":  # what is marked sh needs the films
-            run_console(block, obygaze)
+@pytest.fixture(scope="session")
+def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tour of README up to its stores, made once."""
+    folder = tmp_path_factory.mktemp("tour")
+    with contextlib.chdir(folder):
+        first = BLOCK.findall(section("Five minutes"))[0][1]
+        Page(run_obygaze).console(first.rpartition("$ obygaze stores info")[0])
+    return folder / "tour"
+
+
+@pytest.fixture
+def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
+    """A page to run where README's tour has been made."""
+    shutil.copytree(extracted, tmp_path / "tour")
+    return page
+
+
+def test_five_minutes(page: Page) -> None:
+    assert page.run(section("Five minutes")) == "6 (6, 32)\n"
+
+
+def test_obygaze12(authors: Path, page: Page, tmp_path: Path) -> None:
+    shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
+    tmp_path.chmod(0o755)
+    page.run(section("ObyGaze12"))
     assert Path("levels.png").stat().st_size > 10_000
 
 
-def test_stores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_console(blocks("Five minutes")[0][1].rpartition("$ obygaze stores info")[0], obygaze)
+def test_stores(tour: Page) -> None:
     Path("tour/stores/tiny-xclip.zarr").rename("shared.zarr")
-    found = blocks("Stores")
-    assert [language for language, _ in found] == ["console", "python"]
-    run_console(found[0][1], obygaze)
-    run = subprocess.run(
-        [sys.executable, "-c", found[1][1]], capture_output=True, text=True, check=True
-    )
-    assert run.stdout == "(32,) (2, 8, 32) (12, 32) 12\n"
+    assert tour.run(section("Stores")) == "(32,) (2, 8, 32) (12, 32) 12\n"
 
 
-def test_stores_on_the_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """Of docs/travel.md what becomes of files; the recipe is given to an import of its own."""
-    monkeypatch.chdir(tmp_path)
-    run_console(blocks("Five minutes")[0][1], obygaze)
+def test_films_of_your_own(page: Page) -> None:
+    Path("films/1996").mkdir(parents=True)
+    for name in ("holiday.mp4", "wedding.mkv"):
+        Path("films/1996", name).touch()
+    Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
+    page.run(section("Films and annotations of your own"))
+
+
+def test_travel(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of docs/travel.md is given to an import of its own."""
+    tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     text = (ROOT / "docs/travel.md").read_text()
-    printed = []
     with serve(tmp_path) as served, bucket("lab-features"):
-        for language, block in BLOCK.findall(text.replace("https://lab.example", served.url)):
-            if language == "console":
-                run_console(block, obygaze)
-            elif language == "python":
-                run = subprocess.run(
-                    [sys.executable, "-c", block], capture_output=True, text=True, check=True
-                )
-                printed += run.stdout.splitlines()
-            elif language == "toml":
-                Path("made.toml").write_text(block)
-            else:
-                assert language == "sh"  # the Hub, which tests/exchange has a stand-in of
-    assert printed == [
+        printed = tour.run(text.replace("https://lab.example", served.url))
+    assert printed.splitlines() == [
         "(12, 32) final",
         "['tt0000001-002', 'tt0000003-001'] (2, 8, 32)",
         "(8, 32)",
         "12 (12, 8, 32)",
     ]
     asked = "import pth features --manifest tour/manifest -o said.zarr --recipe made.toml"
-    result = obygaze("stores", *asked.split())
+    result = tour.obygaze("stores", *asked.split())
     assert (result.exit_code, "unknown" in result.output) == (0, False)
 
 
-def test_images_and_texts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """Every block of docs/embeddings.md, in order."""
-    monkeypatch.chdir(tmp_path)
-    printed = ""
-    for language, block in BLOCK.findall((ROOT / "docs/embeddings.md").read_text()):
-        if language == "csv":
-            Path("emotions.csv").write_text(block)
-        elif language == "console":
-            run_console(block, obygaze)
-        else:
-            assert language == "python"
-            printed += subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=True
-            ).stdout
-    assert printed == "(2, 2)\n"
+PRINTED = {
+    "agreement": "",
+    "caption-scores": "True 1.0 True\n",
+    "captions": "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
+    "embeddings": "(2, 2)\n",
+    "gender-score": "0.453207 0.399123 53.17275\n",
+    "mediaeval": "violence 16 16 False\n",
+    "saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
+    "zoo": "['Look' 'Body'] (400, 2)\n['Look']\n",
+}
 
 
-def test_films_of_your_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("films/1996").mkdir(parents=True)
-    for name in ("holiday.mp4", "wedding.mkv"):
-        Path("films/1996", name).touch()
-    Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
-    [(_, block)] = blocks("Films and annotations of your own")
-    run_console(block, obygaze)
+@pytest.mark.parametrize("name", PRINTED)
+def test_page(name: str, page: Page) -> None:
+    assert page.run((ROOT / f"docs/{name}.md").read_text()) == PRINTED[name]
 
 
-def test_the_zoo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """Every block of docs/zoo.md, in order; a file's block is what is named above it."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/zoo.md").read_text()
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language == "console":
-            run_console(block, obygaze)
-        elif language in ("toml", "csv"):
-            named = re.findall(rf"`(zoo/\w+[.]{language})`", text[: match.start()])
-            Path(named[-1]).write_text(block)
-        else:
-            assert language == "python"
-            told = subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=True
-            )
-            assert told.stdout == "['Look' 'Body'] (400, 2)\n['Look']\n"
+def test_association(page: Page) -> None:
+    printed = page.run((ROOT / "docs/association.md").read_text())
+    assert printed.splitlines() == ["d 1.506042, T 2.295120, p 0.05", "1.649786"]
+    assert Path("eat/professions.csv").read_text().count("\n") == 4
 
 
-def test_mediaeval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """Every block of docs/mediaeval.md, in order."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/mediaeval.md").read_text()
-    printed = ""
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language == "console":
-            run_console(block, obygaze)
-        elif language == "toml":
-            named = re.findall(r"`(mediaeval/\w+[.]toml)`", text[: match.start()])
-            Path(named[-1]).write_text(block)
-        else:
-            assert language == "python"
-            printed += subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=True
-            ).stdout
-    assert printed == "violence 16 16 False\n"
-
-
-@pytest.mark.parametrize(
-    ("page", "expected"),
-    [
-        (
-            "captions",
-            "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
-        ),
-        ("gender-score", "0.453207 0.399123 53.17275\n"),
-    ],
-)
-def test_captions_and_gender_scores(
-    page: str,
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    obygaze: Callable[..., Result],
-) -> None:
-    """Every block of these pages, in order; a table's block is what is named above it."""
-    monkeypatch.chdir(tmp_path)
-    Path(page.partition("-")[0]).mkdir()
-    text = (ROOT / f"docs/{page}.md").read_text()
-    printed = ""
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language == "csv":
-            named = re.findall(r"`((?:captions|gender)/\w+[.]csv)`", text[: match.start()])
-            Path(named[-1]).write_text(block)
-        elif language == "console":
-            run_console(block, obygaze)
-        else:
-            assert language == "python"
-            printed += subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=True
-            ).stdout
-    assert printed == expected
-
-
-@pytest.mark.parametrize(
-    ("page", "expected"),
-    [
-        ("saliency", "(8, 4, 4) (4, 4) a photo of an angry person\n"),
-        ("caption-scores", "True 1.0 True\n"),
-    ],
-)
-def test_saliency_and_caption_scores(
-    page: str,
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    obygaze: Callable[..., Result],
-) -> None:
-    """Every block of these pages, in order, but what needs published weights."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / f"docs/{page}.md").read_text()
-    printed = ""
-    for language, block in BLOCK.findall(text):
-        if language == "csv":
-            Path("captions").mkdir()
-            Path("captions/scored.csv").write_text(block)
-        elif language == "console":
-            run_console(block, obygaze)
-        elif language == "python":
-            printed += subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=True
-            ).stdout
-        else:
-            assert language == "sh"
-    assert printed == expected
-
-
-def test_agreement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """Every block of docs/agreement.md but what needs annotators' films."""
-    monkeypatch.chdir(tmp_path)
-    Path("agree").mkdir()
-    text = (ROOT / "docs/agreement.md").read_text()
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language == "csv":
-            Path(re.findall(r"`(agree/[\w/]+[.]csv)`", text[: match.start()])[-1]).write_text(block)
-        elif language == "console":
-            run_console(block, obygaze)
+def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
+    """On made-up features."""
+    shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
+    tmp_path.chmod(0o755)
+    made_up = make_authors(tmp_path / "made", authors, widths=(48, 48, 48))
+    Path("stores").mkdir()
+    for path in made_up.stores.values():
+        path.rename(Path("stores", path.name))
+    page.run((ROOT / "docs/reproduction.md").read_text())
+    for what in ("fig2", "table5"):
+        assert Path("reproduction", what, f"{what}.tex").is_file()
 
 
 def calls_of(script: str) -> list[list[str]]:
@@ -295,57 +194,25 @@ def calls_of(script: str) -> list[list[str]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
-def test_scale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """Of docs/scale.md the commands in order, and its Slurm scripts as the tasks of an array."""
-    monkeypatch.chdir(tmp_path)
+def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of docs/scale.md in order, and its Slurm scripts as the tasks of an array."""
     text = (ROOT / "docs/scale.md").read_text()
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language == "console":
-            run_console(block, obygaze)
-        elif language == "bash":
-            name = re.findall(r"`(scale/\w+[.]sbatch)`", text[: match.start()])[-1]
-            Path(name).write_text(block)
+    for part in re.split(r"(?<=```\n\n)", text):
+        page.run(part)
+        for block in re.findall(r"```bash\n(.*?)```", part, re.DOTALL):
+            name = re.findall(r"`(scale/\w+[.]sbatch)`", part)[-1]
             count = int((re.findall(r"--array=1-(\d+)", block) or ["1"])[0])
             monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", str(count))
             for task in range(1, count + 1):
                 monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
                 for arguments in calls_of(name):
-                    result = obygaze(*arguments)
-                    assert result.exit_code == 0, f"{arguments}\n{result.output}"
+                    page.call(arguments)
     stores = [Path("scale/stores/tiny-xclip.zarr"), Path("scale/merged.zarr")]
     for store in [*stores, Path("scale/ray/tiny-xclip.zarr")]:
         assert open_store(store).status.tolist() == [1] * 40
         for name in ("native", "frames"):
-            one, other = (open_store(path).array(name) for path in (stores[0], store))
-            np.testing.assert_array_equal(one, other)
-
-
-def test_association_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """Every block of docs/association.md but the one that needs a run and prompts."""
-    monkeypatch.chdir(tmp_path)
-    Path("eat").mkdir()
-    text = (ROOT / "docs/association.md").read_text()
-    printed = []
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language == "console":
-            run_console(block, obygaze)
-        elif language == "text":
-            Path(re.findall(r"`(eat/\w+[.]vec)`", text[: match.start()])[-1]).write_text(block)
-        elif language == "python":
-            run = subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=True
-            )
-            printed += run.stdout.splitlines()
-        else:
-            assert language == "sh"
-    assert printed == ["d 1.506042, T 2.295120, p 0.05", "1.649786"]
-    assert Path("eat/professions.csv").read_text().count("\n") == 4
+            first, other = (open_store(path).array(name) for path in (stores[0], store))
+            np.testing.assert_array_equal(first, other)
 
 
 def test_help_page_is_up_to_date() -> None:
@@ -386,25 +253,3 @@ def test_the_demo_spares_what_is_not_a_demo(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr.startswith("Error: demo is there and no earlier demo")
     assert (tmp_path / "demo" / "film.mkv").exists()
-
-
-def test_the_reproduction(
-    authors: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    obygaze: Callable[..., Result],
-) -> None:
-    """Of docs/reproduction.md what can be run on made-up features."""
-    made_up = make_authors(tmp_path / "made", authors, widths=(48, 48, 48))
-    shutil.copytree(authors / "obygaze12", tmp_path / "data")
-    (tmp_path / "data").chmod(0o755)
-    (tmp_path / "data/stores").mkdir()
-    for path in made_up.stores.values():
-        path.rename(tmp_path / "data/stores" / path.name)
-    monkeypatch.chdir(tmp_path / "data")
-    text = (ROOT / "docs/reproduction.md").read_text()
-    for language, block in BLOCK.findall(text):
-        if language == "console":
-            run_console(block, obygaze)
-    for what in ("fig2", "table5"):
-        assert Path("reproduction", what, f"{what}.tex").is_file()

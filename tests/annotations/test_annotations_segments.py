@@ -40,6 +40,7 @@ def made(**annotators: list[tuple[float, float, str]]) -> Timelines:
     return Timelines.of("made", segments)
 
 
+@pytest.mark.slow
 def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None:
     from pyannote.core import Segment as Span
     from pygamma_agreement import (

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from obygaze_features.backbones import CARDS, load_backbone
 from obygaze_features.backbones.registry import FAMILIES
 from tests.backbones.conftest import TINY
@@ -67,6 +69,7 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
     assert (wrong.exit_code, "the names are: tiny-xclip" in wrong.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_writing_random_weights_is_silent(tmp_path):
     """In a fresh interpreter: transformers speaks to the stream that it found first."""
     code = (

@@ -50,6 +50,7 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_pull_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path):
     chance = np.random.default_rng(11)
     output, address = tmp_path / "got.zarr", ""

@@ -69,6 +69,7 @@ def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
     assert not system.exists(f"{root}/.pushing")
 
 
+@pytest.mark.slow
 def test_a_push_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path):
     chance = np.random.default_rng(5)
     with bucket("killed"), relay(os.environ["AWS_ENDPOINT_URL"]) as way:

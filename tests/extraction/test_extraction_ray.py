@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_processes_killed_in_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole, tmp_path
 ):

@@ -55,6 +55,7 @@ def start(
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ["local", pytest.param("ray", marks=pytest.mark.faults)])
 def test_a_cluster_that_is_killed_is_one_line_and_the_command_goes_on(
     manifest, films, weights, tiny, whole, tmp_path, then

@@ -49,6 +49,7 @@ def test_a_language_model_is_fetched_ahead_and_loaded_without_network(serve, gpt
     assert (about["name"], about["revision"], 0 < chance < 1) == ("small", COMMIT, True)
 
 
+@pytest.mark.slow
 def test_an_encoder_comes_with_what_says_how_it_pools(serve, encoder, tmp_path):
     endpoint, asked = serve(encoder)
     load = (

@@ -75,7 +75,9 @@ def test_asks_for_nothing_and_logs_nothing(page):
     assert page.run("!document.getElementById('explorer-app').hidden")
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 390)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1200), pytest.param("dark", 390, marks=pytest.mark.slow)]
+)
 def test_axe_finds_nothing_serious(tab, html, page_of, scheme, width):
     tab.prefer(prefers_color_scheme=scheme)
     tab.open(page_of(html), width=width)
@@ -288,6 +290,7 @@ def large(results):
     return render_report([grown(results["first"]), grown(results["films"], timed=True)])
 
 
+@pytest.mark.slow
 def test_1914_clips_are_ready_within_two_seconds_in_five_megabytes(tab, large, page_of):
     assert len(large.encode()) < 5e6
     tab.prefer()

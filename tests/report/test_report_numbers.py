@@ -35,6 +35,7 @@ def checked(runs):
     return numbers, html
 
 
+@pytest.mark.slow
 def test_all_numbers_of_many_runs(results):
     numbers, html = checked([as_obygaze12(one) for one in results.values()])
     kinds = {key.split("/")[0] for key, _, _ in numbers.found}

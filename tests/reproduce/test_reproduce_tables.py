@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.commands import reproduce as command
+from obygaze_models.estimators import learners
 from obygaze_models.reproduce.bench import PROTOCOLS, STORES
 from obygaze_models.reproduce.formats import as_csv, as_latex
 from obygaze_models.reproduce.reproduce import WHAT, reproduce
@@ -25,8 +26,21 @@ COLUMNS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_epochs():
+    """What is compared are tables with predictions: networks need not be trained to the end."""
+
+    def mlp_author(known, train, validation, labels, seed):
+        return learners._mlp(known, train, validation, labels, seed, author=True, max_epochs=5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(learners.mlp.__kwdefaults__, "max_epochs", 5)
+        patch.setattr(learners, "mlp_author", mlp_author)
+        yield
+
+
 @pytest.fixture(scope="module")
-def whole(made_up, tmp_path_factory):
+def whole(few_epochs, made_up, tmp_path_factory):
     """All tables and figures, from all stores."""
     folder = tmp_path_factory.mktemp("reproduction") / "all"
     return reproduce(list(WHAT), made_up.manifest, made_up.stores, folder)
@@ -73,6 +87,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", SETTINGS)
 @pytest.mark.parametrize("row", ROWS)
 def test_table_2_is_that_of_the_predictions(whole, title, row):
@@ -118,6 +133,7 @@ WHOLE, FOLDS = "whole dataset's share of positives", "released test folds, all o
         (f"{FOLDS}: F1 weighted", "All positive", 0.24, 0.135),
     ],
 )
+@pytest.mark.slow
 def test_guesses_are_the_closed_form(whole, block, guess, easy, both):
     values = line(table(whole, "table2"), block, guess)
     for column, expected in (("EN-S/EN-S", easy), ("HN-S/ENHN-S", both)):
@@ -125,6 +141,7 @@ def test_guesses_are_the_closed_form(whole, block, guess, easy, both):
         assert values[column]["mean"] == pytest.approx(expected, abs=half)
 
 
+@pytest.mark.slow
 def test_guesses_stand_at_the_share_that_was_scored(whole):
     released = line(table(whole, "table2"), "Released: ", "Share of positives, networks' fold")
     assert released["EN-S/EN-S"]["mean"] == pytest.approx(31 / 75)
@@ -136,6 +153,7 @@ def test_guesses_stand_at_the_share_that_was_scored(whole):
     assert theirs["HN-S/ENHN-S"]["mean"] != released["HN-S/ENHN-S"]["mean"]
 
 
+@pytest.mark.slow
 def test_published_numbers_stand_beneath_their_average(whole):
     of = table(whole, "table2")
     weighted = next(one for one in of["blocks"] if one["title"].endswith("weighted by support"))
@@ -151,6 +169,7 @@ def test_published_numbers_stand_beneath_their_average(whole):
     assert weighted["lines"][tree + 1]["kind"] == "ours"  # published by the other average
 
 
+@pytest.mark.slow
 def test_leaks_of_the_released_files_are_counted(whole):
     notes = "\n".join(table(whole, "table2")["notes"])
     assert "of the 105 test clips of 02_ENHN_S (31 of them Sure), 54 (26)" in notes
@@ -161,6 +180,7 @@ def test_leaks_of_the_released_files_are_counted(whole):
     assert "PCBM-DT, PCBM-LR, Random (v1)" in notes  # which average each row was scored by
 
 
+@pytest.mark.slow
 def test_the_released_figure_stands_beside_the_leak_free_one(whole):
     of = table(whole, "table2-leakage")
     lines = {one["name"]: one["values"] for one in of["blocks"][0]["lines"][:3]}
@@ -171,6 +191,7 @@ def test_the_released_figure_stands_beside_the_leak_free_one(whole):
     assert there == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_the_released_bottleneck_is_scikit_learns(whole, made_up):
     """The code's reading, worked out from its description: eight SVMs, a tree, one test fold."""
     manifest = Manifest.load(made_up.manifest)
@@ -211,6 +232,7 @@ def weighted(pairs):
     return f1_score(*zip(*pairs, strict=True), average="weighted")
 
 
+@pytest.mark.slow
 def test_table_4_has_a_row_a_film(whole):
     lines = table(whole, "table4")["blocks"][0]["lines"]
     assert len(lines) == 11
@@ -242,6 +264,7 @@ def test_table_4_has_a_row_a_film(whole):
     assert juno["clips"]["mean"] == len(next(iter(juno_runs)))
 
 
+@pytest.mark.slow
 def test_figure_2_is_what_the_paper_prints(whole):
     of = table(whole, "fig2")
     printed = {"EN": 0.52, "HN": 0.16}
@@ -251,6 +274,7 @@ def test_figure_2_is_what_the_paper_prints(whole):
     assert [round(per[code]["mean"], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]
 
 
+@pytest.mark.slow
 def test_figure_3_is_that_of_the_predictions(whole):
     for negatives, name in (
         ("a", "against EN (solid bars)"),
@@ -263,6 +287,7 @@ def test_figure_3_is_that_of_the_predictions(whole):
         assert values["Look"]["mean"] == pytest.approx(np.mean(scores))
 
 
+@pytest.mark.slow
 def test_figure_6_counts_errors(whole):
     lines = {one["name"]: one["values"] for one in table(whole, "fig6")["blocks"][0]["lines"]}
     with (whole.folder / "runs/leave-film-out/xclip-native-HN/predictions.csv").open(
@@ -278,6 +303,7 @@ def test_figure_6_counts_errors(whole):
     assert {"Look", "EN", "HN", "S"} <= set(lines["all films"])
 
 
+@pytest.mark.slow
 def test_every_figure_is_a_file(whole):
     assert {path.name for path in whole.folder.glob("*.svg")} == {
         "fig2-levels.svg", "fig2-concepts.svg", "fig6.svg",
@@ -288,6 +314,7 @@ def test_every_figure_is_a_file(whole):
         assert ET.parse(path).getroot().tag.endswith("svg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["table2", "table4", "table5", "fig3", "fig6"])
 def test_all_forms_say_the_same(whole, name):
     said = table(whole, name)
@@ -337,10 +364,9 @@ def test_without_any_store_it_is_said_and_the_exit_code_says_so(made_up, tmp_pat
     assert "needs the store of X-CLIP" in result.stdout
 
 
-@pytest.mark.parametrize("what", ["fig3", "fig5"])
-def test_a_figure_can_be_made_alone(made_up, tmp_path, obygaze, what):
+def test_a_figure_can_be_made_alone(made_up, tmp_path, obygaze):
     result = obygaze(
-        "reproduce", what, "--manifest", made_up.manifest, "--protocol", "released",
+        "reproduce", "fig5", "--manifest", made_up.manifest, "--protocol", "released",
         "--store", f"xclip={made_up.stores['xclip']}", "-o", tmp_path / "one",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -348,6 +374,7 @@ def test_a_figure_can_be_made_alone(made_up, tmp_path, obygaze, what):
     assert "NOT A REAL RESULT" in next((tmp_path / "one").glob("*.svg")).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_is_made_up_is_never_shown_without_saying_so(whole):
     for path in (*whole.folder.glob("*.txt"), *whole.folder.glob("*.tex")):
         if path.stem != "fig2" and "leakage" not in path.stem:
@@ -372,14 +399,12 @@ def test_half_a_store_is_named_in_every_table(made_up, tmp_path, obygaze):
     half = tmp_path / "half.zarr"
     made = obygaze("stores", "subset", made_up.stores["xclip"], *arguments, "-o", half)
     assert made.exit_code == 0, made.output
-    for what in ("table4", "fig3", "fig5", "fig6"):
-        result = obygaze(
-            "reproduce", what, "--manifest", made_up.manifest, "--store", f"xclip={half}",
-            "--protocol", "leak-free", "-o", tmp_path / what,
-        )  # fmt: skip
-        assert result.exit_code == 0, result.output
-        assert "have no features in xclip" in result.stdout, what
-    said = json.loads((tmp_path / "table4/table4.json").read_text(encoding="utf-8"))
+    what = ["table4", "fig3", "fig5", "fig6"]
+    reproduce(what, made_up.manifest, {"xclip": half}, tmp_path / "out", protocols=["leak-free"])
+    for name in what:
+        text = (tmp_path / f"out/{name}.txt").read_text(encoding="utf-8")
+        assert "have no features in xclip" in text, name
+    said = json.loads((tmp_path / "out/table4.json").read_text(encoding="utf-8"))
     average = said["blocks"][0]["lines"][-1]["values"]
     assert "published" not in average
     assert any("Published, but not tested here" in note for note in said["notes"])
@@ -464,6 +489,7 @@ def test_a_slip_is_one_line(made_up, obygaze, tmp_path, arguments, said):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_what_lies_there_is_not_lost(whole, made_up, obygaze):
     result = obygaze("reproduce", "fig2", "--manifest", made_up.manifest, "-o", whole.folder)
     assert result.exit_code == 1
@@ -471,6 +497,7 @@ def test_what_lies_there_is_not_lost(whole, made_up, obygaze):
     assert (whole.folder / "table2.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_authors_c_is_taken_under_their_protocol(whole):
     """Released: the C of each concept, as the authors chose it."""
     for run in (whole.folder / "runs/released").glob("xclip-native-concepts-a-C*"):
