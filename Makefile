@@ -2,14 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+# A file's tests stay on one worker, in order; tests/conftest.py puts the long ones first.
+WORKERS := -n auto --dist loadgroup --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo test lint bench faults docs clean
+.PHONY: help demo test slow lint bench faults docs clean
 
 help:
 	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
-	@echo "make test    the tests"
+	@echo "make test    the tests, but the slow ones"
+	@echo "make slow    tests that repeat or time things at length"
 	@echo "make lint    style, types, and which room may import which"
 	@echo "make faults  long runs that kill and corrupt things"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
@@ -20,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("obygaze needs Python 3.11 or newer, this is %d.%d; name one with: make PYTHON=python3.11" % sys.version_info[:2])'
 	@echo "Setting up .venv; the first time this takes a few minutes (torch is large)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
 demo: $(READY)
@@ -28,7 +31,10 @@ demo: $(READY)
 	@echo "To type such commands yourself: . .venv/bin/activate"
 
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(WORKERS)
+
+slow: $(READY)
+	@$(BIN)/python -m pytest $(WORKERS) -m slow
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet .

@@ -33,8 +33,10 @@ SPLIT = {"test_docs"}
 FIRST = ("test_reproduce_tables", "test_docs", "test_extraction_ray", "test_report_browser")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A file's tests run on one worker, in order, for they share fixtures; long ones first."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
     for item in items:
         group = item.name if item.path.stem in SPLIT else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
