@@ -12,7 +12,8 @@ import pytest
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
-from tests.golden.comparing import TOLERANCE
+from tests.golden.commands import COMMANDS
+from tests.golden.comparing import TOLERANCE, VOLATILE, differences
 from tests.golden.place import DATA, EXPECTED, copy_data
 
 EIGHT = json.loads((EXPECTED / "eight.json").read_text(encoding="utf-8"))
@@ -123,3 +124,21 @@ def test_a_golden_experiment_run_again_says_the_same(data, obygaze, tmp_path):
             assert {name: after[kind][name] for name in before[kind]} == pytest.approx(
                 before[kind], abs=TOLERANCE
             )
+
+
+def test_the_golden_run_folder_reads_the_same(data, obygaze, monkeypatch):
+    monkeypatch.chdir(data)
+    command = COMMANDS["models-compare"]
+    result = obygaze(*command.split(), "--json")
+    assert result.exit_code == 0, result.output
+    golden = json.loads((EXPECTED / "json/models-compare.json").read_text(encoding="utf-8"))
+    assert not list(differences(golden, json.loads(result.stdout), volatile=VOLATILE[""]))
+
+
+def test_a_report_of_the_golden_run_shows_its_scores(data, obygaze, tmp_path):
+    page = tmp_path / "report.html"
+    result = obygaze("report", data / "run", "-o", page)
+    assert result.exit_code == 0, result.output
+    text = page.read_text(encoding="utf-8")
+    for one in json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8")):
+        assert f"{one['mean']['f1']:.2f}" in text
