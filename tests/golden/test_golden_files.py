@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +141,13 @@ def test_a_report_of_the_golden_run_shows_its_scores(data, obygaze, tmp_path):
     page = tmp_path / "report.html"
     result = obygaze("report", data / "run", "-o", page)
     assert result.exit_code == 0, result.output
-    text = page.read_text(encoding="utf-8")
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    shown = dict(
+        (key, float(value))
+        for value, key in re.findall(r'<data value="([^"]+)" data-key="score/0/([^"]+)"', text)
+    )
     for one in json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8")):
-        assert f"{one['mean']['f1']:.2f}" in text
+        for kind in ("mean", "std"):
+            for score in ("f1", "f1_weighted"):
+                key = f"{one['model']}/{one['test']}/{score}/{kind}"
+                assert shown[key] == pytest.approx(one[kind][score], abs=TOLERANCE), key
