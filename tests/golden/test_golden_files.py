@@ -142,10 +142,10 @@ def test_a_report_of_the_golden_run_shows_its_scores(data, obygaze, tmp_path):
     result = obygaze("report", data / "run", "-o", page)
     assert result.exit_code == 0, result.output
     text = html.unescape(page.read_text(encoding="utf-8"))
-    shown = dict(
-        (key, float(value))
+    shown = {
+        key: float(value)
         for value, key in re.findall(r'<data value="([^"]+)" data-key="score/0/([^"]+)"', text)
-    )
+    }
     for one in json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8")):
         for kind in ("mean", "std"):
             for score in ("f1", "f1_weighted"):
