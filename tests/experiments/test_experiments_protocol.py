@@ -162,9 +162,9 @@ def test_films_without_both_classes_cannot_be_left_out():
 
 
 def test_ten_clips_of_each_class_make_a_film_eligible():
-    films = ["a"] * 20 + ["b"] * 20 + ["c"] * 20
-    labels = np.array([0] * 10 + [1] * 10 + [0] * 12 + [1] * 8 + [1] * 9 + [0] * 11)
-    with pytest.raises(ExperimentError, match=r"10 clips of each class, and 1 of 3"):
+    films = ["a"] * 20 + ["b"] * 20 + ["c"] * 20 + ["d"] * 20
+    labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11])
+    with pytest.raises(ExperimentError, match=r"10 clips of each class, and 1 of 4"):
         leave_film_out(films, labels, {}, seed=0)
     labels[59] = 1  # the film c has ten of each, too
     draws = leave_film_out(films, labels, {}, seed=0)
@@ -204,6 +204,12 @@ def test_where_no_fold_has_all_classes_the_next_one_validates():
     folds, labels = np.repeat([0, 1, 2], 4), np.repeat([0, 1, 0], 4)
     draws = cross_validation(folds, labels, {}, last=2, seed=0)
     assert [set(folds[draw.validation]) for draw in draws] == [{1}, {2}, {0}]
+
+
+def test_the_only_fold_of_all_classes_validates_for_all_others():
+    folds, labels = np.repeat([0, 1, 2], 4), np.array([0, 1, 0, 1] + [1] * 4 + [0] * 4)
+    draws = cross_validation(folds, labels, {}, last=2, seed=0)
+    assert [set(folds[draw.validation]) for draw in draws] == [{1}, {0}, {0}]
 
 
 @pytest.mark.parametrize(
