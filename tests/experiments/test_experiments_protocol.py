@@ -7,13 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Run, RunSet
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.protocol import (
     cross_validation,
     leak_free,
     leaks,
     leave_film_out,
+    official,
     paper,
+    released,
 )
 from obygaze_models.experiments.task import UNUSED, ConceptTask, LevelsTask, LevelTask
 
@@ -158,10 +161,110 @@ def test_films_without_both_classes_cannot_be_left_out():
         leave_film_out(["a"] * 20 + ["b"] * 15, np.array([0, 1] * 10 + [0] * 15), {}, seed=0)
 
 
-@pytest.mark.parametrize("draws", [leak_free, cross_validation])
+def test_ten_clips_of_each_class_make_a_film_eligible():
+    films = ["a"] * 20 + ["b"] * 20 + ["c"] * 20 + ["d"] * 20
+    labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11])
+    with pytest.raises(ExperimentError, match=r"10 clips of each class, and 1 of 4"):
+        leave_film_out(films, labels, {}, seed=0)
+    labels[59] = 1  # the film c has ten of each, too
+    draws = leave_film_out(films, labels, {}, seed=0)
+    assert [draw.name for draw in draws] == ["without a, stopped by c", "without c, stopped by a"]
+    assert [draw.run for draw in draws] == [0, 1]
+
+
+@pytest.mark.parametrize("draws", [leak_free, cross_validation, paper])
 def test_two_folds_are_too_few(draws):
     with pytest.raises(ExperimentError, match="has 2 folds"):
         draws(np.array([0, 1]), np.array([0, 1]), {}, last=1, seed=0)
+
+
+@pytest.mark.parametrize(("draws", "runs"), [(leak_free, 2), (cross_validation, 3), (paper, 1)])
+def test_three_folds_are_enough(draws, runs):
+    folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
+    made = draws(folds, labels, {"x": labels}, last=2, seed=0)
+    assert [draw.run for draw in made] == list(range(runs))
+    assert all(len(rows) == 4 for draw in made for rows in rows_of(draw))
+    assert len({draw.name for draw in made}) == len({draw.seed for draw in made}) == runs
+
+
+def test_runs_are_named_after_their_folds():
+    folds, labels = np.repeat([0, 1, 2, 3], 4), np.tile([0, 1], 8)
+    names = {
+        draws.__name__: [draw.name for draw in draws(folds, labels, {}, last=3, seed=0)]
+        for draws in (leak_free, cross_validation, paper)
+    }
+    assert names == {
+        "leak_free": [f"validation fold {fold}" for fold in range(3)],
+        "cross_validation": [f"test fold {fold}" for fold in range(4)],
+        "paper": [f"negatives of folds {folds}" for folds in ("0, 1", "1, 0")],
+    }
+
+
+def test_where_no_fold_has_all_classes_the_next_one_validates():
+    folds, labels = np.repeat([0, 1, 2], 4), np.repeat([0, 1, 0], 4)
+    draws = cross_validation(folds, labels, {}, last=2, seed=0)
+    assert [set(folds[draw.validation]) for draw in draws] == [{1}, {2}, {0}]
+
+
+def test_the_only_fold_of_all_classes_validates_for_all_others():
+    folds, labels = np.repeat([0, 1, 2], 4), np.array([0, 1, 0, 1] + [1] * 4 + [0] * 4)
+    draws = cross_validation(folds, labels, {}, last=2, seed=0)
+    assert [set(folds[draw.validation]) for draw in draws] == [{1}, {0}, {0}]
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "folds_of_negatives"),
+    [(4, 4, 4), (9, 4, 4), (0, 4, 1), (1, 9, 1), (1, 2, 2), (3, 0, 4)],
+)
+def test_the_papers_negatives_are_one_to_all_folds(positives, negatives, folds_of_negatives):
+    """So many positives and negatives a fold; four folds train."""
+    folds = np.repeat(np.arange(6), positives + negatives)
+    labels = np.tile([1] * positives + [0] * negatives, 6)
+    draws = paper(folds, labels, {}, last=5, seed=0)
+    assert len(draws) == 4
+    for draw in draws:
+        of_train = labels[draw.train]
+        assert (of_train == 1).sum() == 4 * positives
+        assert (of_train == 0).sum() == folds_of_negatives * negatives
+
+
+def test_released_runs_are_the_lists_of_ids():
+    runs = RunSet("02_EN_S", [Run("0", ["d", "a", "gone"], ["b"]), Run("7", ["c"], ["a", "f"])])
+    labels = np.array([0, 1, 0, 1, UNUSED, UNUSED])
+    tests = {"one": np.array([UNUSED, 0, 1, 1, 0, 0]), "two": labels}
+    draws = released(
+        list("abcdef"),
+        labels,
+        tests,
+        runs=runs,
+        tested={"one": frozenset("eab"), "two": frozenset("cdx")},
+        seed=4,
+    )
+    assert [(draw.run, draw.name) for draw in draws] == [
+        (0, "02_EN_S run 0"),
+        (1, "02_EN_S run 7"),
+    ]
+    assert [(draw.train.tolist(), draw.validation.tolist()) for draw in draws] == [
+        ([0, 3], [1]),
+        ([2], [0]),
+    ]
+    for draw in draws:
+        assert {name: rows.tolist() for name, rows in draw.tests.items()} == {
+            "one": [1, 4],
+            "two": [2, 3],
+        }
+    assert draws[0].seed != draws[1].seed
+
+
+def test_a_task_without_clips_trains_on_none():
+    folds = np.repeat([0, 1, 2], 2)
+    unused = np.full(6, UNUSED)
+    for draw in (
+        *leak_free(folds, unused, {"x": unused}, last=2, seed=0),
+        *official(folds, unused, {"x": unused}, last=2, seed=0),
+        *official(folds % 2, unused, {"x": unused}, last=1, seed=0),
+    ):
+        assert not any(map(len, rows_of(draw)))
 
 
 def test_leaks_are_found_by_id_and_by_what_models_saw():
@@ -177,6 +280,16 @@ def test_leaks_are_found_by_id_and_by_what_models_saw():
         (0, [], ["clip-0"]),
         (1, ["clip-0"], []),
     ]
+    assert [(leak.clips, leak.ids) for leak in found] == [(4, ["clip-0"])] * 2
+
+
+def test_leaks_are_met_in_another_way_if_one_is_given():
+    folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
+    draws = leak_free(folds, labels, {"x": labels, "y": labels}, last=2, seed=0)
+    ids = [f"{row}" for row in range(12)]
+    found = leaks(draws, ids, meet=lambda tested, used: sorted({*tested} - {*used})[:1])
+    assert [(leak.run, leak.test) for leak in found] == [(0, "x"), (0, "y"), (1, "x"), (1, "y")]
+    assert all(leak.train == leak.validation == leak.otherwise == ["10"] for leak in found)
 
 
 KNOWN = Known(

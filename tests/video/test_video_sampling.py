@@ -43,3 +43,9 @@ def test_sampling_by_rate_follows_the_clock(seed):
 
 def test_a_clip_shorter_than_a_tick_gives_its_first_frame():
     assert Sampling(12, rate=1).pick(np.arange(5) / 24).tolist() == [0]
+
+
+def test_a_rule_says_itself_in_words():
+    """Stores keep the words: with others an extraction would not be resumed."""
+    assert Sampling(8).words == "uniform, frame int(i * n / 8)"
+    assert Sampling(8, rate=0.5).words == "0.5 a second, of these at most 8 evenly, ends included"
