@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -24,8 +24,10 @@ __all__ = [
     "echo_json",
     "folder_argument",
     "json_option",
+    "levels_option",
     "overwrite_option",
     "store_argument",
+    "table_options",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -72,6 +74,54 @@ ADDRESS = _Address()
 def store_argument(name: str) -> Callable[[Command], Command]:
     """A positional argument that names a store to be read: a `Path`, or a URL as a text."""
     return click.argument(name, type=ADDRESS)
+
+
+def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
+    """The options ``--column`` (a dictionary) and ``--delimiter`` of commands that read tables."""
+
+    def decorate(function: Command) -> Command:
+        column = click.option(
+            "--column",
+            "columns",
+            multiple=True,
+            metavar="MEANING=COLUMN",
+            callback=lambda ctx, param, pairs: _mapping(pairs, example),
+            help=f"Which column means what: {meanings}.",
+        )
+        delimiter = click.option(
+            "--delimiter",
+            callback=lambda ctx, param, mark: _one_character(mark),
+            help="What separates the cells; by default what the header has.",
+        )
+        return column(delimiter(function))
+
+    return decorate
+
+
+def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
+    parts = [pair.partition("=") for pair in pairs]
+    if any(not column for _, _, column in parts):
+        raise UsageError(f"--column takes MEANING=COLUMN, for instance --column {example}")
+    mapping = {meaning: column for meaning, _, column in parts}
+    if len(mapping) < len(parts):
+        raise UsageError("--column: a meaning is named twice; name one column for each")
+    return mapping
+
+
+def _one_character(delimiter: str | None) -> str | None:
+    """A shell writes a tab as ``\\t``."""
+    delimiter = "\t" if delimiter == "\\t" else delimiter
+    if delimiter is not None and len(delimiter) != 1:
+        raise UsageError(f"--delimiter takes one character (got {delimiter!r})")
+    return delimiter
+
+
+levels_option = click.option(
+    "--levels",
+    metavar="LOW,...,HIGH",
+    callback=lambda ctx, param, text: text and [level.strip() for level in text.split(",")],
+    help="Levels of your own, from the least to the most; by default ObyGaze12's.",
+)
 
 
 class LazyGroup(click.Group):
