@@ -13,8 +13,9 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import click
+from click.exceptions import NoSuchCommand
 
-from obygaze_features.common.words import shown
+from obygaze_features.common.words import shown, unknown
 from obygaze_features.errors import ObygazeError, UsageError
 
 __all__ = [
@@ -165,6 +166,17 @@ class RootGroup(LazyGroup):
         previous = _take_signals() if _in_main_thread() else {}
         try:
             return super().invoke(ctx)
+        except NoSuchCommand as error:
+            # Of lazy groups click knows no commands, and of others it suggests far ones.
+            group = error.ctx
+            assert group is not None
+            assert isinstance(group.command, click.Group)
+            known = group.command.list_commands(group)
+            click.echo(
+                f"Error: {group.command_path}: {unknown('command', error.command_name, known)}",
+                err=True,
+            )
+            ctx.exit(2)
         except ObygazeError as error:
             if ctx.params.get("debug"):
                 raise

@@ -21,9 +21,9 @@ def rows_with(extra: str) -> list[str]:
 BROKEN_ROWS = {
     "unknown label": (
         row(9, "Surely", "['']"),
-        "line 9: unknown label 'Surely'; did you mean 'Sure'?",
+        "line 9: unknown label 'Surely'; did you mean Sure?",
     ),
-    "unknown concept": (row(9, "Sure", "['Bodi']"), "unknown concept 'Bodi'; did you mean 'Body'?"),
+    "unknown concept": (row(9, "Sure", "['Bodi']"), "unknown concept 'Bodi'; did you mean Body?"),
     "duplicate id": (row(1, "Sure", "['Body']"), "line 9: duplicate id 'tt0108160-001'"),
     "id that differs by case": (
         row(1, "Sure", "['Body']").replace("tt0108160-001", "TT0108160-001"),

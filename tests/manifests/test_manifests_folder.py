@@ -33,10 +33,10 @@ def test_every_problem_in_one_pass_with_its_line(manifest: Path, obygaze: Run) -
     (manifest / "runs" / "mine.csv").write_text("run,role,id\n0,trian,tt0108160-001\n")
     problems = [problem.replace(f"{manifest}/", "") for problem in check(manifest)]
     assert problems == [
-        "labels/paper.csv, line 4: unknown label 'Maybe'; known: Easy Negative, Hard Negative, "
+        "labels/paper.csv, line 4: unknown label 'Maybe'; known are Easy Negative, Hard Negative, "
         "Not Sure, Sure",
         "labels/paper.csv, line 7: duplicate id 'tt0108160-001'",
-        "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean 'Body'?",
+        "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean Body?",
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",
         "runs/mine.csv, line 2: unknown role 'trian' (known: train, validation)",
         "splits/mine.csv, line 2: fold '-1' is not a whole number from 0 to 999999",
