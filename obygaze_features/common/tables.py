@@ -6,6 +6,7 @@ broken, the message names the file and the line.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -254,11 +255,20 @@ def _check_bytes(path: Path) -> tuple[str, bool]:
         raise ManifestError(f"{path} is empty; give a CSV file with a header")
     if start.startswith(_UTF_16_MARKS):
         return "utf-16", quoted
-    if b"\0" in start or _JSON.match(start):
-        kind = "binary data" if b"\0" in start else "JSON"
+    kind = "binary data" if _is_binary(start) else "JSON" if _JSON.match(start) else ""
+    if kind:
         raise ManifestError(f"{path} is not a text table (got {kind}); give a CSV file")
     # Plain UTF-8 is decoded several times faster.
     return "utf-8-sig" if start.startswith(_UTF_8_MARK) else "utf-8", quoted
+
+
+def _is_binary(start: bytes) -> bool:
+    """Whether a file starts as no text does; a comment in a table may have a zero byte."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return b"\0" in start
+    return b"\0" in start.partition(b"\n")[0]
 
 
 def _check_header(path: Path, header: list[str], required: Sequence[str], delimiter: str) -> None:
