@@ -17,6 +17,7 @@ import pytest
 from click.testing import Result
 
 from docs import help as help_page
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from tests.reproduce.made_up import make_authors
 from tests.store.s3 import bucket
@@ -150,8 +151,13 @@ def test_films_of_your_own(
     for name in ("holiday.mp4", "wedding.mkv"):
         Path("films/1996", name).touch()
     Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
-    [(_, block)] = blocks("Films and annotations of your own")
-    run_console(block, obygaze)
+    table, *steps = blocks("Films and annotations of your own")
+    Path("labels.csv").write_text(table[1])
+    for _, block in steps:
+        run_console(block, obygaze)
+    mine, same = (Manifest.load(Path("manifests", name)) for name in ("mine", "same"))
+    assert mine.digest == same.digest
+    assert mine.labels().level_of == same.labels().level_of
 
 
 def test_the_zoo(

@@ -111,20 +111,20 @@ def label(
     from obygaze_features.manifests.manifest import Manifest, save_parts
 
     loaded = Manifest.load(manifest)
-    found, strangers = read_labels(
+    label_set, strangers = read_labels(
         table, loaded, columns, delimiter=delimiter, levels=levels, name=name
     )
-    save_parts(manifest, [found], overwrite=overwrite)
+    save_parts(manifest, [label_set], overwrite=overwrite)
     click.echo(
-        f"{len(found):,} of {counted(len(loaded), 'item')} labelled -> "
-        f"{manifest / 'labels' / found.name}.csv"
+        f"{len(label_set):,} of {counted(len(loaded), 'item')} labelled -> "
+        f"{manifest / 'labels' / label_set.name}.csv"
     )
-    if bare := [identifier for identifier in loaded.ids if identifier not in found.level_of]:
+    if bare := [identifier for identifier in loaded.ids if identifier not in label_set.level_of]:
         click.echo(f"{counted(len(bare), 'item')} without a label: {some(bare, 3)}")
     if strangers:
         rows = counted(len(strangers), "row names", "rows name")
         click.echo(f"{rows} no item of {loaded.name}: {some(strangers, 3)}")
-    click.echo(f"next: obygaze manifests stats {manifest} --labels {found.name}")
+    click.echo(f"next: obygaze manifests stats {manifest} --labels {label_set.name}")
     if strangers:
         click.get_current_context().exit(3)
 

@@ -171,9 +171,9 @@ class RootGroup(LazyGroup):
             group = error.ctx
             assert group is not None
             assert isinstance(group.command, click.Group)
-            known = group.command.list_commands(group)
+            names = group.command.list_commands(group)
             click.echo(
-                f"Error: {group.command_path}: {unknown('command', error.command_name, known)}",
+                f"Error: {group.command_path}: {unknown('command', error.command_name, names)}",
                 err=True,
             )
             ctx.exit(2)

@@ -102,16 +102,16 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def require_folder(path: Path, what: str, error: type[ObygazeError]) -> None:
+def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
     """Raise `error` unless `path` is a folder."""
     if path.is_dir():
         return
     if path.exists():
-        raise error(f"{path} is not a folder; give {what}")
-    near = closest(path.name, [other.name for other in path.absolute().parent.glob("*")])
+        raise error(f"{path} is not a folder; give {wish}")
+    near = closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
     raise error(
         f"{path} does not exist; "
-        + (f"did you mean {path.parent / near}?" if near else f"give {what}")
+        + (f"did you mean {path.parent / near}?" if near else f"give {wish}")
     )
 
 

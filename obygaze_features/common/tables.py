@@ -193,10 +193,12 @@ def _quoted(file: TextIO, delimiter: str) -> Iterator[list[list[str]]]:
 
 def _plain(file: TextIO, delimiter: str) -> Iterator[list[list[str]]]:
     """The same for a file without a quotation mark, where splitting is faster than parsing."""
-    lines = filter(None, (line.rstrip("\n") for line in file))
-    yield from ([line.split(delimiter)] for line in islice(lines, 1))
-    while chunk := [line.split(delimiter) for line in islice(lines, _CHUNK)]:
-        yield chunk
+    first = next((line for line in file if line != "\n"), "")
+    if first:
+        yield [first.rstrip("\n").split(delimiter)]
+    while lines := "".join(islice(file, _CHUNK)):
+        if chunk := [line.split(delimiter) for line in lines.split("\n") if line]:
+            yield chunk
 
 
 def format_table(columns: dict[str, Sequence[str]]) -> str:

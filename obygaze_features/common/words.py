@@ -81,31 +81,31 @@ def some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is meant, if one is so near that only a slip explains it.
+def closest(typed: str, names: Iterable[str]) -> str | None:
+    """The name that a mistyped one stands for, where only a slip explains the difference.
 
     Examples
     --------
     >>> closest("natve", ["native", "frames"]), closest("accuracy", ["balanced_accuracy"])
     ('native', None)
     """
-    by_key = {other.casefold(): other for other in known}
-    cutoff = 0.66 if len(name) < 5 else 0.75
-    found = difflib.get_close_matches(name.casefold(), by_key, n=1, cutoff=cutoff)
-    return by_key[found[0]] if found else None
+    by_key = {name.casefold(): name for name in names}
+    cutoff = 0.66 if len(typed) < 5 else 0.75
+    near_keys = difflib.get_close_matches(typed.casefold(), by_key, n=1, cutoff=cutoff)
+    return by_key[near_keys[0]] if near_keys else None
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    """What to take instead of an unknown name: the one that is meant, or all there are.
+def hint(name: str, names: Iterable[str]) -> str:
+    """What to take instead of an unknown name: the nearest one, or all there are.
 
     Examples
     --------
     >>> hint("natve", ["native", "frames"]), hint("x", ["native", "frames"])
     ('did you mean native?', 'known are native, frames')
     """
-    known = list(known)
-    meant = closest(name, known)
-    return f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
+    names = list(names)
+    near_name = closest(name, names)
+    return f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
@@ -143,7 +143,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     known, said = list(known), _parted(name)
     if same := [one for one in known if _parted(one) == said]:
         return same[0]
-    return closest(name, [other for other in known if _parted(other)[0] != said[0]])
+    return closest(name, [name for name in known if _parted(name)[0] != said[0]])
 
 
 def _parted(name: str) -> tuple[str, list[int]]:

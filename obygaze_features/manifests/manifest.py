@@ -109,12 +109,12 @@ class Manifest:
 
     @property
     def size(self) -> str:
-        """How many items and films there are, in words."""
+        """The numbers of items and films, as text."""
         kinds = set(self.items.kinds)
         noun = kinds.pop() if len(kinds) == 1 else "item"
         films = len(set(self.items.films) - {""})
-        of = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
-        return counted(len(self), noun) + of
+        of_films = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
+        return counted(len(self), noun) + of_films
 
     def _parts_in_words(self) -> Iterator[tuple[str, str]]:
         for name in self.label_names:

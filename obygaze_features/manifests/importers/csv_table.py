@@ -78,8 +78,10 @@ def import_csv(
     manifest = Manifest(name or source.stem, read, scheme, source=source.name)
     if not labelled:
         return manifest
-    wanted = _only(table, [k for k in labels.COLUMNS if k in table.columns], _labelled_rows(table))
-    return manifest.with_parts(labels=[_label_set("annotations", wanted, scheme)])
+    labelled_rows = _only(
+        table, [k for k in labels.COLUMNS if k in table.columns], _labelled_rows(table)
+    )
+    return manifest.with_parts(labels=[_label_set("annotations", labelled_rows, scheme)])
 
 
 def read_labels(
@@ -116,13 +118,13 @@ def read_labels(
     for row, (cell, film) in enumerate(
         zip(table[by], table.columns.get("film", [""] * len(table)), strict=True)
     ):
-        found = row_of(film, cell)
-        if len(found) > 1:
-            meant = some([manifest.ids[place] for place in found])
+        matches = row_of(film, cell)
+        if len(matches) > 1:
+            meant = some([manifest.ids[match] for match in matches])
             raise table.problem(row, f"{cell!r} could be each of {meant}; name it by its id")
-        if found:
+        if matches:
             rows.append(row)
-            ids.append(manifest.ids[found[0]])
+            ids.append(manifest.ids[matches[0]])
         else:
             strangers.append(cell)
     if not ids:
@@ -134,11 +136,11 @@ def read_labels(
             + "; say which column names them with --column id=NAME"
         )
     keep = [k for k in table.columns if k not in items.COLUMNS]
-    wanted = _only(table, keep, rows)
-    wanted = replace(wanted, columns={"id": ids, **wanted.columns})
+    labelled_rows = _only(table, keep, rows)
+    labelled_rows = replace(labelled_rows, columns={"id": ids, **labelled_rows.columns})
     scheme = _scheme_of(table, levels) if levels else manifest.scheme
     about = {"label_scheme": scheme.to_json()} if levels else {}
-    return _label_set(name or safe_id(source.stem), wanted, scheme, about), strangers
+    return _label_set(name or safe_id(source.stem), labelled_rows, scheme, about), strangers
 
 
 def _read(source: Path, columns: Mapping[str, str] | None, delimiter: str | None) -> Table:
@@ -148,39 +150,44 @@ def _read(source: Path, columns: Mapping[str, str] | None, delimiter: str | None
 
 def _with_items(table: Table) -> Table:
     """The table with safe ids, names of files and times in seconds; ids may be names of files."""
-    given = table.columns
-    if "media" not in given:
+    source = table.columns
+    if "media" not in source:
         table = map_columns(table, MEANINGS, required=["id"])
     empty = [""] * len(table)
-    cells = zip(*(given.get(name, empty) for name in ("id", "film", "media", "start")), strict=True)
+    cells = zip(
+        *(source.get(name, empty) for name in ("id", "film", "media", "start")), strict=True
+    )
     number: Counter[str] = Counter()
-    made = []
+    triples: list[tuple[str, str, str]] = []
     for identifier, film, media, start in cells:
         identifier, media = _relative(identifier), _relative(media)
-        file = "/" in identifier or PurePosixPath(identifier).suffix.lower() in MEDIA_SUFFIXES
-        item = item_of_file(media or (identifier if file else ""), film)
+        file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
         if file or not identifier:
+            item = item_of_file(media or identifier, film)
             named = id_from_file(PurePosixPath(identifier or media).name)
             safe = named[0] if named else item_of_file(identifier or media, film).id
-            item = replace(item, film=item.film or named[1]) if named else item
+            film, media = item.film or (named[1] if named else ""), item.media
             number[safe] += 1
             safe = f"{safe}-{number[safe]:03d}" if start else safe  # spans of one file
         else:
             safe = safe_id(identifier) if id_problem(identifier) else identifier
-            if safe != identifier:
-                item = replace(item, media=item.media or identifier)
-        made.append(replace(item, id=safe))
-    columns = {
-        "id": [item.id for item in made],
-        "film": [item.film for item in made],
-        "media": [item.media for item in made],
-    }
-    suffixes = {PurePosixPath(name).suffix.lower() for name in columns["media"]}
-    if "kind" not in given and suffixes and suffixes <= IMAGE_SUFFIXES:
+            media = media or (identifier if safe != identifier else "")
+            if "/" in media:
+                item = item_of_file(media, film)
+                film, media = item.film, item.media
+        triples.append((safe, film, media))
+    ids, films, files = map(list, zip(*triples, strict=True)) if triples else ([], [], [])
+    columns = {"id": ids, "film": films, "media": files}
+    suffixes = set(map(_suffix, files))
+    if "kind" not in source and suffixes and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
-    for name in {"start", "end"} & given.keys():
-        columns[name] = [_seconds(cell, table.delimiter) for cell in given[name]]
-    return replace(table, columns={**given, **columns})
+    for name in {"start", "end"} & source.keys():
+        columns[name] = [_seconds(cell, table.delimiter) for cell in source[name]]
+    return replace(table, columns={**source, **columns})
+
+
+def _suffix(name: str) -> str:
+    return "".join(name.rpartition(".")[1:]).lower()
 
 
 def _relative(path: str) -> str:
@@ -195,11 +202,11 @@ def _seconds(cell: str, delimiter: str) -> str:
     return text if seconds is None else f"{seconds:.6f}"
 
 
-def _finder(known: Items) -> Callable[[str, str], list[int]]:
+def _finder(all_items: Items) -> Callable[[str, str], list[int]]:
     """Look up items by what a table says of their film and their id or file."""
-    row_of_id = {identifier.casefold(): row for row, identifier in enumerate(known.ids)}
+    row_of_id = {identifier.casefold(): row for row, identifier in enumerate(all_items.ids)}
     rows_of_stem: dict[str, list[tuple[int, list[str]]]] = {}
-    for row, (film, media) in enumerate(zip(known.films, known.media, strict=True)):
+    for row, (film, media) in enumerate(zip(all_items.films, all_items.media, strict=True)):
         if media:
             folders, stem = _parts(f"{film}/{media}")
             rows_of_stem.setdefault(stem, []).append((row, folders))
@@ -245,12 +252,12 @@ def _label_set(
 
 def _only(table: Table, names: Sequence[str], rows: Sequence[int] | None = None) -> Table:
     """Some columns of a table, and some of its rows, which still know their lines."""
-    kept = table.kept
+    rows_of_file = table.kept
     columns = {name: table[name] for name in names}
     if rows is not None and len(rows) < len(table):
         columns = {name: [cells[row] for row in rows] for name, cells in columns.items()}
-        kept = [row if kept is None else kept[row] for row in rows]
-    return replace(table, columns=columns, kept=kept)
+        rows_of_file = [row if rows_of_file is None else rows_of_file[row] for row in rows]
+    return replace(table, columns=columns, kept=rows_of_file)
 
 
 def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:

@@ -160,8 +160,12 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
         click.echo(f"label sets: {', '.join(names)}")
     for note in notes:
         click.echo(note)
-    step = "stats" if manifest.label_names else "show"
-    click.echo(f"next: obygaze manifests {step} {output}")
+    if manifest.label_names or "text" in manifest.items.kinds:
+        click.echo(
+            f"next: obygaze manifests {'stats' if manifest.label_names else 'show'} {output}"
+        )
+    else:
+        click.echo(f"next, if you have labels: obygaze manifests label {output} LABELS.csv")
 
 
 def item_of_file(path: str, film: str = "") -> Item:
