@@ -19,6 +19,7 @@ import pytest
 from click.testing import Result
 
 from docs import help as help_page
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from tests.conftest import run_obygaze
 from tests.reproduce.made_up import make_authors
@@ -125,6 +126,9 @@ def test_films_of_your_own(page: Page) -> None:
         Path("films/1996", name).touch()
     Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
     page.run(section("Films and annotations of your own"))
+    mine, same = (Manifest.load(Path("manifests", name)) for name in ("mine", "same"))
+    assert mine.digest == same.digest
+    assert mine.labels().level_of == same.labels().level_of
 
 
 def test_travel(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

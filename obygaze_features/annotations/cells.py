@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from obygaze_features.annotations.timelines import seconds
 from obygaze_features.common.words import quote
 from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests.importers.shared import clock_seconds, decimal_point
 from obygaze_features.manifests.labels import SEPARATOR
 
-__all__ = ["clock", "concept_cell", "concept_names", "guarded", "moment", "point", "unguarded"]
+__all__ = ["clock", "concept_cell", "concept_names", "guarded", "moment", "unguarded"]
 
-_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,10}(?:\.\d*)?|\.\d+", re.ASCII)
 _COMMAS = re.compile(r"[,;]")
 #: What a spreadsheet would compute, and what `guarded` made of such.
@@ -22,34 +22,17 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 def moment(text: str, what: str, delimiter: str = ",") -> float:
     """A time in seconds from a cell that says seconds, m:ss or h:mm:ss.
 
-    Where another `delimiter` than the comma parts cells, as spreadsheets do in many languages,
-    a comma is taken for a decimal point.
-
     Examples
     --------
     >>> moment("75.5", "start"), moment("1:15.5", "start"), moment("01:00:00.040", "start")
     (75.5, 75.5, 3600.04)
     """
-    plain = point(text, delimiter)
-    if found := _CLOCK.fullmatch(plain):
-        hours, minutes, rest = found.groups(default="0")
-        if found[1] is None or int(minutes) < 60:
-            return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
-    elif _SECONDS.fullmatch(plain):
+    plain = decimal_point(text, delimiter)
+    if (found := clock_seconds(plain)) is not None:
+        return found
+    if _SECONDS.fullmatch(plain):
         return seconds(plain, what)
     raise AnnotationError(f"{what} {quote(text.strip())} is no time; write seconds or h:mm:ss")
-
-
-def point(text: str, delimiter: str) -> str:
-    """A number with a decimal point, of a table whose cells are parted by `delimiter`.
-
-    Examples
-    --------
-    >>> point("23,976", ";"), point("23.976", ";")
-    ('23.976', '23.976')
-    """
-    text = text.strip()
-    return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
 
 
 def clock(value: float) -> str:

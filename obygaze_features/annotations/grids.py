@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from obygaze_features.annotations.cells import moment
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Timelines, decimal
-from obygaze_features.common.tables import read_table
+from obygaze_features.common.tables import map_columns, read_table
 from obygaze_features.common.words import counted, near, some
 from obygaze_features.errors import AnnotationError, UsageError
-from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
+from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_problem, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
@@ -140,13 +140,8 @@ def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark
 def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     """Shots or scenes, in order of film (as films come in the file) and time."""
     required = ("film", "start", "end")
-    table = read_table(
-        path,
-        delimiter=delimiter_of(path),
-        required=required,
-        renamed=lambda name: name.casefold() if name.casefold() in (*required, "id") else name,
-        marked=True,
-    )
+    meanings = dict.fromkeys((*required, "id"), ())
+    table = map_columns(read_table(path, delimiter=None), meanings, required=required)
     named = "id" in table.columns
     cells = (table[name] for name in ("film", "start", "end", *(["id"] if named else [])))
     found: list[tuple[tuple[str, float, float], str, int]] = []
@@ -216,7 +211,7 @@ def _made(
     names = {
         film: one.name
         for film, one in timelines.films.items()
-        if one.name and media_problem(one.name) is None
+        if one.name and "/" not in one.name and media_problem(one.name) is None
     }
     items = Items(
         ids=ids,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from obygaze_features.backbones.random_weights import cached_weights
 from obygaze_features.backbones.registry import CARDS, FAMILIES
 from obygaze_features.backbones.tokens import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.common.files import read_json
-from obygaze_features.common.words import some
+from obygaze_features.common.words import closest, some
 from obygaze_features.errors import BackboneError, UsageError
 
 __all__ = ["Found", "family_of", "find", "prefetch", "sha256_of", "with_tokenizer"]
@@ -79,18 +78,15 @@ def find(spec: str) -> Found:
 
 
 def _near(name: str) -> str:
-    near = difflib.get_close_matches(Path(name).name, CARDS, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return "see those that there are with: obygaze features backbones"
+    near = closest(Path(name).name, CARDS)
+    return f"did you mean {near}?" if near else "list them with: obygaze features backbones"
 
 
 def _beside(path: Path) -> str:
     """What a path that leads nowhere may have meant."""
     there = sorted(one.name for one in path.parent.glob("*")) if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, there, n=1)
-    if near:
-        return f" (did you mean {path.parent / near[0]}?)"
+    if near := closest(path.name, there):
+        return f" (did you mean {path.parent / near}?)"
     return f" ({path.parent} has {some(there)})" if there else ""
 
 

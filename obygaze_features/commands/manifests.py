@@ -11,7 +11,9 @@ from obygaze_features.common.commands import (
     echo_json,
     folder_argument,
     json_option,
+    levels_option,
     overwrite_option,
+    table_options,
 )
 from obygaze_features.common.words import counted
 from obygaze_features.manifests.importers import IMPORTERS
@@ -30,6 +32,8 @@ def manifests() -> None:
     \b
     Examples:
       obygaze manifests import obygaze12 --download
+      obygaze manifests import folder films -o manifests/mine
+      obygaze manifests label manifests/mine labels.csv --levels low,high
       obygaze manifests stats manifests/obygaze12
       obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
     """
@@ -73,6 +77,56 @@ def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
 def _aligned(facts: dict[str, object]) -> str:
     width = max(map(len, facts))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
+
+
+@manifests.command()
+@folder_argument("manifest")
+@folder_argument("table")
+@table_options("id (or media), level, concepts, ratio", "level=tension")
+@levels_option
+@click.option("--name", help="The label set's name; by default the table's.")
+@overwrite_option
+def label(
+    manifest: Path,
+    table: Path,
+    columns: dict[str, str],
+    delimiter: str | None,
+    levels: list[str] | None,
+    name: str | None,
+    overwrite: bool,
+) -> None:
+    """Add the labels of a TABLE to a manifest.
+
+    A row of the CSV table names a clip by its id, its file or its file's name (in a column id,
+    media, video, file_name ...), and has its level (in a column level or label). Ends with exit
+    code 3 if rows name no clip of the manifest.
+
+    \b
+    Examples:
+      obygaze manifests label manifests/mine labels.csv --levels low,high
+      obygaze manifests label manifests/mine coding.csv --column id=clip --column level=tension
+    """
+    from obygaze_features.common.words import some
+    from obygaze_features.manifests.importers.csv_table import read_labels
+    from obygaze_features.manifests.manifest import Manifest, save_parts
+
+    loaded = Manifest.load(manifest)
+    label_set, strangers = read_labels(
+        table, loaded, columns, delimiter=delimiter, levels=levels, name=name
+    )
+    save_parts(manifest, [label_set], overwrite=overwrite)
+    click.echo(
+        f"{len(label_set):,} of {counted(len(loaded), 'item')} labelled -> "
+        f"{manifest / 'labels' / label_set.name}.csv"
+    )
+    if bare := [identifier for identifier in loaded.ids if identifier not in label_set.level_of]:
+        click.echo(f"{counted(len(bare), 'item')} without a label: {some(bare, 3)}")
+    if strangers:
+        rows = counted(len(strangers), "row names", "rows name")
+        click.echo(f"{rows} no item of {loaded.name}: {some(strangers, 3)}")
+    click.echo(f"next: obygaze manifests stats {manifest} --labels {label_set.name}")
+    if strangers:
+        click.get_current_context().exit(3)
 
 
 @manifests.command()

@@ -7,15 +7,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import click
+from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.extras import missing_extra
-from obygaze_features.common.words import shown
+from obygaze_features.common.words import shown, unknown
 from obygaze_features.errors import ObygazeError, UsageError
 
 __all__ = [
@@ -25,8 +26,10 @@ __all__ = [
     "echo_json",
     "folder_argument",
     "json_option",
+    "levels_option",
     "overwrite_option",
     "store_argument",
+    "table_options",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -75,6 +78,54 @@ def store_argument(name: str) -> Callable[[Command], Command]:
     return click.argument(name, type=ADDRESS)
 
 
+def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
+    """The options ``--column`` (a dictionary) and ``--delimiter`` of commands that read tables."""
+
+    def decorate(function: Command) -> Command:
+        column = click.option(
+            "--column",
+            "columns",
+            multiple=True,
+            metavar="MEANING=COLUMN",
+            callback=lambda ctx, param, pairs: _mapping(pairs, example),
+            help=f"Which column means what: {meanings}.",
+        )
+        delimiter = click.option(
+            "--delimiter",
+            callback=lambda ctx, param, mark: _one_character(mark),
+            help="What separates the cells; by default what the header has.",
+        )
+        return column(delimiter(function))
+
+    return decorate
+
+
+def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
+    parts = [pair.partition("=") for pair in pairs]
+    if any(not column for _, _, column in parts):
+        raise UsageError(f"--column takes MEANING=COLUMN, for instance --column {example}")
+    mapping = {meaning: column for meaning, _, column in parts}
+    if len(mapping) < len(parts):
+        raise UsageError("--column: a meaning is named twice; name one column for each")
+    return mapping
+
+
+def _one_character(delimiter: str | None) -> str | None:
+    """A shell writes a tab as ``\\t``."""
+    delimiter = "\t" if delimiter == "\\t" else delimiter
+    if delimiter is not None and len(delimiter) != 1:
+        raise UsageError(f"--delimiter takes one character (got {delimiter!r})")
+    return delimiter
+
+
+levels_option = click.option(
+    "--levels",
+    metavar="LOW,...,HIGH",
+    callback=lambda ctx, param, text: text and [level.strip() for level in text.split(",")],
+    help="Levels of your own, from the least to the most; by default ObyGaze12's.",
+)
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called.
 
@@ -116,6 +167,17 @@ class RootGroup(LazyGroup):
         previous = _take_signals() if _in_main_thread() else {}
         try:
             return super().invoke(ctx)
+        except NoSuchCommand as error:
+            # Of lazy groups click knows no commands, and of others it suggests far ones.
+            group = error.ctx
+            assert group is not None
+            assert isinstance(group.command, click.Group)
+            names = group.command.list_commands(group)
+            click.echo(
+                f"Error: {group.command_path}: {unknown('command', error.command_name, names)}",
+                err=True,
+            )
+            ctx.exit(2)
         except ObygazeError as error:
             if ctx.params.get("debug"):
                 raise

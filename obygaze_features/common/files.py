@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.unfinished import SUFFIX, clear_unfinished, prefix
+from obygaze_features.common.words import closest
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "publish_exclusively",
     "read_json",
     "refuse_to_overwrite",
+    "require_folder",
     "sha256_of",
     "sync_file",
     "sync_folder",
@@ -98,6 +100,19 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
+    """Raise `error` unless `path` is a folder."""
+    if path.is_dir():
+        return
+    if path.exists():
+        raise error(f"{path} is not a folder; give {wish}")
+    near = closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
+    raise error(
+        f"{path} does not exist; "
+        + (f"did you mean {path.parent / near}?" if near else f"give {wish}")
+    )
 
 
 def write_bytes(path: Path, data: bytes) -> None:

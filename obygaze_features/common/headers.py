@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import read_json
+from obygaze_features.common.files import read_json, require_folder
 from obygaze_features.common.words import holds
 from obygaze_features.errors import ObygazeError
 
@@ -30,6 +30,7 @@ def read_format(
     """
     what = _what(name)
     if not path.is_file():
+        require_folder(path.parent, f"a {what}", error)
         inside = sorted(path.parent.glob(f"*/{path.name}"))
         if inside:
             raise error(holds(path.parent, what, inside[0].parent))

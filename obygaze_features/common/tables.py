@@ -1,4 +1,4 @@
-"""CSV tables: read strictly and in columns, written alike on every machine.
+"""CSV tables: read in columns as spreadsheets save them, written alike on every machine.
 
 A million rows take little more time than the csv module needs to read them. Where a table is
 broken, the message names the file and the line.
@@ -6,26 +6,27 @@ broken, the message names the file and the line.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from obygaze_features.errors import ManifestError
+from obygaze_features.common.words import some, unknown
+from obygaze_features.errors import ManifestError, UsageError
 
-__all__ = ["UTF_16", "Table", "align", "encoding_of", "format_table", "plain", "read_table"]
+__all__ = ["Table", "align", "format_table", "map_columns", "plain", "read_table"]
 
 #: What a spreadsheet may take a cell for a formula by.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 #: Rows that are turned into columns at once; few, so that they stay in the processor's cache.
 _CHUNK = 128
-#: Reads with and without a byte order mark, but slowly.
-_MARKED = "utf-8-sig"
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-SAVE_AS = "; save it again as UTF-8 (in Excel: 'CSV UTF-8')"
+_UTF_8_MARK, _UTF_16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_JSON = re.compile(rb"\s*(?:\{|\[\s*[\[{\"])")
 _DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
@@ -40,7 +41,7 @@ class Table:
     delimiter: str
     columns: dict[str, list[str]]
     kept: Sequence[int] | None = None
-    encoding: str = _MARKED
+    encoding: str = "utf-8"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -68,10 +69,8 @@ class Table:
 def read_table(
     path: Path,
     *,
-    delimiter: str = ",",
+    delimiter: str | None = ",",
     required: Sequence[str] = (),
-    renamed: Callable[[str], str] = lambda name: name,
-    marked: bool = False,
     uneven: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read a CSV file into columns.
@@ -79,25 +78,23 @@ def read_table(
     Parameters
     ----------
     path
-        A UTF-8 file with a header, its last line ended by a newline.
+        A text file with a header, in UTF-8, or in UTF-16 with a byte order mark.
     delimiter
-        What stands between the cells.
+        What separates the cells; None for the mark that the header has most of.
     required
         Columns that must be there.
-    renamed
-        Called on each name of the header; `pandas` for one writes an index without a name.
-    marked
-        The file may start with a byte order mark, as what spreadsheets write does, and be UTF-16.
     uneven
-        Gets line and number of cells of each row that is not as wide as the header, and is left
-        out; without it, such a row is an error.
+        Receives line and number of cells of each row that is not as wide as the header, which is
+        left out; without it, such a row is an error.
     """
-    quoted = _check_bytes(path, marked=marked)
+    encoding, quoted = _check_bytes(path)
     try:
-        encoding = encoding_of(path) if marked else "utf-8"
         with path.open(encoding=encoding, newline="" if quoted else None) as file:
+            if delimiter is None:
+                delimiter = max(_DELIMITERS, key=file.readline(1 << 16).count)
+                file.seek(0)
             chunks = (_quoted if quoted else _plain)(file, delimiter)
-            header = [renamed(name.strip()) for name in next(chunks, [[]])[0]]
+            header = [name.strip() for name in next(chunks, [[]])[0]]
             _check_header(path, header, required, delimiter)
             columns: list[list[str]] = [[] for _ in header]
             for chunk in chunks:
@@ -108,14 +105,63 @@ def read_table(
                         values = (first,) * len(values)
                     column.extend(values)
     except UnicodeDecodeError:
-        raise ManifestError(_not_utf8(path) + (SAVE_AS if marked else "")) from None
+        raise ManifestError(_not_utf8(path)) from None
     except ManifestError:
         raise
     except (csv.Error, ValueError) as problem:  # ValueError is zip's: rows are not equally wide
+        assert delimiter is not None
         if uneven is not None and not isinstance(problem, csv.Error):
             return _without_uneven(path, delimiter, encoding, header, uneven)
         raise ManifestError(_broken_row(path, delimiter, encoding)) from None
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), encoding=encoding)
+
+
+def map_columns(
+    table: Table,
+    meanings: Mapping[str, Sequence[str]],
+    columns: Mapping[str, str] | None = None,
+    *,
+    required: Sequence[str] = (),
+) -> Table:
+    """Name columns after what they mean; the others keep their names.
+
+    Parameters
+    ----------
+    table
+        As it was read.
+    meanings
+        Meaning -> other names that a column with it may have; case is ignored.
+    columns
+        Meaning -> column, as ``--column`` gives them. One column may have several meanings.
+    required
+        Meanings that some column must have.
+    """
+    columns = dict(columns or {})
+    by_key = {name.casefold(): name for name in reversed(table.columns)}
+    column_of: dict[str, str] = {}
+    for meaning, name in columns.items():
+        if meaning not in meanings:
+            raise UsageError(f"--column: {unknown('meaning', meaning, meanings)}")
+        if name not in table.columns and name.casefold() not in by_key:
+            raise ManifestError(_no_column(table.path, [name], table.columns))
+        column_of[meaning] = name if name in table.columns else by_key[name.casefold()]
+    for meaning, others in meanings.items():
+        for name in (meaning, *others):
+            exact = name if name in table.columns else by_key.get(name.casefold())
+            if meaning not in column_of and exact and exact not in column_of.values():
+                column_of[meaning] = exact
+    for meaning in required:
+        if meaning not in column_of:
+            raise ManifestError(
+                f"{table.path}, line 1: no column {meaning!r}; say which one is with "
+                f"--column {meaning}=NAME (there are {some(list(table.columns), 20)})"
+            )
+    mapped = {}
+    for name, cells in table.columns.items():
+        own = f"{name} (not used)" if name in column_of else name
+        meant = [meaning for meaning, column in column_of.items() if column == name]
+        mapped.update(dict.fromkeys(meant or [own], cells))
+    return replace(table, columns=mapped)
 
 
 def _without_uneven(
@@ -137,12 +183,6 @@ def _without_uneven(
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), kept, encoding)
 
 
-def encoding_of(path: Path) -> str:
-    """How a file with or without a byte order mark is written: UTF-8, or UTF-16 if it says so."""
-    with path.open("rb") as file:
-        return "utf-16" if file.read(2) in UTF_16 else _MARKED
-
-
 def _quoted(file: TextIO, delimiter: str) -> Iterator[list[list[str]]]:
     """The header alone, then rows in chunks, empty ones left out."""
     reader = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
@@ -153,10 +193,12 @@ def _quoted(file: TextIO, delimiter: str) -> Iterator[list[list[str]]]:
 
 def _plain(file: TextIO, delimiter: str) -> Iterator[list[list[str]]]:
     """The same for a file without a quotation mark, where splitting is faster than parsing."""
-    lines = filter("\n".__ne__, file)
-    yield from ([line[:-1].split(delimiter)] for line in islice(lines, 1))
-    while chunk := [line[:-1].split(delimiter) for line in islice(lines, _CHUNK)]:
-        yield chunk
+    first = next((line for line in file if line != "\n"), "")
+    if first:
+        yield [first.rstrip("\n").split(delimiter)]
+    while lines := "".join(islice(file, _CHUNK)):
+        if chunk := [line.split(delimiter) for line in lines.split("\n") if line]:
+            yield chunk
 
 
 def format_table(columns: dict[str, Sequence[str]]) -> str:
@@ -198,36 +240,37 @@ def align(header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int 
     return "\n".join(lines)
 
 
-def _check_bytes(path: Path, *, marked: bool) -> bool:
-    """Refuse what is not a whole text file; say whether it has a quotation mark."""
+def _check_bytes(path: Path) -> tuple[str, bool]:
+    """The encoding of a text file, and whether it has a quotation mark; other files are refused."""
     if path.is_dir():
-        raise ManifestError(f"{path} is a folder; a CSV file is meant")
+        raise ManifestError(f"{path} is a folder; give a CSV file")
     try:
         with path.open("rb") as file:
-            start = file.read(4)
-            size = file.seek(0, 2)
-            file.seek(max(0, size - 1))
-            end = file.read(1)
+            start = file.read(1 << 12)
             file.seek(0)
             quoted = any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
+    except FileNotFoundError:
+        raise ManifestError(f"{path} does not exist") from None
     except OSError as error:
         raise ManifestError(f"{path} cannot be read: {error.strerror}") from None
     if not start:
-        raise ManifestError(f"{path} is empty; a CSV file with a header is meant")
-    if start.startswith(b"\xef\xbb\xbf") and not marked:
-        raise ManifestError(
-            f"{path} starts with a byte order mark; save it as UTF-8 without one "
-            f"(or remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' {path.name})"
-        )
-    utf_16 = start.startswith(UTF_16)
-    if utf_16 and not marked:
-        raise ManifestError(f"{path} is UTF-16; save it again as UTF-8")
-    if end != b"\n" and not (utf_16 and end == b"\0"):
-        raise ManifestError(
-            f"{path}: the last line has no line end, the file seems to be cut short; "
-            "fetch it again, or end the line if it is whole"
-        )
-    return quoted
+        raise ManifestError(f"{path} is empty; give a CSV file with a header")
+    if start.startswith(_UTF_16_MARKS):
+        return "utf-16", quoted
+    kind = "binary data" if _is_binary(start) else "JSON" if _JSON.match(start) else ""
+    if kind:
+        raise ManifestError(f"{path} is not a text table (got {kind}); give a CSV file")
+    # Plain UTF-8 is decoded several times faster.
+    return "utf-8-sig" if start.startswith(_UTF_8_MARK) else "utf-8", quoted
+
+
+def _is_binary(start: bytes) -> bool:
+    """Whether a file starts as no text does; a comment in a table may have a zero byte."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return b"\0" in start
+    return b"\0" in start.partition(b"\n")[0]
 
 
 def _check_header(path: Path, header: list[str], required: Sequence[str], delimiter: str) -> None:
@@ -240,15 +283,17 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
         if others:
             raise ManifestError(
                 f"{path}, line 1: wrong delimiter: cells are separated by "
-                f"{_DELIMITERS[others[0]]}, {_DELIMITERS.get(delimiter, repr(delimiter))} is meant"
+                f"{_DELIMITERS[others[0]]}, not {_DELIMITERS.get(delimiter, repr(delimiter))}"
             )
     if not header:
         raise ManifestError(f"{path} has no header, only empty lines")
     if missing:
-        raise ManifestError(
-            f"{path}, line 1: no column {', '.join(map(repr, missing))}; "
-            f"there are {', '.join(header)}"
-        )
+        raise ManifestError(_no_column(path, missing, header))
+
+
+def _no_column(path: Path, names: Iterable[str], header: Iterable[str]) -> str:
+    missing = ", ".join(map(repr, names))
+    return f"{path}, line 1: no column {missing}; there are {some(list(header), 20)}"
 
 
 def _not_utf8(path: Path) -> str:
@@ -257,7 +302,8 @@ def _not_utf8(path: Path) -> str:
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                return f"{path}, line {number}: not UTF-8 (byte {line[error.start]:#04x})"
+                where = f"{path}, line {number}: not UTF-8 (byte {line[error.start]:#04x})"
+                return f"{where}; save it again as UTF-8 (in Excel: 'CSV UTF-8')"
     return f"{path}: not UTF-8"
 
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 __all__ = [
+    "closest",
     "counted",
     "duration",
+    "hint",
     "holds",
     "near",
     "nearest",
@@ -79,6 +81,33 @@ def some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
+def closest(typed: str, names: Iterable[str]) -> str | None:
+    """The name that a mistyped one stands for, where only a slip explains the difference.
+
+    Examples
+    --------
+    >>> closest("natve", ["native", "frames"]), closest("accuracy", ["balanced_accuracy"])
+    ('native', None)
+    """
+    by_key = {name.casefold(): name for name in names}
+    cutoff = 0.66 if len(typed) < 5 else 0.75
+    near_keys = difflib.get_close_matches(typed.casefold(), by_key, n=1, cutoff=cutoff)
+    return by_key[near_keys[0]] if near_keys else None
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """What to take instead of an unknown name: the nearest one, or all there are.
+
+    Examples
+    --------
+    >>> hint("natve", ["native", "frames"]), hint("x", ["native", "frames"])
+    ('did you mean native?', 'known are native, frames')
+    """
+    names = list(names)
+    near_name = closest(name, names)
+    return f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """A name that is not known, and the one that may be meant.
 
@@ -87,12 +116,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     >>> unknown("array", "natve", ["native", "frames"])
     "unknown array 'natve'; did you mean native?"
     """
-    known = list(known)
-    by_key = {one.casefold(): one for one in known}
-    close = difflib.get_close_matches(name.casefold(), by_key, n=1)
-    return f"unknown {what} {name!r}; " + (
-        f"did you mean {by_key[close[0]]}?" if close else f"known are {', '.join(known)}"
-    )
+    return f"unknown {what} {quote(name)}; {hint(name, known)}"
 
 
 def near(strange: Iterable[str], known: Iterable[str]) -> str:
@@ -119,8 +143,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     known, said = list(known), _parted(name)
     if same := [one for one in known if _parted(one) == said]:
         return same[0]
-    near = difflib.get_close_matches(name, known)
-    return next((one for one in near if _parted(one)[0] != said[0]), None)
+    return closest(name, [name for name in known if _parted(name)[0] != said[0]])
 
 
 def _parted(name: str) -> tuple[str, list[int]]:

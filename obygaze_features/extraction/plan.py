@@ -181,7 +181,9 @@ def check_media(manifest: Manifest, rows: Rows, videos: Path) -> Located:
     if located.missing and not located.found and not located.ambiguous:
         noun = "image" if items[0].kind != "clip" else "clip"
         count = len(located.missing)
-        raise VideoError(f"{videos} has none of the {count} {noun}s of {manifest.name}")
+        raise VideoError(
+            f"{videos} has none of the {count} {noun}s of {manifest.name}: {located.hint}"
+        )
     return located
 
 

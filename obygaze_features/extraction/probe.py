@@ -13,7 +13,7 @@ from obygaze_features.common.words import counted, duration, some
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.clips import question, reason
 from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
-from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items
+from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items, check_media
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.locate import MediaFolder
 from obygaze_features.sampling import Sampling
@@ -54,6 +54,7 @@ def probe_clips(
     check_items(manifest)
     media = MediaFolder(videos.resolve())
     rows = wanted.rows(manifest)
+    check_media(manifest, rows, videos)
     items = [manifest.items[row] for row in rows.tolist()]
     count = workers or default_workers()
 

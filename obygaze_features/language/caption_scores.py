@@ -10,14 +10,13 @@ from pathlib import Path
 
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.common.tables import Table, format_table, map_columns, read_table
 from obygaze_features.common.words import quote
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.gender_words import MASK, Variants, variants
 from obygaze_features.language.kept_scores import Kept, Scores, row_key
 from obygaze_features.language.language_model import LanguageModel
 from obygaze_features.language.sentence_encoder import SentenceEncoder
-from obygaze_features.manifests.importers.shared import delimiter_of
 
 __all__ = ["CaptionScores", "Captions", "read_captions", "score_captions"]
 
@@ -94,13 +93,8 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
     with_variants
         Also fill each caption with man and with woman, and leave out those that cannot be.
     """
-    table = read_table(
-        path,
-        delimiter=delimiter_of(path),
-        required=("id", "caption", "object"),
-        renamed=lambda name: "confidence" if name == "P(c)" else name,
-        marked=True,
-    )
+    table = read_table(path, delimiter=None, required=("id", "caption", "object"))
+    table = map_columns(table, {"confidence": ["P(c)"]})
     for name in table.columns:
         if _MADE_HERE.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} is made here; rename it")

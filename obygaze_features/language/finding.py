@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from obygaze_features.backbones.hub import (
 from obygaze_features.backbones.random_weights import cached
 from obygaze_features.backbones.tokens import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.common.files import read_json
+from obygaze_features.common.words import hint
 from obygaze_features.errors import BackboneError
 from obygaze_features.language.made_up import write_gpt2, write_sentence_encoder
 
@@ -90,9 +90,9 @@ def find(spec: str, known: Mapping[str, Known]) -> Found:
         return Found(spec, cached(spec, write))
     repository = known[spec].repository if spec in known else spec
     if not is_repository(repository):
-        near = difflib.get_close_matches(path.name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        raise BackboneError(f"{spec} is neither a folder nor a model by name; {hint}")
+        raise BackboneError(
+            f"{spec} is neither a folder nor a model by name; {hint(path.name, known)}"
+        )
     folder = cached_checkpoint(repository, ()) or _fetch(repository, spec)
     if not has_tokenizer(folder):
         fetch_more(repository, folder.name, (*TOKENIZER_FILES, *_SENTENCES))

@@ -17,7 +17,7 @@ from itertools import islice
 import numpy as np
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.words import quote
+from obygaze_features.common.words import quote, some
 from obygaze_features.errors import ManifestError, UnknownItem
 
 __all__ = [
@@ -46,8 +46,8 @@ _NO_NAME = frozenset("/\\\r\n\0")
 class Item:
     """One clip, image or text.
 
-    `media` is a file name (never a path); `start` and `end` are seconds where the item is a
-    span of a longer film.
+    `media` is a file's name, or its path below the film's folder; `start` and `end` are seconds
+    where the item is a span of a longer film.
     """
 
     id: str
@@ -76,6 +76,9 @@ class Items:
     def __post_init__(self, check: bool) -> None:
         if check:
             self._check()
+
+    def __repr__(self) -> str:
+        return f"Items({some(self.ids, 3)})"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -244,7 +247,8 @@ class Items:
             and set(self.kinds) <= set(KINDS)
             and _NO_NAME.isdisjoint("".join(films))
             and films.isdisjoint([".", ".."])
-            and not any(mark in media for mark in _NO_NAME - {"\n"})
+            and not any(mark in media for mark in _NO_NAME - {"\n", "/"})
+            and ("/" not in media or not any(map(media_problem, set(self.media))))
             and media.count("\n") == max(len(self.ids) - 1, 0)
             and bool(np.array_equal(blank, np.isnan(self.ends)))
             and bool(np.all(blank | ((self.starts >= 0) & (self.starts + SHORTEST <= self.ends))))
@@ -279,11 +283,11 @@ def id_problem(identifier: str) -> str | None:
 
 
 def media_problem(name: str) -> str | None:
-    """What is wrong with the name of a file, if anything."""
-    if _NO_NAME & set(name):
+    """What is wrong with the name of a file, or its path below the film's folder, if anything."""
+    if _NO_NAME - {"/"} & set(name) or (name and not {"", ".", ".."}.isdisjoint(name.split("/"))):
         return (
-            f"media {quote(name)} is a path, and a plain name is meant; "
-            "the folder is given when the files are looked for"
+            f"media {quote(name)} is not a file's name or a path below the folder of videos "
+            "(such as season1/clip.mp4)"
         )
     return None
 

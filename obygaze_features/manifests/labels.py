@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
+from obygaze_features.common.words import counted
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.scheme import LabelScheme
 
@@ -32,6 +34,11 @@ class LabelSet:
     ratio: list[str] = field(default_factory=list)
     extra: Mapping[str, list[str]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        often = Counter(self.levels)
+        levels = ", ".join(f"{level} {often[level]:,}" for level in sorted(often))
+        return f"LabelSet({self.name!r}, {counted(len(self), 'item')}: {levels})"
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -8,12 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.files import require_folder
+from obygaze_features.common.words import some
 from obygaze_features.errors import VideoError
 from obygaze_features.manifests.items import Item, media_stem
 from obygaze_features.manifests.moviegraphs import stem_from_id
 
 __all__ = [
     "IMAGE_SUFFIXES",
+    "MEDIA_SUFFIXES",
     "VIDEO_SUFFIXES",
     "Located",
     "MediaFolder",
@@ -34,11 +37,15 @@ MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
 @dataclass
 class Located:
-    """Where items' media are: one file, none, or several that could be meant."""
+    """Where items' media are: one file, none, or several that could be meant.
+
+    `hint` says what was looked for and what is there, where nothing was found.
+    """
 
     found: dict[str, Path] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     ambiguous: dict[str, list[Path]] = field(default_factory=dict)
+    hint: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The paths as strings."""
@@ -61,27 +68,30 @@ class MediaFolder:
     """
 
     def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:
-        if not root.is_dir():
-            raise VideoError(f"{root} is not a folder of videos or images")
+        require_folder(root, "a folder of videos or images", VideoError)
         self.root, self.suffixes = root, suffixes
         self._listed: dict[Path, dict[str, list[Path]]] = {}
         self._forbidden: dict[Path, str] = {}
 
     def candidates(self, item: Item) -> list[Path]:
         """The files that could be an item's: in its film's folder, else beside it."""
+        below, _, name = item.media.rpartition("/")
         for folder in filter(None, (self._folder_of(item), self.root)):
             for stem in self._stems(item):
-                if files := self._files(folder).get(stem.casefold()):
-                    exact = [file for file in files if file.name == item.media]
+                if files := self._files(folder / below).get(stem.casefold()):
+                    exact = [file for file in files if file.name == name]
                     return exact if len(exact) == 1 else files
         return []
 
     def _stems(self, item: Item) -> list[str]:
-        """What an item's file may be called: a film's, also the whole name (Dr. No) or its id."""
+        """What an item's file may be called: also the whole name (Dr. No), the id, or the film."""
+        name = item.media.rpartition("/")[2]
         stems = [expected_stem(item)]
+        if name and Path(name).suffix.lower() not in self.suffixes:
+            stems += [name]
+        if not name:
+            stems += [item.id]
         if item.start is not None:
-            whole = Path(item.media).suffix.lower() not in self.suffixes
-            stems += [item.media] if whole else []
             stems += [item.film]
         return list(dict.fromkeys(filter(None, stems)))
 
@@ -101,16 +111,27 @@ class MediaFolder:
         if files:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
             raise VideoError(f"{item.id}: both {names} could be meant; keep one of them")
-        stems = self._stems(item)
-        if not stems:
-            raise VideoError(f"{item.id}: the manifest names no media for this item")
-        film = f"{item.film}/" if item.film else ""
+        below = item.media.rpartition("/")[0]
         for folder in filter(None, (self._folder_of(item), self.root)):
-            if why := self._forbidden.get(folder):
-                raise VideoError(f"{item.id}: {folder} cannot be read: {why}")
+            if why := self._forbidden.get(folder / below):
+                raise VideoError(f"{item.id}: {folder / below} cannot be read: {why}")
         noun = "image" if item.kind == "image" else "video"
-        sought = " or ".join(f"{film}{stem}.*" for stem in stems)
-        raise VideoError(f"{item.id}: no {noun} {sought} under {self.root}")
+        raise VideoError(f"{item.id}: no {noun} {self.sought(item)} under {self.root}")
+
+    def sought(self, item: Item) -> str:
+        """What an item's file may be called, for messages."""
+        below = item.media.rpartition("/")[0]
+        folders = "".join(f"{folder}/" for folder in (item.film, below) if folder)
+        return " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
+
+    def describe_contents(self) -> str:
+        """A few of the files in the folder and below, for messages."""
+        files = sorted(
+            path.relative_to(self.root).as_posix()
+            for path in self.root.rglob("*")
+            if path.suffix.lower() in self.suffixes and not path.name.startswith(".")
+        )
+        return f"{self.root} has {some(files, 3) if files else 'no videos or images'}"
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         if folder not in self._listed:
@@ -118,6 +139,8 @@ class MediaFolder:
             try:
                 # A pipe, say, is found: that it cannot be read is said when it is to be.
                 there = [path for path in sorted(folder.iterdir()) if _is_something(path)]
+            except FileNotFoundError:
+                there = []
             except OSError as problem:
                 self._forbidden[folder] = problem.strerror or str(problem)
                 there = []
@@ -135,13 +158,13 @@ def _is_something(path: Path) -> bool:
 
 def expected_stem(item: Item) -> str:
     """The stem of an item's file; MovieGraphs' own where the manifest names none."""
-    return media_stem(item.media) or stem_from_id(item.id) or ""
+    return media_stem(item.media.rpartition("/")[2]) or stem_from_id(item.id) or ""
 
 
 def locate(items: Iterable[Item], root: Path) -> Located:
     """Look for every item's media, without opening any."""
     folder = MediaFolder(root)
-    result = Located()
+    result, sought = Located(), ""
     for item in _with_media(items):
         files = folder.candidates(item)
         if len(files) == 1:
@@ -150,6 +173,9 @@ def locate(items: Iterable[Item], root: Path) -> Located:
             result.ambiguous[item.id] = files
         else:
             result.missing.append(item.id)
+            sought = sought or folder.sought(item)
+    if result.missing and not result.found and not result.ambiguous:
+        result.hint = f"looked for {sought}; {folder.describe_contents()}"
     return result
 
 
@@ -160,6 +186,7 @@ def describe_located(found: Located, root: Path, *, most: int = 10) -> str:
         f"missing    {len(found.missing):,}",
         f"ambiguous  {len(found.ambiguous):,}",
     ]
+    lines += [found.hint] if found.hint else []
     lines += [f"missing: {identifier}" for identifier in found.missing[:most]]
     if len(found.missing) > most:
         lines.append(f"... and {len(found.missing) - most:,} more (--json names all)")

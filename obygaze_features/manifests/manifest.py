@@ -5,8 +5,10 @@ On disk a folder of tables and a small header, specified in manifests/README.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +22,7 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.words import counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Item, ItemProblem, Items, id_problem
 from obygaze_features.manifests.labels import LabelSet
@@ -91,6 +94,38 @@ class Manifest:
     folder: Path | None = None
     _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
 
+    def __repr__(self) -> str:
+        parts = [
+            f"{counted(len(names), noun)}"
+            for noun, names in (("label set", self.label_names), ("split", self.split_names))
+            if names
+        ]
+        return f"Manifest({', '.join([repr(self.name), self.size, *parts])})"
+
+    def _repr_html_(self) -> str:
+        rows = [("items", self.size), *self._parts_in_words()]
+        cells = "".join(f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in rows)
+        return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
+
+    @property
+    def size(self) -> str:
+        """The numbers of items and films, as text."""
+        kinds = set(self.items.kinds)
+        noun = kinds.pop() if len(kinds) == 1 else "item"
+        films = len(set(self.items.films) - {""})
+        of_films = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
+        return counted(len(self), noun) + of_films
+
+    def _parts_in_words(self) -> Iterator[tuple[str, str]]:
+        for name in self.label_names:
+            labels = self.labels(name)
+            often = Counter(labels.levels)
+            levels = ", ".join(f"{c} {often[c]:,}" for c in self.label_scheme(name).codes)
+            yield f"labels {name}", levels
+        for name in self.split_names:
+            split = self.split(name)
+            yield f"split {name}", f"{counted(len(split), 'item')}, {len(split.sizes)} folds"
+
     def __len__(self) -> int:
         return len(self.items)
 
@@ -136,8 +171,8 @@ class Manifest:
             raise UsageError(
                 f"the manifest {self.name!r} has several label sets; name one of {known}"
                 if known
-                else f"the manifest {self.name!r} has no labels; put a table with the columns id "
-                "and level into its folder labels/"
+                else f"the manifest {self.name!r} has no labels; add some: "
+                "obygaze manifests label MANIFEST TABLE.csv"
             )
         return self._part(
             "labels", name, lambda t, a: LabelSet.from_table(name, t, self._scheme_of(name, a), a)
@@ -185,10 +220,10 @@ class Manifest:
     def select(
         self,
         *,
-        films: Collection[str] | None = None,
-        ids: Collection[str] | None = None,
-        levels: Collection[str] | None = None,
-        concepts: Collection[str] | None = None,
+        films: Collection[str] | str | None = None,
+        ids: Collection[str] | str | None = None,
+        levels: Collection[str] | str | None = None,
+        concepts: Collection[str] | str | None = None,
         labels: str | None = None,
     ) -> Manifest:
         """The items that meet every condition, with their labels, splits and runs.
@@ -196,12 +231,14 @@ class Manifest:
         Parameters
         ----------
         films, ids
-            Keep items of these films, or with these ids (each of which must exist).
+            Keep items of these films, or with these ids (each of which must exist). Here and
+            below, a string stands for a list of one.
         levels, concepts
             Keep items whose level is one of these, or that have at least one of these concepts.
         labels
             The label set that `levels` and `concepts` look at; by default the default one.
         """
+        films, ids, levels, concepts = map(_listed, (films, ids, levels, concepts))
         for identifier in ids or ():
             self.items.row(identifier)
         conditions: list[Callable[[Item], bool]] = []
@@ -209,7 +246,8 @@ class Manifest:
             unknown = sorted(set(films) - set(self.items.films))
             if unknown:
                 raise UsageError(f"no item is of the film {unknown[0]!r}")
-            conditions.append(lambda item: item.film in films)
+            of_films = set(films)
+            conditions.append(lambda item: item.film in of_films)
         if ids is not None:
             wanted = set(ids)
             conditions.append(lambda item: item.id in wanted)
@@ -316,6 +354,10 @@ class Manifest:
             found = read(table, read_about(path))
             self._parts[room, name] = found
         return found
+
+
+def _listed(names: Collection[str] | str | None) -> Collection[str] | None:
+    return [names] if isinstance(names, str) else names
 
 
 def read_header(folder: Path) -> dict[str, Any]:

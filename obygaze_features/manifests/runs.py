@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
+from obygaze_features.common.words import counted
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.splits import Split
 
@@ -36,6 +37,9 @@ class RunSet:
     name: str
     runs: list[Run]
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"RunSet({self.name!r}, {counted(len(self.runs), 'run')})"
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any]) -> RunSet:

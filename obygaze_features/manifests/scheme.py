@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from obygaze_features.common.reference import reference_json
-from obygaze_features.common.words import quote
+from obygaze_features.common.words import unknown
 from obygaze_features.errors import ManifestError
 
 __all__ = ["Concept", "LabelScheme", "Level", "name_key", "obygaze_scheme"]
@@ -170,7 +169,4 @@ def _find(text: str, known: dict[str, str], what: str, names: Sequence[str]) -> 
     try:
         return known[name_key(text)]
     except KeyError:
-        near = difflib.get_close_matches(name_key(text), map(name_key, names), n=1)
-        meant = next((name for name in names if near == [name_key(name)]), None)
-        hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(names)}"
-        raise ManifestError(f"unknown {what} {quote(text)}; {hint}") from None
+        raise ManifestError(unknown(what, text, names)) from None

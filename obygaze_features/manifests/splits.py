@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.words import quote
+from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.labels import LabelSet
@@ -33,6 +33,10 @@ class Split:
         if len(set(self.ids)) != len(self.ids):
             twice = next(i for i, count in Counter(self.ids).items() if count > 1)
             raise ManifestError(f"the split {self.name!r} has the id {twice!r} twice")
+
+    def __repr__(self) -> str:
+        folds = counted(len(set(self.folds)), "fold")
+        return f"Split({self.name!r}, {counted(len(self), 'item')} in {folds})"
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -44,19 +44,15 @@ def decode_counting(
         if frame.pict_type != PictureType.B:
             anchor = number
     if number < last:
-        raise VideoError(
-            f"{pictures.path} cannot be decoded up to frame {last}; it is damaged or cut short"
-        )
-    for lost in sorted(spoiled.intersection(wanted.tolist())):
-        raise VideoError(f"{pictures.path} {damaged(lost, index)}")
+        spoiled.update(range(number + 1, last + 1))
+    if not spoiled.isdisjoint(wanted.tolist()):
+        first = min(lost for lost in spoiled if lost >= wanted[0])
+        raise VideoError(f"{pictures.path} {damaged(first, index)}")
 
 
 def damaged(number: int, index: FrameIndex) -> str:
-    """What is said of a film whose frame with this number may have suffered."""
-    return (
-        f"cannot be decoded at frame {number} ({index.times[number]:.3f} s); "
-        "it is damaged there or before"
-    )
+    """Describe a film whose first damaged frame has this number, in the order of showing."""
+    return f"cannot be decoded at frame {number} ({index.times[number]:.3f} s); it is damaged there"
 
 
 def _frames(
@@ -92,6 +88,6 @@ def _frames(
                 yield from rest
     if index.container == "avi" and given + none < fed:
         raise VideoError(
-            f"{pictures.path} is damaged: of its first {fed} packets only {given} gave a frame, "
-            "so that there is no telling which is which"
+            f"{pictures.path} is damaged: some of its packets gave no frame, "
+            "so that frames cannot be told apart"
         )

@@ -214,13 +214,17 @@ def _decode(
 
 
 def _refuse(index: FrameIndex, wanted: NDArray[np.int32], complaints: Sequence[int]) -> None:
-    """Raise where a wanted frame did not come, or may have suffered from damage before it."""
-    begins, ends = _begins(index, wanted), index.positions[wanted]
-    spoiled = np.zeros(len(wanted), bool)
+    """Raise where a wanted frame did not come, or may have suffered from damage before it.
+
+    The frame that is named is the first such one, wanted or not: the same for every backbone.
+    """
+    numbers = np.arange(wanted[0], len(index), dtype=np.int32)
+    begins, ends = _begins(index, numbers), index.positions[numbers]
+    spoiled = np.zeros(len(numbers), bool)
     for position in complaints:
         spoiled |= (begins <= position) & (position <= ends)
-    for number in wanted[spoiled].tolist():
-        raise _Surprise(damaged(number, index))
+    if spoiled[wanted - wanted[0]].any():
+        raise _Surprise(damaged(int(numbers[spoiled][0]), index))
 
 
 def _position(index: FrameIndex, pts: int) -> int:

@@ -28,7 +28,7 @@ DRAWS = 1000
 INTENSITIES = ("1", "2")
 """As file names have them. Which is high nobody has said, so that 2 is not taken for high."""
 _CELLS = 4_000_000
-_NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[0-9]+)_(?P<condition>[^_]+)_[^_]+")
+_NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[0-9]*)_(?P<condition>[^_]+)_[^_]+")
 Array = NDArray[Any]
 
 
@@ -86,17 +86,17 @@ def read_captions(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
     path
         A CSV table with ``image_id``, ``condition``, ``emotion``, ``caption`` and, if there is
         more than one, ``intensity``. Or a folder of files such as ``ann_AN1_NO_3.txt``: subject,
-        emotion and intensity, condition, number; each is an image, and each line a caption.
+        emotion and intensity (none for neutral: ``ann_NE_NO_3.txt``), condition, number; each is
+        an image, and each line a caption.
     lexicon
         Whose words are counted, and which knows the groups' names.
     """
-    lists = set(lexicon.words)
-    if not {"condition", "emotion"} <= set(lexicon.groups) or lists != set(
-        lexicon.groups["emotion"]
+    if not {"condition", "emotion"} <= set(lexicon.groups) or not (
+        set(lexicon.words) <= set(lexicon.groups["emotion"])
     ):
         raise BiasError(
             f'the lexicon {lexicon.name} is not for captions: its "groups" are to be "condition" '
-            'and "emotion", and each emotion is to have its list of "words"'
+            'and "emotion", and each list of "words" is to have the name of an emotion'
         )
     return _of_folder(path, lexicon) if path.is_dir() else _of_table(path, lexicon)
 
@@ -106,14 +106,14 @@ def _of_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
     for path in sorted(folder.glob("[!.]*.txt")):
         if not (match := _NAME.fullmatch(path.stem)):
             raise BiasError(
-                f"{path}: the name says no group; SUBJECT_AN1_NO_1.txt is meant: subject, emotion "
-                "and intensity, condition, number"
+                f"{path}: the name gives no group; name it as SUBJECT_AN1_NO_1.txt or "
+                "SUBJECT_NE_NO_1.txt: subject, emotion and intensity, condition, number"
             )
         try:
             condition, emotion = _group(lexicon, match["condition"], match["emotion"])
         except BiasError as problem:
             raise BiasError(f"{path}: {problem}") from None
-        if match["intensity"] not in INTENSITIES:
+        if match["intensity"] not in ("", *INTENSITIES):
             raise BiasError(
                 f"{path}: the intensity {match['intensity']} is none of {', '.join(INTENSITIES)}"
             )
@@ -190,7 +190,8 @@ def emotion_rates(
     minimum
         Words seen less often than that in all captions together are left out.
     all_words
-        Count the words of each list in each group, not of the group's own emotion alone.
+        Count the words of each list in each group, not of the group's own emotion alone. In a
+        group without words of its own, such as neutral, each list is counted anyway.
     """
     seen: Counter[str] = Counter()
     for image in images:
@@ -220,7 +221,7 @@ def emotion_rates(
             ),
         )
         for name in lexicon.words
-        if all_words or name == emotion
+        if all_words or name == emotion or emotion not in lexicon.words
     ]
     return Rates(tuple(rates), minimum, counted, left_out)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import Table
+from obygaze_features.common.tables import Table, map_columns
 from obygaze_features.common.words import quote, unknown
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.cooccurrence import GENDERS, Leaning, cooccurrences, gender_of
@@ -33,16 +33,14 @@ Array = NDArray[Any]
 ALL = "all objects"
 MEASURES = ("said", "filled", "assigned", "cooccurrence")
 _COUNTS = MEASURES[2:]
-#: Short names of columns, as the formula has them.
-_ALSO = {
-    "P": "probability",
-    "sim": "similarity",
-    "P(c)": "confidence",
-    "gender": "group",
+#: Columns, and their short names in the formula.
+_COLUMNS = {
+    "confidence": ["P(c)"],
+    "group": ["gender"],
     **{
-        f"{short}_{gender}": f"{name}_{gender}"
+        f"{name}{variant}": [f"{short}{variant}"]
         for short, name in (("P", "probability"), ("sim", "similarity"))
-        for gender in GENDERS
+        for variant in ("", *(f"_{gender}" for gender in GENDERS))
     },
 }
 _VARIANTS = tuple(f"{what}_{who}" for who in GENDERS for what in ("probability", "similarity"))
@@ -132,15 +130,10 @@ def read_caption_scores(path: Path, *, baseline: bool = False) -> Captions:
     baseline
         Only co-occurrence is asked for: ``object``, and ``group`` or ``caption``, will do.
     """
-    called: dict[str, str] = {}
-
-    def renamed(name: str) -> str:
-        ours = _ALSO.get(name, name)
-        called[ours] = name
-        return ours
-
     with table_errors():
-        table = read_rows(path, renamed=renamed)
+        source = read_rows(path)
+        table = map_columns(source, _COLUMNS)
+        called = dict(zip(table.columns, source.columns, strict=True))
         _refuse_duplicates(table)
         has = set(table.columns)
         if baseline:

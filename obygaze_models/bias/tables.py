@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.words import quote
 from obygaze_features.errors import BiasError, ManifestError
-from obygaze_features.manifests.importers.shared import delimiter_of
 
 __all__ = ["cells", "numbers", "read_rows", "require", "table_errors"]
 
@@ -28,15 +27,9 @@ def table_errors() -> Iterator[None]:
         raise BiasError(str(problem)) from None
 
 
-def read_rows(
-    path: Path,
-    required: Sequence[str] = (),
-    renamed: Callable[[str], str] = lambda name: name,
-) -> Table:
+def read_rows(path: Path, required: Sequence[str] = ()) -> Table:
     """Read a CSV table, as spreadsheets write it too; one without rows is refused."""
-    table = read_table(
-        path, delimiter=delimiter_of(path), required=required, renamed=renamed, marked=True
-    )
+    table = read_table(path, delimiter=None, required=required)
     if not len(table):
         raise BiasError(f"{path} has a header and no rows")
     return table

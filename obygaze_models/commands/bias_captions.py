@@ -58,7 +58,8 @@ def captions(
 
     CAPTIONS are a CSV table (image_id, condition, emotion, caption, and intensity if need be), or a
     folder of files such as ann_AN1_NO_3.txt, one caption a line: subject, emotion (AN, SA, HA) and
-    intensity, condition (NO, O), number.
+    intensity, condition (NO, O), number. In neutral captions (ann_NE_NO_3.txt) the words of each
+    emotion are counted, for comparison.
 
     \b
     Examples:
@@ -74,6 +75,7 @@ def captions(
     words = shipped_lexicon("emotions") if lexicon is None else read_lexicon(lexicon)
     images = read_captions(captions, words)
     found = emotion_rates(images, words, minimum=minimum, all_words=all_words)
+    several = any(rate.words != rate.emotion for rate in found.rates)
     content = {
         "images": sum(image.captions > 0 for image in images),
         "captions": sum(image.captions for image in images),
@@ -89,12 +91,12 @@ def captions(
             f"{counted(content['images'], 'image')}, "
             f"words of {words.name}"
         )
-        _echo(found, all_words)
+        _echo(found, several)
     for note in _notes(found, content["blank"]):
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
     write_outputs(
         outputs,
-        [_flat(rate, all_words) for rate in found.rates],
+        [_flat(rate, several) for rate in found.rates],
         content,
         lambda: rates_figure(found),
         overwrite=overwrite,
@@ -102,9 +104,9 @@ def captions(
     )
 
 
-def _flat(rate: Rate, all_words: bool) -> dict[str, Any]:
+def _flat(rate: Rate, several: bool) -> dict[str, Any]:
     row = asdict(rate)
-    return row if all_words else {name: of for name, of in row.items() if name != "words"}
+    return row if several else {name: of for name, of in row.items() if name != "words"}
 
 
 def _notes(found: Rates, blank: int) -> Iterator[str]:
@@ -124,16 +126,16 @@ def _notes(found: Rates, blank: int) -> Iterator[str]:
             )
 
 
-def _echo(found: Rates, all_words: bool) -> None:
+def _echo(found: Rates, several: bool) -> None:
     from obygaze_features.common.tables import align
 
-    header = ["emotion", "intensity", "condition", *(["words of"] if all_words else [])]
+    header = ["emotion", "intensity", "condition", *(["words of"] if several else [])]
     rows = [
         [
             rate.emotion,
             rate.intensity or "-",
             rate.condition,
-            *([rate.words] if all_words else []),
+            *([rate.words] if several else []),
             *_numbers(rate, bool(found.counted[rate.words])),
         ]
         for rate in found.rates

@@ -71,7 +71,7 @@ def test_what_another_program_writes(tmp_path: Path) -> None:
     }
 
 
-KNOWN = "known: Easy Negative, Hard Negative, Not Sure, Sure"
+KNOWN = "known are Easy Negative, Hard Negative, Not Sure, Sure"
 
 
 def test_annotators_are_named_by_tier_or_folder(tmp_path: Path, obygaze: Run) -> None:

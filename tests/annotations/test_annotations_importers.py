@@ -226,7 +226,7 @@ def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
     source = table(tmp_path, "f,a,0,1,S")
     with pytest.raises(UsageError, match="has start and end"):
         import_csv(source, frame_rate=25)
-    with pytest.raises(UsageError, match="no meaning 'id'"):
+    with pytest.raises(UsageError, match="unknown meaning 'id'"):
         import_csv(source, {"id": "film"})
     with pytest.raises(ManifestError, match="no column 'who'; there are film, annotator"):
         import_csv(source, {"annotator": "who"})

@@ -20,7 +20,7 @@ from obygaze_models.bias.lexicon import read_lexicon, shipped_lexicon
 from tests.figures.drawn import Drawn
 
 EMOTIONS = shipped_lexicon("emotions")
-CODES = {"AN": "angry", "SA": "sad", "HA": "happy"}
+CODES = {"AN": "angry", "SA": "sad", "HA": "happy", "NE": "neutral"}
 PUBLISHED = {
     "angry": "frowning frown frowns frowny serious unhappy anger angry grimace grimacing scowl "
     "scowling",
@@ -46,6 +46,8 @@ def by_hand(files: dict[str, list[str]], minimum: int) -> dict[tuple[str, str, s
     for name, captions in cut.items():
         _, code, condition, _ = name.removesuffix(".txt").split("_")
         emotion = CODES[code[:2]]
+        if emotion == "neutral":  # only its words count towards the minimum
+            continue
         of = found.setdefault((emotion, code[2:], condition), [0, 0, 0])
         of[1] += sum(caption.strip() != "" for caption in files[name])
         for caption in captions:
@@ -72,6 +74,7 @@ def rates_of(folder: Path, minimum: int) -> dict[tuple[str, str, str], list[floa
             rate.count, rate.captions, rate.rate,
         ]
         for rate in found.rates
+        if rate.emotion == rate.words
     }  # fmt: skip
 
 
@@ -83,7 +86,7 @@ CAPTIONS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 NAMES = [
     f"ann_{emotion}{intensity}_{condition}_{number}.txt"
     for emotion in CODES
-    for intensity in "12"
+    for intensity in ([""] if emotion == "NE" else "12")
     for condition in ("NO", "O")
     for number in "12"
 ]
@@ -136,6 +139,53 @@ def test_words_seen_seldom_in_the_whole_set_are_left_out(tmp_path: Path) -> None
         {"happy": 100},
         99,
     )
+
+
+def test_neutral_captions_are_a_group_and_count(tmp_path: Path, obygaze) -> None:
+    """A folder as the authors' is: 280 files, 40 of them neutral, which have no intensity."""
+    chance = np.random.default_rng(1)
+    plenty = ["frowning", "serious", "smile", "crying", "woman", "dog", "sad."]
+    files = {
+        f"{subject}_{group}_{condition}_{k}.txt": [
+            " ".join(chance.choice(plenty, 6)) + (" scowl" if subject < 4 and not k else "")
+            for _ in range(5)
+        ]
+        for group in ("AN1", "AN2", "SA1", "SA2", "HA1", "HA2", "NE")
+        for condition in ("NO", "O")
+        for subject in range(10)
+        for k in range(2)
+    }
+    assert len(files) == 280
+    folder = write(tmp_path / "f", files)
+
+    def seen(names: list[str]) -> Counter[str]:
+        text = " ".join(" ".join(files[name]) for name in names)
+        return Counter(text.replace(".", "").split(" "))
+
+    every = seen(list(files))
+    others = seen([name for name in files if "_NE_" not in name])
+    minimum = every["scowl"]
+    assert others["scowl"] < minimum
+    angry = [name for name in files if "_AN1_NO_" in name]
+    words = {word for word in PUBLISHED["angry"].split() if every[word] >= minimum}
+    assert "scowl" in words
+    count = sum(seen(angry)[word] for word in words)
+    rates = rates_of(folder, minimum)
+    assert rates["angry", "1", "NO"] == [count, 100, 10 * count]
+    result = obygaze("bias", "captions", folder, "--minimum", minimum, "--json")
+    found = json.loads(result.stdout)
+    assert (found["images"], found["captions"]) == (280, 1400)
+    neutral = {
+        (rate["condition"], rate["words"]): rate["count"]
+        for rate in found["rates"]
+        if rate["emotion"] == "neutral"
+    }
+    of = seen([name for name in files if "_NE_O_" in name])
+    assert neutral["objectified", "happy"] == of["smile"]
+    assert (len(neutral), len(found["rates"])) == (6, 18)
+    printed = obygaze("bias", "captions", folder, "--minimum", minimum, "-o", tmp_path / "r.csv")
+    assert "neutral  -          objectified      happy" in printed.stdout
+    assert "words" in (tmp_path / "r.csv").read_text().splitlines()[0]
 
 
 def test_all_words_in_each_group(tmp_path: Path) -> None:
@@ -293,8 +343,8 @@ def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
 
 
 BROKEN_FILES = {
-    "a name without a group": ("notes.txt", "x", "the name says no group"),
-    "an unknown emotion": ("ann_NE1_O_1.txt", "x", "unknown emotion 'NE'"),
+    "a name without a group": ("notes.txt", "x", "the name gives no group"),
+    "an unknown emotion": ("ann_XY1_O_1.txt", "x", "unknown emotion 'XY'"),
     "an unknown condition": ("ann_HA1_X_1.txt", "x", "unknown condition 'X'"),
     "no captions": ("ann_HA1_O_1.txt", "", "holds no captions"),
     "blank captions": ("ann_HA1_O_1.txt", "\n \n", "holds no captions"),

@@ -297,10 +297,6 @@ BROKEN = {
         ["gender,P,sim,P(c)", "wman,.5,0,.5"],
         "unknown gender 'wman'; did you mean woman",
     ),
-    "a column by two names": (
-        ["group,P,probability,sim,P(c)", "man,1,1,1,1"],
-        "duplicate column 'probability'",
-    ),
 }
 
 

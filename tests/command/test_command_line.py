@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from docs.help import contexts
 from obygaze_features.common.commands import LazyGroup, RootGroup
+from obygaze_features.common.words import closest, unknown
 from obygaze_features.errors import ManifestError, UsageError
 
 ALL = {context.command_path: context.command for context in contexts()}
@@ -72,6 +73,34 @@ def test_unknown_commands_and_options_are_usage_errors(obygaze: Callable[..., Re
     assert obygaze("manifest").exit_code == 2
     assert obygaze("manifests", "stats", "x", "--nonsense").exit_code == 2
     assert obygaze("manifests", "import", "nonsense").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("feature extract", "unknown command 'feature'; did you mean features?"),
+        ("features extrct", " features: unknown command 'extrct'; did you mean extract?"),
+        ("manifests import folders", "did you mean folder?"),
+        ("bias xyz", " bias: unknown command 'xyz'; known are eat, captions, "),
+    ],
+)
+def test_a_mistyped_command_is_answered(
+    words: str, hint: str, obygaze: Callable[..., Result]
+) -> None:
+    result = obygaze(*words.split())
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert hint in result.stderr
+
+
+def test_far_names_are_not_suggested() -> None:
+    models = ["mlp", "logistic", "random-directions", "svm"]
+    assert unknown("model", "random-forest", models).endswith(f"; known are {', '.join(models)}")
+    assert "known are f1, balanced" in unknown("metric", "accuracy", ["f1", "balanced_accuracy"])
+    for typed, meant in {
+        "mpl": "mlp", "MLP": "mlp", "logstic": "logistic", "random-direction": "random-directions",
+    }.items():  # fmt: skip
+        assert closest(typed, models) == meant
+    assert [closest(name, models) for name in ("", "x", "tree", "knn")] == [None] * 4
 
 
 @click.group(cls=RootGroup, lazy={})

@@ -339,7 +339,7 @@ CLASSES = {
     ),
     "no such class": (
         "id,said\nACCEDE00002,unsure\n",
-        "line 2: unknown label 'unsure'; known: calm",
+        "line 2: unknown label 'unsure'; known are calm",
     ),
     "a run file": (
         "1 Q0 ACCEDE00002 1 0.5 t\n",

@@ -159,7 +159,7 @@ NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
         (
             {"positives": ("surely",)},
             ExperimentError,
-            "Hard Negatives': unknown label 'surely'; did you mean 'Sure'",
+            "Hard Negatives': unknown label 'surely'; did you mean Sure",
         ),
         ({"split": "nine"}, UsageError, "has no splits called 'nine'"),
         ({"array": "cls"}, ExperimentError, "unknown array 'cls'; known are native, frames"),

@@ -112,7 +112,7 @@ def test_concepts_by_name_by_alias_or_all(written):
     assert [train for train, _ in names(everything)] == [
         f"{name} vs EN" for name in obygaze_scheme().visual_concepts
     ]
-    with pytest.raises(ExperimentError, match=r"unknown concept 'Loook'; did you mean 'Look'\?"):
+    with pytest.raises(ExperimentError, match=r"unknown concept 'Loook'; did you mean Look\?"):
         names(load_experiment(written(KINDLESS + 'concepts = ["Loook"]')))
 
 

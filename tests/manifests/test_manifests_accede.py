@@ -155,7 +155,7 @@ def test_labels_are_held_against_their_own_scheme(folder: Path, tmp_path: Path) 
     table = tmp_path / "m/labels/valence.csv"
     table.write_text(table.read_text().replace("neutral", "violent"))
     [problem] = check(tmp_path / "m")
-    assert "valence.csv, line 3: unknown label 'violent'; known: negative" in problem
+    assert "valence.csv, line 3: unknown label 'violent'; known are negative" in problem
 
 
 def test_label_sets_of_two_schemes_are_neither_merged_nor_compared(

@@ -28,20 +28,19 @@ def test_every_problem_in_one_pass_with_its_line(manifest: Path, obygaze: Run) -
     (manifest / "labels" / "paper.csv").write_text(labels + "nobody,EN,,1.00,,\n")
     (manifest / "splits").mkdir()
     (manifest / "splits" / "mine.csv").write_text("id,fold\ntt0108160-001,-1\ntt0108160-002,2\n")
-    (manifest / "splits" / "short.csv").write_text("id,fold\ntt0108160-001,1")
+    (manifest / "splits" / "short.csv").write_text("id,fold\ntt0108160-001")
     (manifest / "runs").mkdir()
     (manifest / "runs" / "mine.csv").write_text("run,role,id\n0,trian,tt0108160-001\n")
     problems = [problem.replace(f"{manifest}/", "") for problem in check(manifest)]
     assert problems == [
-        "labels/paper.csv, line 4: unknown label 'Maybe'; known: Easy Negative, Hard Negative, "
+        "labels/paper.csv, line 4: unknown label 'Maybe'; known are Easy Negative, Hard Negative, "
         "Not Sure, Sure",
         "labels/paper.csv, line 7: duplicate id 'tt0108160-001'",
-        "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean 'Body'?",
+        "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean Body?",
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",
         "runs/mine.csv, line 2: unknown role 'trian' (known: train, validation)",
         "splits/mine.csv, line 2: fold '-1' is not a whole number from 0 to 999999",
-        "splits/short.csv: the last line has no line end, the file seems to be cut short; "
-        "fetch it again, or end the line if it is whole",
+        "splits/short.csv, line 2: 1 cells where the header has 2",
     ]
     result = obygaze("manifests", "check", manifest, "--json")
     assert (result.exit_code, len(json.loads(result.stdout))) == (1, 7)
@@ -109,7 +108,7 @@ def test_labels_dropped_into_a_manifest_without_any(tmp_path: Path, obygaze: Run
     folder = tmp_path / "m"
     assert obygaze("manifests", "import", "folder", tmp_path / "films", "-o", folder).exit_code == 0
     refused = obygaze("manifests", "stats", folder)
-    assert "has no labels; put a table with the columns id and level" in refused.stderr
+    assert "has no labels; add some: obygaze manifests label MANIFEST" in refused.stderr
     (folder / "labels").mkdir()
     (folder / "labels" / "mine.csv").write_text("id,level\ntt0000001-001,Sure\n")
     assert "Sure               1  100.0%" in obygaze("manifests", "stats", folder).output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import tempfile
@@ -14,7 +15,9 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_frames
+from obygaze_features.video.examine import examine
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import write_clip
 from tests.video.films import everything, numbers, write
@@ -197,9 +200,38 @@ def test_damage_is_named_by_frame_and_time(tmp_path):
     path = write(tmp_path / "x264.mp4")
     with_garbage(path, 26, 34)
     with pytest.raises(
-        VideoError, match=r"x264.mp4 cannot be decoded at frame 30 \(1.250 s\); it is damaged"
+        VideoError, match=r"x264.mp4 cannot be decoded at frame 25 \(1.042 s\); it is damaged"
     ):
         decode_frames(path, [1, 30, 60])
+
+
+@pytest.mark.parametrize(
+    "name", ["x264.mp4", "x264.mkv", "x264.avi", "mpeg4.mp4", "mpeg4.avi", "mpeg2.mkv", "vp9.webm"]
+)
+def test_the_damaged_frame_is_the_same_for_all_samplings(tmp_path, name):
+    """Whichever frames are wanted, the first one that cannot be decoded alone is named."""
+    path = write(tmp_path / name)
+    with_garbage(path, 26, 32)
+    index = index_file(path)
+    said = {}
+    for wanted in ([0, 27, 60], [0, 31, 40], [0, 13, 30, 34, 71], range(72), [0, 29]):
+        try:
+            decode_frames(path, list(wanted), index=index)
+        except VideoError as error:
+            said[tuple(wanted)] = str(error)
+    with pytest.raises(VideoError) as probed:
+        examine(path, samplings=[Sampling(32), Sampling(12, rate=1)])
+    assert len(said) > 3
+    assert {*said.values()} == {str(probed.value)}
+    if "decoded at frame" in str(probed.value):
+        first = int(str(probed.value).partition("decoded at frame ")[2].split()[0])
+        alone = []
+        for number in range(72):
+            with contextlib.suppress(VideoError):
+                decode_frames(path, [number], index=index)
+                alone.append(number)
+        assert set(range(first)) <= set(alone)
+        assert first not in alone
 
 
 def test_avi_cut_short_gives_what_is_there(tmp_path):

@@ -7,19 +7,18 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.annotations.cells import concept_names, moment, point, unguarded
+from obygaze_features.annotations.cells import concept_names, moment, unguarded
 from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.commands import table_options
+from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.words import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.mobygaze import frame_span
 from obygaze_features.manifests.importers.shared import (
-    delimiter_of,
-    one_character,
-    parse_columns,
+    decimal_point,
     safe_id,
     source_argument,
     without_blank_rows,
@@ -28,7 +27,8 @@ from obygaze_features.manifests.importers.shared import (
 __all__ = ["import_csv"]
 
 TIMES, FRAMES = ("start", "end"), ("start_frame", "end_frame")
-MEANINGS = ("film", "annotator", *TIMES, *FRAMES, "framerate", "level", "concepts", "comment")
+_SAME = ("film", "annotator", *TIMES, *FRAMES, "framerate", "concepts", "comment")
+MEANINGS: dict[str, tuple[str, ...]] = {**dict.fromkeys(_SAME, ()), "level": ("label",)}
 
 
 def import_csv(
@@ -56,9 +56,11 @@ def import_csv(
         Frames a second, for rows that do not say it in a column ``framerate``.
     """
     uneven: list[tuple[int, int]] = []
-    table = _read(source, columns or {}, delimiter or delimiter_of(source), uneven)
+    table = without_blank_rows(read_table(source, delimiter=delimiter, uneven=uneven))
+    table = map_columns(table, MEANINGS, columns)
     by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns
-    _check_columns(table, FRAMES if by_frames else TIMES)
+    times = FRAMES if by_frames else TIMES
+    table = map_columns(table, MEANINGS, required=("film", "annotator", *times, "level"))
     if frame_rate is not None and not by_frames:
         raise UsageError(
             f"a frame rate is for the columns {' and '.join(FRAMES)}; {source} has "
@@ -85,44 +87,6 @@ def import_csv(
     return gather(safe_id(source.stem), rows, films, source=source.name)
 
 
-def _read(
-    source: Path, columns: Mapping[str, str], delimiter: str, uneven: list[tuple[int, int]]
-) -> Table:
-    for meaning in columns:
-        if meaning not in MEANINGS:
-            raise UsageError(f"no meaning {meaning!r}; known: {', '.join(MEANINGS)}")
-    meaning_of = {column: meaning for meaning, column in columns.items()}
-    if len(meaning_of) < len(columns):
-        raise UsageError("a column and a meaning can each be named once; check --column")
-    there: list[str] = []
-
-    def renamed(name: str) -> str:
-        there.append(name)
-        plain = name.casefold()
-        if name in meaning_of:
-            return meaning_of[name]
-        if plain in columns:  # another column has that meaning
-            return f"{name} (not meant)"
-        return plain if plain in MEANINGS else name
-
-    table = read_table(source, delimiter=delimiter, renamed=renamed, marked=True, uneven=uneven)
-    for column in meaning_of:
-        if column not in there:
-            raise ManifestError(
-                f"{source}, line 1: no column {column!r}; there are {', '.join(there)}"
-            )
-    return without_blank_rows(table)
-
-
-def _check_columns(table: Table, times: tuple[str, str]) -> None:
-    for name in ("film", "annotator", *times, "level"):
-        if name not in table.columns:
-            raise ManifestError(
-                f"{table.path}, line 1: no column {name!r}; say which one is with "
-                f"--column {name}=NAME (there are {', '.join(table.columns)})"
-            )
-
-
 def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
     """`rate` is None where times are not in frames, and empty where each row has its own."""
     for line, cells in zip(table.lines(), table.rows(), strict=True):
@@ -132,7 +96,7 @@ def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
             if rate is None:
                 start, end = (moment(cells[name], name, table.delimiter) for name in TIMES)
             else:
-                own = point(cells.get("framerate", ""), table.delimiter) or rate
+                own = decimal_point(cells.get("framerate", ""), table.delimiter) or rate
                 frames = {name: cells[name].strip() for name in FRAMES}
                 start, end = frame_span({**frames, "framerate": own})
         except (AnnotationError, ManifestError) as error:
@@ -145,14 +109,7 @@ def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
 
 @click.command("csv")
 @source_argument
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="MEANING=COLUMN",
-    help=f"Which column means what: {', '.join(MEANINGS)}.",
-)
-@click.option("--delimiter", help="What stands between the cells; by default what the header has.")
+@table_options(", ".join(MEANINGS), "annotator=who")
 @click.option(
     "--frame-rate",
     type=click.FloatRange(min=0, min_open=True),
@@ -161,7 +118,7 @@ def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
 @output_options
 def command(
     source: Path,
-    columns: tuple[str, ...],
+    columns: dict[str, str],
     delimiter: str | None,
     frame_rate: float | None,
     films: Path | None,
@@ -186,9 +143,9 @@ def command(
     known = read_films(films)
     found = import_csv(
         source,
-        parse_columns(columns, "annotator=who"),
+        columns,
         known,
-        delimiter=one_character(delimiter),
+        delimiter=delimiter,
         frame_rate=frame_rate,
     )
     finish(found, output, overwrite=overwrite, as_json=as_json)

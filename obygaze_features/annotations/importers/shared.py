@@ -12,10 +12,10 @@ from obygaze_features.annotations.cells import moment, unguarded
 from obygaze_features.annotations.remarks import LEFT_OUT, any_left_out, remark_lines
 from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
-from obygaze_features.common.tables import read_table
+from obygaze_features.common.tables import map_columns, read_table
 from obygaze_features.common.words import counted, quote
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.importers.shared import delimiter_of, safe_id
+from obygaze_features.manifests.importers.shared import safe_id
 
 __all__ = ["finish", "output_options", "read_films"]
 
@@ -46,13 +46,8 @@ def read_films(path: Path | None) -> dict[str, Film]:
     """The films of a table ``film,title,end``; titles and ends may be missing."""
     if path is None:
         return {}
-    table = read_table(
-        path,
-        delimiter=delimiter_of(path),
-        required=["film"],
-        renamed=lambda name: name.casefold() if name.casefold() in COLUMNS else name,
-        marked=True,
-    )
+    meanings = dict.fromkeys((*COLUMNS, "start"), ())
+    table = map_columns(read_table(path, delimiter=None), meanings, required=["film"])
     if table.columns.keys().isdisjoint(COLUMNS[1:]) or "start" in table.columns:
         raise AnnotationError(
             f"{path} is no table of films, which has the columns film, title, end; "

@@ -1,4 +1,4 @@
-"""Any folder of videos or images: one folder a film or group, or all in one."""
+"""Any folder of videos or images: a folder for each film or group, or all in one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import click
 
+from obygaze_features.common.files import require_folder
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import (
     finish,
+    item_of_file,
     output_options,
     safe_id,
     source_argument,
@@ -33,7 +35,9 @@ NOUNS = {"clip": "videos", "image": "images"}
 
 
 def import_folder(source: Path, *, ids: str | None = None, kind: str | None = None) -> Manifest:
-    """Make a manifest of the videos or images in a folder and in its folders, one a film.
+    """Make a manifest of the videos or images in a folder; each folder in it is a film.
+
+    Folders may be nested: the film is the outermost one.
 
     Parameters
     ----------
@@ -44,8 +48,7 @@ def import_folder(source: Path, *, ids: str | None = None, kind: str | None = No
     kind
         ``clip`` or ``image``; by default clips, and images where there are none.
     """
-    if not source.is_dir():
-        raise ManifestError(f"{source} is not a folder of videos or images")
+    require_folder(source, "a folder of videos or images", ManifestError)
     kinds = [kind] if kind else list(SUFFIXES)
     there = {one: list(_files(source, SUFFIXES[one])) for one in kinds}
     made = next(filter(there.get, kinds), None)
@@ -56,8 +59,8 @@ def import_folder(source: Path, *, ids: str | None = None, kind: str | None = No
     files = there[made]
     read = _moviegraphs if (ids or _rule_for(files)) == "moviegraphs" else _by_name
     found: dict[str, tuple[tuple[str, int, str], Item, Path]] = {}
-    for film, path in files:
-        order, item = read(film, path)
+    for path in files:
+        order, item = read(path, path.relative_to(source))
         other = found.setdefault(item.id.lower(), (order, item, path))
         if other[2] != path:
             raise ManifestError(
@@ -71,9 +74,9 @@ def import_folder(source: Path, *, ids: str | None = None, kind: str | None = No
     return Manifest(name=safe_id(source.resolve().name), items=Items.of(items), source="a folder")
 
 
-def _rule_for(files: Sequence[tuple[str, Path]]) -> str:
+def _rule_for(files: Sequence[Path]) -> str:
     """The rule that fits every file; where some are named one way and some another, ask."""
-    others = [path for _, path in files if id_from_file(path.name) is None]
+    others = [path for path in files if id_from_file(path.name) is None]
     if others and len(others) < len(files):
         raise ManifestError(
             f"{len(files) - len(others)} of {len(files)} files are named as MovieGraphs names "
@@ -83,24 +86,16 @@ def _rule_for(files: Sequence[tuple[str, Path]]) -> str:
     return "names" if others else "moviegraphs"
 
 
-def _files(source: Path, suffixes: Collection[str]) -> Iterator[tuple[str, Path]]:
-    """Film folder and path of each file of a kind; hidden ones are left out."""
-    for path in sorted(source.iterdir()):
+def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
+    """The files of a kind in a folder and below; hidden ones are left out."""
+    for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            for inner in sorted(path.iterdir()):
-                if inner.is_dir() and any(inner.rglob("*.*")):
-                    deeper = [p for p in inner.rglob("*.*") if p.suffix.lower() in suffixes]
-                    if deeper:
-                        raise ManifestError(
-                            f"{deeper[0]} lies deeper than one folder a film; "
-                            f"import {path} instead, or move the files up"
-                        )
-                elif _is_one(inner, suffixes):
-                    yield path.name, inner
+            if not folder.resolve().is_relative_to(path.resolve()):  # a link that leads in a circle
+                yield from _files(path, suffixes)
         elif _is_one(path, suffixes):
-            yield "", path
+            yield path
 
 
 def _is_one(path: Path, suffixes: Collection[str]) -> bool:
@@ -113,7 +108,7 @@ def _is_one(path: Path, suffixes: Collection[str]) -> bool:
     return path.is_file()
 
 
-def _moviegraphs(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
+def _moviegraphs(path: Path, relative: Path) -> tuple[tuple[str, int, str], Item]:
     named = id_from_file(path.name)
     if named is None:
         raise ManifestError(
@@ -121,17 +116,17 @@ def _moviegraphs(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
             "use --ids names"
         )
     identifier, imdb, scene = named
-    if film and film.lower() != imdb:
-        raise ManifestError(f"{path}: a clip of {imdb} in the folder of {film}")
+    folder = relative.parent.as_posix()
+    if folder.lower() not in (".", imdb):
+        raise ManifestError(f"{path}: a clip of {imdb} in the folder of {folder}; use --ids names")
     return (imdb, scene, ""), Item(identifier, film=imdb, media=path.name)
 
 
-def _by_name(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
-    stem, folder = safe_id(path.stem), safe_id(film) if film else ""
-    identifier = stem if stem.startswith(folder) else f"{folder}-{stem}"
-    if problem := id_problem(identifier):
+def _by_name(path: Path, relative: Path) -> tuple[tuple[str, int, str], Item]:
+    item = item_of_file(relative.as_posix())
+    if problem := id_problem(item.id):
         raise ManifestError(f"{path}: {problem}; rename the file")
-    return (film, 0, path.name), Item(identifier, film=film, media=path.name)
+    return (item.film, 0, item.media), item
 
 
 @click.command("folder")
@@ -148,8 +143,9 @@ def _by_name(film: str, path: Path) -> tuple[tuple[str, int, str], Item]:
 def command(source: Path, output: Path, overwrite: bool, ids: str | None, kind: str | None) -> None:
     """Any folder of videos or images.
 
-    SOURCE holds them, or a folder for each film; of images, for each group. With --ids
-    moviegraphs, tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
+    SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
+    With --ids moviegraphs, tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
+    Then add labels: obygaze manifests label --help.
 
     \b
     Examples:

@@ -12,11 +12,10 @@ import click
 
 from obygaze_features.annotations.timelines import Segment
 from obygaze_features.common.reference import reference_json
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import (
-    delimiter_of,
     fetched,
     finish,
     output_options,
@@ -76,8 +75,7 @@ def read_segments(table: Table, scheme: LabelScheme) -> Iterator[Segment]:
 
 def read_mobygaze(source: Path) -> Table:
     """The table as published, with all columns that its segments need."""
-    header = delimiter_of(source)
-    table = read_table(source, delimiter=header, renamed=lambda name: name or "index", marked=True)
+    table = map_columns(read_table(source, delimiter=None), {"index": [""]})
     if missing := [name for name in REQUIRED if name not in table.columns]:
         raise ManifestError(
             f"{source} is not MObyGaze's table: it has no {', '.join(missing)}; any other table "

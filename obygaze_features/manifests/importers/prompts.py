@@ -16,7 +16,6 @@ from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items
 from obygaze_features.manifests.articles import ARTICLES, with_article
 from obygaze_features.manifests.importers.shared import (
-    delimiter_of,
     finish,
     output_options,
     safe_id,
@@ -97,7 +96,7 @@ def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
     shipped = str(source) in SHIPPED and not source.is_file()
     path = reference_file(f"batteries/{source}.json") if shipped else source
     if path.suffix != ".json":
-        table = read_table(path, delimiter=delimiter_of(path), required=["stimulus"])
+        table = read_table(path, delimiter=None, required=["stimulus"])
         return without_blank_rows(table), TEMPLATES
     battery = read_json(path, ManifestError)
     try:

@@ -16,19 +16,20 @@ import click
 
 from obygaze_features.common.commands import overwrite_option
 from obygaze_features.common.reference import reference_json
-from obygaze_features.common.tables import Table, encoding_of
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.tables import Table
+from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.download import download
+from obygaze_features.manifests.items import Item, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = [
-    "delimiter_of",
+    "clock_seconds",
+    "decimal_point",
     "fetched",
     "finish",
-    "one_character",
+    "item_of_file",
     "output_options",
-    "parse_columns",
     "parse_list",
     "safe_id",
     "source_argument",
@@ -38,11 +39,10 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
 _STRING = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
 _LIST = re.compile(rf"\[\s*(?:(?:{_STRING})\s*(?:,\s*(?:{_STRING})\s*)*+)?\]")
 _STRINGS = re.compile(_STRING)
-
-_DELIMITERS = ",;\t|"
 
 source_argument = click.argument("source", type=click.Path(path_type=Path))
 
@@ -63,33 +63,32 @@ def parse_list(text: str) -> list[str]:
     return [string for string in strings if string]
 
 
-def delimiter_of(source: Path) -> str:
-    """What the header's cells are separated by: the mark that it has most of."""
-    try:
-        with source.open(encoding=encoding_of(source), errors="replace") as file:
-            header = file.readline(1 << 16)
-    except (OSError, UnicodeError):
-        return ","  # `read_table` says what is wrong with the file
-    return max(_DELIMITERS, key=header.count)
+def clock_seconds(text: str) -> float | None:
+    """Seconds of a time such as m:ss or h:mm:ss.
+
+    Examples
+    --------
+    >>> clock_seconds("1:15.5"), clock_seconds("01:00:00.040"), clock_seconds("75.5")
+    (75.5, 3600.04, None)
+    """
+    if (found := _CLOCK.fullmatch(text)) and (found[1] is None or int(found[2]) < 60):
+        hours, minutes, rest = found.groups(default="0")
+        return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
+    return None
 
 
-def parse_columns(pairs: Sequence[str], example: str) -> dict[str, str]:
-    """Meaning -> column, of what ``--column MEANING=COLUMN`` was given."""
-    parted = [pair.partition("=") for pair in pairs]
-    if any(not column for _, _, column in parted):
-        raise UsageError(f"--column takes MEANING=COLUMN, for instance --column {example}")
-    mapping = {meaning: column for meaning, _, column in parted}
-    if len(mapping) < len(parted):
-        raise UsageError("a column and a meaning can each be named once; check --column")
-    return mapping
+def decimal_point(text: str, delimiter: str) -> str:
+    """A number with a decimal point, of a table whose cells `delimiter` separates.
 
+    Where that is not the comma, as spreadsheets do in many languages, a comma is a decimal point.
 
-def one_character(delimiter: str | None) -> str | None:
-    """What ``--delimiter`` was given, of which a shell writes a tab as ``\\t``."""
-    delimiter = "\t" if delimiter == "\\t" else delimiter
-    if delimiter is not None and len(delimiter) != 1:
-        raise UsageError(f"--delimiter takes one character, not {delimiter!r}")
-    return delimiter
+    Examples
+    --------
+    >>> decimal_point("23,976", ";"), decimal_point("23.976", ";")
+    ('23.976', '23.976')
+    """
+    text = text.strip()
+    return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
 
 
 def output_options(default: str) -> Callable[[F], F]:
@@ -153,11 +152,7 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
     if not len(manifest):
         raise ManifestError("the source holds no items, only a header; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    kinds = set(manifest.items.kinds)
-    noun = kinds.pop() if len(kinds) == 1 else "item"
-    films = len(set(manifest.items.films) - {""})
-    of = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
-    click.echo(f"{counted(len(manifest), noun)}{of} -> {output}")
+    click.echo(f"{manifest.size} -> {output}")
     if manifest.label_names:
         names = [
             f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names
@@ -165,8 +160,32 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
         click.echo(f"label sets: {', '.join(names)}")
     for note in notes:
         click.echo(note)
-    step = "stats" if manifest.label_names else "show"
-    click.echo(f"next: obygaze manifests {step} {output}")
+    if manifest.label_names or "text" in manifest.items.kinds:
+        click.echo(
+            f"next: obygaze manifests {'stats' if manifest.label_names else 'show'} {output}"
+        )
+    else:
+        click.echo(f"next, if you have labels: obygaze manifests label {output} LABELS.csv")
+
+
+def item_of_file(path: str, film: str = "") -> Item:
+    """The clip in a file, by its path below the folder of videos; the outermost folder is its film.
+
+    Examples
+    --------
+    >>> item_of_file("Juno/part 1/scene.mp4")
+    Item(id='Juno-part_1-scene', kind='clip', film='Juno', media='part 1/scene.mp4', text='', \
+start=None, end=None)
+    """
+    *folders, name = path.split("/")
+    if folders and (not film or folders[0].casefold() == film.casefold()):
+        film, *folders = folders
+    if not name:
+        return Item("", film=film)
+    identifier = safe_id(media_stem(name))
+    for folder in map(safe_id, filter(None, reversed([film, *folders]))):
+        identifier = identifier if identifier.startswith(folder) else f"{folder}-{identifier}"
+    return Item(identifier, film=film, media="/".join([*folders, name]))
 
 
 def safe_id(name: str) -> str:
