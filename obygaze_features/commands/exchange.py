@@ -139,7 +139,7 @@ def _importing(command: Command) -> Command:
             "--recipe",
             type=click.Path(path_type=Path),
             help="A TOML or JSON file that says so at length: precision, and the tables backbone "
-            "(name, revision, weights_sha256, config) and preprocessing.",
+            "(name, family, revision, weights_sha256, config) and preprocessing.",
         ),
         _output("The store, NAME.zarr; one that was begun goes on."),
         click.option(

@@ -151,7 +151,7 @@ class Recipe:
     name
         The name of the store.
     backbone
-        ``name``, ``revision``, ``weights_sha256`` and ``config``.
+        ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``.
     preprocessing
         How frames become the backbone's input.
     precision
