@@ -74,7 +74,7 @@ def test_damage_is_named_and_repaired(obygaze, path):
         "1 place damaged, 1 row hit",
         f"next: obygaze stores repair {path}",
     ]
-    assert "1 file of no block, harmless" in result.stdout
+    assert "harmless: staging/.1.partial: it belongs to no block" in result.stdout
     result = obygaze("stores", "verify", path, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)[0] == {
