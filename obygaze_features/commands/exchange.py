@@ -34,16 +34,17 @@ PARTLY_DONE = 3
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _output(what: str) -> Callable[[Command], Command]:
-    return click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=what)
+def _output(what: str, *, required: bool = True) -> Callable[[Command], Command]:
+    path = click.Path(path_type=Path)
+    return click.option("-o", "--output", type=path, required=required, help=what)
 
 
 @click.command()
 @folder_argument("store")
-@_output("The archive, NAME.zip.")
+@_output("The archive, NAME.zip.  [default: that of the store, here]", required=False)
 @overwrite_option
 @json_option
-def pack(store: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Put a final store into one zip file that can be read in place.
 
     Nothing is compressed, so that Zarr and others read the archive without taking it apart. Each
@@ -51,10 +52,12 @@ def pack(store: Path, output: Path, overwrite: bool, as_json: bool) -> None:
 
     \b
     Examples:
+      obygaze stores pack stores/xclip.zarr
       obygaze stores pack stores/xclip.zarr -o xclip.zip
     """
     from obygaze_features.store.exchange import pack as put
 
+    output = output or Path(f"{store.resolve().name}.zip")
     _report_packed(put(store, output, overwrite=overwrite), as_json)
 
 
