@@ -192,7 +192,7 @@ def test_there_and_back(obygaze, final_store, tmp_path):
     )
     assert (result.exit_code, result.stderr) == (
         2,
-        "Error: two folders are for the array native; name them: ARRAY=FOLDER\n",
+        "Error: two paths are for the array native; name them: ARRAY=PATH\n",
     )
 
 
