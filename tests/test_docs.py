@@ -115,6 +115,7 @@ def test_stores_on_the_move(
     assert printed == [
         "(12, 32) final",
         "['tt0000001-002', 'tt0000003-001'] (2, 8, 32)",
+        "('frame', 'frames_2') tt0000001",
         "(8, 32)",
         "12 (12, 8, 32)",
     ]
@@ -400,7 +401,8 @@ def test_the_reproduction(
     (tmp_path / "data").chmod(0o755)
     (tmp_path / "data/stores").mkdir()
     for path in made_up.stores.values():
-        path.rename(tmp_path / "data/stores" / path.name)
+        name = {"xclip": "xclip-kinetics", "lsmdc": "xclip-lsmdc"}.get(path.stem, path.stem)
+        path.rename(tmp_path / "data/stores" / f"{name}.zarr")
     monkeypatch.chdir(tmp_path / "data")
     text = (ROOT / "docs/reproduction.md").read_text()
     for language, block in BLOCK.findall(text):
