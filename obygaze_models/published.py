@@ -54,8 +54,8 @@ def papers_slot(backbone: Mapping[str, Any]) -> str | None:
     Stores record the family of their backbone; where it is unknown, the name tells. (Stores that
     were written before the two were told apart have the family as the name.)
     """
-    known = str(backbone.get("family") or backbone["name"])
-    return next((slot for slot, names in SLOTS.items() if known in names), None)
+    family = str(backbone.get("family") or backbone["name"])
+    return next((slot for slot, names in SLOTS.items() if family in names), None)
 
 
 def papers_backbone(backbone: Mapping[str, Any]) -> str | None:

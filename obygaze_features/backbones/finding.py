@@ -82,7 +82,7 @@ def find(spec: str) -> Found:
         except BackboneError as problem:
             near = _beside(path)
             raise BackboneError(f"there is no folder {given} here{near}, and {problem}") from None
-        card_name = next((one.name for one in CARDS.values() if one.repository == given), None)
+        card_name = next((card.name for card in CARDS.values() if card.repository == given), None)
         return Found(found.name, path, path.name, given, card_name)
     raise BackboneError(f"{given} is neither a checkpoint nor a backbone by name; {_near(given)}")
 

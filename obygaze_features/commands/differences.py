@@ -56,7 +56,11 @@ def _print_difference(found: Difference, left: str, right: str) -> None:
         click.echo(f"{left} and {right} are identical")
         return
     if found.attributes:
-        apart = [row for name, of in found.attributes.items() for row in _apart(name, *of)]
+        apart = [
+            row
+            for name, both_values in found.attributes.items()
+            for row in _apart(name, *both_values)
+        ]
         click.echo(align(["made with", left, right], apart, left=3))
     if found.probe or found.rows:
         click.echo(_agreements(found))

@@ -210,13 +210,16 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
     """
     from obygaze_features.store.exchange import npy_folders, npy_source, stated
 
-    said, found = _provenance(options) or stated(), _by_array(paths)
-    if any(path.is_file() for path in found.values()):
-        _import(_with_owners(npy_source(found, _ids(options), said), options), options)
+    provenance, by_array = _provenance(options) or stated(), _by_array(paths)
+    if any(path.is_file() for path in by_array.values()):
+        source = npy_source(by_array, _ids(options), provenance)
+        _import(_with_owners(source, options), options)
     elif options["ids"] or options["in_order"]:
-        raise UsageError(f"{paths[0]} is no file; --ids and --in-order are for a file of all rows")
+        raise UsageError(
+            f"{paths[0]} is not a file; --ids and --in-order are for one file with all rows"
+        )
     else:
-        _import(npy_folders(found, said), options)
+        _import(npy_folders(by_array, provenance), options)
 
 
 @import_.command()
@@ -236,8 +239,8 @@ def safetensors(file: Path, **options: Any) -> None:
     from obygaze_features.manifests import Manifest
     from obygaze_features.store.exchange import safetensors_source, stated
 
-    said, manifest = _provenance(options) or stated(), Manifest.load(options["manifest"])
-    source = safetensors_source(file, _ids(options), said, manifest)
+    provenance, manifest = _provenance(options) or stated(), Manifest.load(options["manifest"])
+    source = safetensors_source(file, _ids(options), provenance, manifest)
     _import(_with_owners(source, options), options)
 
 
@@ -279,7 +282,7 @@ def hdf5(file: Path, **options: Any) -> None:
 
 
 def _ids(options: dict[str, Any]) -> list[str] | None:
-    """The ids of the rows of a file; None if they are not in a file of their own."""
+    """The ids of the rows of a file; None if no file has them."""
     from obygaze_features.store.exchange import read_ids
 
     if options["ids"] and options["in_order"]:

@@ -49,11 +49,11 @@ def verify(store: Path | str, as_json: bool) -> None:
     else:
         _print_damage(damage)
         harmless: dict[str, list[str]] = {}
-        for one in found:
-            if one.harmless:
-                harmless.setdefault(one.why, []).append(one.file)
-        for why, files in harmless.items():
-            click.echo(f"harmless: {some(files)}: {why}")
+        for damaged in found:
+            if damaged.harmless:
+                harmless.setdefault(damaged.why, []).append(damaged.file)
+        for reason, files in harmless.items():
+            click.echo(f"harmless: {some(files)}: {reason}")
         if damage:
             rows = len({one for each in damage for one in each.ids})
             click.echo(f"{counted(len(damage), 'place')} damaged, {counted(rows, 'row')} hit")

@@ -148,8 +148,8 @@ def _attributes_apart(
     if "backbone" in apart:
         # Equal weights are the same backbone, under whatever names the two were made.
         bare = [
-            {key: value for key, value in one.items() if key not in ("name", "family")}
-            for one in (left["backbone"], right["backbone"])
+            {key: value for key, value in backbone.items() if key not in ("name", "family")}
+            for backbone in (left["backbone"], right["backbone"])
         ]
         if bare[0] == bare[1]:
             del apart["backbone"]

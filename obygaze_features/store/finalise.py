@@ -121,11 +121,11 @@ def lay_out_final(
 
     values = {**attributes, "state": "final"}
     texts = {} if films is None else dict(zip(spec.COORDINATES, (ids, films), strict=True))
-    for name in {one.name for one in arrays} & texts.keys():
+    for name in {array.name for array in arrays} & texts.keys():
         del texts[name]
-    # What xarray takes for coordinates is said in the group's attributes.
-    known = {"coordinates": " ".join(texts)} if texts else {}
-    group = zarr.create_group(folder, attributes={spec.ATTRIBUTES: values, **known})
+    # xarray reads in the group's attributes which arrays are coordinates.
+    coordinates = {"coordinates": " ".join(texts)} if texts else {}
+    group = zarr.create_group(folder, attributes={spec.ATTRIBUTES: values, **coordinates})
     n, frames = len(ids), spec.frame_count(arrays) if films is not None else None
     for one in arrays:
         rows = spec.final_rows(one, n)

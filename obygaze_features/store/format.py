@@ -330,7 +330,7 @@ def array_layout(
 def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> tuple[str, ...]:
     """Names of an array's axes, by which xarray opens a store as one dataset.
 
-    Arrays share the axis of items, and that of the frames if they are so many; not the others.
+    Arrays share the axis of items, and that of `frames` if theirs is as long; not the others.
     """
     names = ["item", *(f"{array}_{axis}" for axis in range(1, len(shape) + 1))]
     if array in _BY_FRAME and shape[0] == frames:
@@ -340,7 +340,7 @@ def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> t
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
     """How long the axis of frames is, which those arrays share that have it."""
-    lengths = {one.name: one.shape[0] for one in arrays if one.name in _BY_FRAME}
+    lengths = {array.name: array.shape[0] for array in arrays if array.name in _BY_FRAME}
     return next((lengths[name] for name in _BY_FRAME if name in lengths), None)
 
 

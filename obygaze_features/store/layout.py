@@ -69,7 +69,7 @@ def consolidate(folder: Path) -> None:
     import zarr
 
     with warnings.catch_warnings():
-        # That this is not in Zarr's specification yet, and that other files are no arrays.
+        # Zarr warns that its specification lacks this, and of files that are not arrays.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(folder)
 

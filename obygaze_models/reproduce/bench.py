@@ -212,10 +212,10 @@ def _slot(name: str, store: FeatureStore) -> str:
     if slot and (slot == meant or name == recorded):
         return slot
     if slot is None:
-        known = ", ".join(names[0] for names in SLOTS.values())
+        backbones = ", ".join(names[0] for names in SLOTS.values())
         raise ExperimentError(
             f"{store.where} is a store of {recorded}, which is in no table of the paper; give "
-            f"stores of {known}"
+            f"stores of {backbones}"
         )
     raise ExperimentError(
         f"{store.where} is a store of {recorded} (got --store {name}=); give it as "

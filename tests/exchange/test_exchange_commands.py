@@ -237,5 +237,5 @@ def test_verify_says_what_is_no_part_of_a_final_store(obygaze, final_store, tmp_
     (own / "notes.txt").write_text("mine")
     result = obygaze("stores", "verify", own)
     assert result.exit_code == 0
-    assert "harmless: notes.txt: it is no part of the store" in result.stdout
+    assert "harmless: notes.txt: it is not part of the store" in result.stdout
     assert "writer" not in result.stdout

@@ -14,7 +14,7 @@ from tests.store import toys
 from tests.store.making import a_manifest, numbers
 
 N, D, ABSENT = 40, 6, 7
-"""Clips, width, and the clip of which there is no row."""
+"""Clips, width, and the clip without a row."""
 ROWS = numbers(N, (D,), "float32")
 FRAMES = numbers(N, (3, D), "float16")
 
@@ -36,8 +36,8 @@ def bring(obygaze, there):
     """Import a file; gives the store, where the command is expected to end well."""
 
     def run(*arguments, code=3):
-        given = [str(one) for one in arguments]
-        result = obygaze("stores", "import", *given, "--manifest", "manifest", "-o", "made.zarr")
+        texts = [str(argument) for argument in arguments]
+        result = obygaze("stores", "import", *texts, "--manifest", "manifest", "-o", "made.zarr")
         assert result.exit_code == code, result.output
         return open_store("made.zarr") if code in (0, 3) else result
 
@@ -113,7 +113,7 @@ def test_a_parquet_table_becomes_a_store(bring, kind):
     rows = ROWS[ORDER]
     columns = {"clip": IDS, "label": list(range(len(IDS)))}
     if kind == "columns":
-        columns |= {f"f{place}": rows[:, place] for place in range(D)}
+        columns |= {f"f{axis}": rows[:, axis] for axis in range(D)}
     elif kind == "lists":
         columns["native"] = pa.array(list(rows), pa.list_(pa.float32()))
     else:
@@ -155,15 +155,18 @@ class Bomb:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["npy", "objects.npy", "--in-order"], "objects.npy is no NumPy file of numbers or texts"),
-        (["npy", "X.npy", "--ids", "objects.npy"], "objects.npy is no NumPy file of numbers"),
+        (
+            ["npy", "objects.npy", "--in-order"],
+            "objects.npy is not a NumPy file of numbers or texts",
+        ),
+        (["npy", "X.npy", "--ids", "objects.npy"], "objects.npy is not a NumPy file of numbers"),
         (["npy", "X.npy", "--ids", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["npy", "X.npy", "--ids", "short.txt"], "native has 40 rows for 2 ids"),
         (["npy", "X.npy", "--ids", "twice.txt"], "two rows for 'tt001'"),
         (["npy", "X.npy", "--ids", "others.txt"], "like 'a0.mp4', those of the manifest like 'tt"),
         (["npy", "X.npy", "--ids", "wide.csv"], "wide.csv has no column id (got clip, label)"),
         (["npy", "flat.npy", "--in-order"], "native is not a matrix"),
-        (["npy", "manifest", "--in-order"], "are for a file of all rows"),
+        (["npy", "manifest", "--in-order"], "are for one file with all rows"),
         (["safetensors", "X.npy", "--in-order"], "X.npy cannot be read as safetensors"),
         (["parquet", "X.npy"], "X.npy cannot be read as Parquet"),
     ],
@@ -176,10 +179,10 @@ def test_what_is_no_matrix_of_the_items_is_one_line(bring, there, arguments, sai
     Path("twice.txt").write_text("tt001\n" * N)
     Path("others.txt").write_text("\n".join(f"a{row}.mp4" for row in range(N)))
     Path("wide.csv").write_text("clip,label\ntt001,1\n")
-    given = [str(one) for one in arguments]
-    if "parquet" in given:
+    texts = [str(argument) for argument in arguments]
+    if "parquet" in texts:
         pytest.importorskip("pyarrow")
-    result = bring(*given, code=2 if said.startswith(("nowhere", "are for")) else 1)
+    result = bring(*texts, code=2 if said.startswith(("nowhere", "are for")) else 1)
     assert said in result.stderr
     assert len(result.stderr.splitlines()) <= 3
     assert not Path("made.zarr").exists()

@@ -66,16 +66,16 @@ class MatrixSource:
             if len(rows.shape) < 2:
                 raise StoreError(f"{self.path}: {name} is not a matrix (got {list(rows.shape)})")
             if rows.shape[0] != len(ids):
-                whose = f"items of {manifest.name}" if self.ids is None else "ids"
+                owners = f"items of {manifest.name}" if self.ids is None else "ids"
                 raise StoreError(
-                    f"{self.path}: {name} has {rows.shape[0]:,} rows for {len(ids):,} {whose}; "
+                    f"{self.path}: {name} has {rows.shape[0]:,} rows for {len(ids):,} {owners}; "
                     "give the ids of these rows with --ids"
                 )
-        self._row_of.update({one: row for row, one in enumerate(ids)})
+        self._row_of.update({item: row for row, item in enumerate(ids)})
         if len(self._row_of) < len(ids):
-            twice = next(one for row, one in enumerate(ids) if self._row_of[one] != row)
+            twice = next(item for row, item in enumerate(ids) if self._row_of[item] != row)
             raise StoreError(f"{self.path} has two rows for {quote(twice)}")
-        if not any(one in self._row_of for one in manifest.ids):
+        if not any(item in self._row_of for item in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
                 f"are like {quote(ids[0])}, those of the manifest like {quote(manifest.ids[0])}"
@@ -84,25 +84,25 @@ class MatrixSource:
 
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
         """An array a matrix."""
-        found = []
+        specs = []
         for name, rows in self.matrices.items():
             try:
                 dtype = as_stored(np.empty(0, rows.dtype)).dtype
             except StoreError as problem:
                 raise StoreError(f"{self.path}: {name}: {problem}") from None
             suffix = self.path.suffix.removeprefix(".") or "file"
-            found.append(ArraySpec(name, rows.shape[1:], str(dtype), f"imported from {suffix}"))
-        return tuple(found)
+            specs.append(ArraySpec(name, rows.shape[1:], str(dtype), f"imported from {suffix}"))
+        return tuple(specs)
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed:
-        """The item's row of each matrix, or why there is none."""
+        """The item's row of each matrix, or why it cannot be read."""
         row = self._row_of.get(item.id)
         if row is None or any(row in self.absent.get(name, ()) for name in arrays):
             return Failed(Status.MISSING, f"it is not in {self.path.name}")
         values = {}
-        for name, one in arrays.items():
+        for name, array in arrays.items():
             try:
-                values[name] = fit(as_stored(np.array(self.matrices[name][row])), one)
+                values[name] = fit(as_stored(np.array(self.matrices[name][row])), array)
             except (StoreError, OSError, ValueError) as problem:
                 return Failed(Status.UNREADABLE, f"{self.path.name}, {name}: {problem!s:.100}")
         return Done(values, None)
@@ -112,13 +112,13 @@ def read_ids(path: Path) -> list[str]:
     """Ids from a file: text with an id a line, CSV with a column id, or a list in a NumPy file."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        found = _load_npy(path)
-        if found.ndim != 1 or found.dtype.kind not in "US":
+        texts = _load_npy(path)
+        if texts.ndim != 1 or texts.dtype.kind not in "US":
             raise StoreError(
-                f"{path} is not a list of texts (got {found.dtype}, {found.ndim} axes)"
+                f"{path} is not a list of texts (got {texts.dtype}, {texts.ndim} axes)"
             )
-        as_text = found.astype(str) if found.dtype.kind == "U" else np.char.decode(found, "utf-8")
-        return [str(one) for one in as_text.tolist()]
+        as_text = texts.astype(str) if texts.dtype.kind == "U" else np.char.decode(texts, "utf-8")
+        return [str(item) for item in as_text.tolist()]
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as problem:
@@ -128,7 +128,7 @@ def read_ids(path: Path) -> list[str]:
     if suffix not in (".csv", ".tsv"):
         return [line.strip() for line in text.splitlines() if line.strip()]
     rows = list(csv.reader(text.splitlines(), delimiter="\t" if suffix == ".tsv" else ","))
-    header = [one.strip().lower() for one in rows[0]] if rows else []
+    header = [name.strip().lower() for name in rows[0]] if rows else []
     if "id" not in header and len(header) != 1:
         raise StoreError(f"{path} has no column id (got {', '.join(header):.100})")
     column = header.index("id") if "id" in header else 0
@@ -153,8 +153,8 @@ def safetensors_source(
 
     try:
         opened: Any = safe_open(path, "np")
-        shapes = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-        tensors = {name: _Lazy(opened, name, of) for name, of in shapes.items()}
+        parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        tensors = {name: _Lazy(opened, name, part) for name, part in parts.items()}
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist") from None
     except Exception as problem:  # its own error, and what a type that NumPy lacks raises
@@ -169,7 +169,7 @@ def safetensors_source(
         raise StoreError(f"{path} holds no tensor")
     count = len(manifest) if ids is None else len(ids)
     # A file may hold more than features: a mean, say.
-    rows = {name: of for name, of in tensors.items() if of.shape[:1] == (count,)} or tensors
+    rows = {name: part for name, part in tensors.items() if part.shape[:1] == (count,)} or tensors
     if len(rows) == 1:
         rows = {"native": next(iter(rows.values()))}
     return MatrixSource(path, rows, ids, provenance)
@@ -203,15 +203,15 @@ def parquet_source(path: Path, column: str, provenance: Provenance | None = None
         if provenance:
             raise UsageError(f"{path} is an exported store, and says itself what it was made with")
         provenance = _exported(path, about)
-    ids = [str(one) for one in table[column].to_pylist()]
-    others = [one for one in table.schema if one.name != column]
-    lists = [one for one in others if _is_list(one.type, pa)]
+    ids = [str(item) for item in table[column].to_pylist()]
+    fields = [part for part in table.schema if part.name != column]
+    lists = [part for part in fields if _is_list(part.type, pa)]
     matrices, absent = {}, {}
-    for one in lists:
-        matrices[one.name], absent[one.name] = _from_lists(path, table[one.name], one)
+    for part in lists:
+        matrices[part.name], absent[part.name] = _from_lists(path, table[part.name], part)
     if not matrices:
-        floats = [one.name for one in others if pa.types.is_floating(one.type)]
-        names = floats or [one.name for one in others if pa.types.is_integer(one.type)]
+        floats = [part.name for part in fields if pa.types.is_floating(part.type)]
+        names = floats or [part.name for part in fields if pa.types.is_integer(part.type)]
         if not names:
             raise StoreError(f"{path} has no column of lists of numbers, nor columns of numbers")
         matrices["native"] = np.column_stack([table[name].to_numpy() for name in names])
@@ -221,11 +221,11 @@ def parquet_source(path: Path, column: str, provenance: Provenance | None = None
 def _exported(path: Path, about: bytes) -> Provenance:
     """What an exported store says that it was made with."""
     try:
-        known = plain_json(about.decode())
+        attributes = plain_json(about.decode())
     except (ValueError, RecursionError) as problem:
         raise StoreError(f"{path}: its {ATTRIBUTES} cannot be read ({problem!s:.100})") from None
-    check_attributes(path, known if isinstance(known, dict) else {})
-    return Provenance(known["backbone"], known["preprocessing"], known["precision"])
+    check_attributes(path, attributes if isinstance(attributes, dict) else {})
+    return Provenance(*(attributes[key] for key in ("backbone", "preprocessing", "precision")))
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
@@ -236,7 +236,7 @@ def _load_npy(path: Path) -> NDArray[Any]:
         raise UsageError(f"{path} cannot be read: {problem.strerror or problem}") from None
     except Exception as problem:  # whatever a damaged header makes NumPy raise
         words = " ".join(str(problem).split())
-        raise StoreError(f"{path} is no NumPy file of numbers or texts ({words:.120})") from None
+        raise StoreError(f"{path} is not a NumPy file of numbers or texts ({words:.120})") from None
 
 
 class _Lazy:
@@ -274,7 +274,7 @@ def _is_list(kind: Any, pa: Any) -> bool:
     return bool(lists) and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
 
 
-def _from_lists(path: Path, column: Any, of: Any) -> tuple[NDArray[Any], frozenset[int]]:
+def _from_lists(path: Path, column: Any, schema: Any) -> tuple[NDArray[Any], frozenset[int]]:
     """A column of lists as a matrix, in the shape that our own export notes, and its empty rows."""
     column = column.combine_chunks()
     there = np.flatnonzero(np.asarray(column.is_valid()))
@@ -282,14 +282,14 @@ def _from_lists(path: Path, column: Any, of: Any) -> tuple[NDArray[Any], frozens
     full = column.drop_null()
     flat = full.flatten().to_numpy(zero_copy_only=False)
     lengths = {len(flat) // len(there)} if len(there) else {0}
-    if not hasattr(of.type, "list_size"):
+    if not hasattr(schema.type, "list_size"):
         compute = need("pyarrow.compute", extra="views")
         lengths = set(compute.unique(compute.list_value_length(full)).to_pylist()) or {0}
     if len(lengths) > 1 or lengths == {0}:
-        raise StoreError(f"{path}: the lists of {of.name} have different lengths, or none")
+        raise StoreError(f"{path}: the lists of {schema.name} have different lengths, or none")
     (width,) = lengths
-    noted = (of.metadata or {}).get(b"shape", str(width).encode()).decode()
-    sizes = [int(one) for one in noted.split(",") if one.isdecimal()]
+    noted = (schema.metadata or {}).get(b"shape", str(width).encode()).decode()
+    sizes = [int(size) for size in noted.split(",") if size.isdecimal()]
     shape = tuple(sizes) if math.prod(sizes) == width else (width,)
     values = np.empty((len(column), *shape), flat.dtype)
     values[there] = flat.reshape(-1, *shape)
