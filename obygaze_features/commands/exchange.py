@@ -138,7 +138,12 @@ def _importing(command: Command) -> Command:
         ),
         click.option("--precision", metavar="NAME", help="In which they were computed."),
         click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
-        click.option("--backbone", metavar="NAME", help="What the features were computed with."),
+        click.option(
+            "--backbone",
+            metavar="NAME",
+            help="What the features were computed with: a name of obygaze features backbones, "
+            "or another.",
+        ),
         click.option(
             "--recipe",
             type=click.Path(path_type=Path),
