@@ -70,7 +70,7 @@ def features_of(
 
 def _differences(wanted: Mapping[str, Any], store: FeatureStore) -> list[str]:
     theirs, ours = wanted["backbone"], store.attributes["backbone"]
-    if any(theirs[key] != ours[key] for key in ("name", "weights_sha256")):
+    if theirs["weights_sha256"] != ours["weights_sha256"]:
         # All else differs then, too, and says nothing more.
         return [
             f"the model is for {theirs['name']} with weights {theirs['weights_sha256'][:12]}, "

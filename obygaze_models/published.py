@@ -11,8 +11,10 @@ from obygaze_features.common.reference import reference_json
 __all__ = [
     "AVERAGES",
     "DATASET",
+    "SLOTS",
     "Published",
     "papers_backbone",
+    "papers_slot",
     "published_average",
     "published_films",
     "published_row",
@@ -20,11 +22,17 @@ __all__ = [
 
 DATASET = "obygaze12"
 """What the manifest of the paper's clips is called."""
-#: The row of each family of backbones, and what of its checkpoint's configuration is the paper's.
-_BACKBONES: dict[str, tuple[str, dict[str, int]]] = {
+SLOTS = {
+    "xclip": ("xclip-kinetics", "xclip"),
+    "vivit": ("vivit",),
+    "lsmdc": ("xclip-lsmdc", "lsmdc"),
+}
+"""The paper's three backbones, and the names that mean each; the first is its name everywhere."""
+#: The row of each of them, and what of its checkpoint's configuration is the paper's.
+_ROWS: dict[str, tuple[str, dict[str, int]]] = {
     "xclip": ("X-CLIP", {"num_frames": 32, "patch_size": 16}),
     "vivit": ("ViViT-B/16", {"num_frames": 32}),
-    "xclip-lsmdc": ("X-CLIP LSMDC", {}),
+    "lsmdc": ("X-CLIP LSMDC", {}),
 }
 
 AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
@@ -40,9 +48,19 @@ class Published:
     row: str
 
 
+def papers_slot(backbone: Mapping[str, Any]) -> str | None:
+    """Which of the paper's backbones a store's is a kind of, of any size; None if it is of none.
+
+    Stores record the family of their backbone; where it is unknown, the name tells. (Stores that
+    were written before the two were told apart have the family as the name.)
+    """
+    family = str(backbone.get("family") or backbone["name"])
+    return next((slot for slot, names in SLOTS.items() if family in names), None)
+
+
 def papers_backbone(backbone: Mapping[str, Any]) -> str | None:
     """The paper's row for a store's backbone; None where it is not one of the paper's."""
-    row, wanted = _BACKBONES.get(str(backbone["name"]), (None, {}))
+    row, wanted = _ROWS.get(papers_slot(backbone) or "", (None, {}))
     config = {**backbone["config"], **backbone["config"].get("vision_config", {})}
     alike = all(config.get(key, value) == value for key, value in wanted.items())
     return row if alike else None

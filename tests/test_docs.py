@@ -141,6 +141,7 @@ def test_travel(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert printed.splitlines() == [
         "(12, 32) final",
         "['tt0000001-002', 'tt0000003-001'] (2, 8, 32)",
+        "('frame', 'frames_2') tt0000001",
         "(8, 32)",
         "12 (12, 8, 32)",
     ]
@@ -179,7 +180,8 @@ def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     made_up = make_authors(tmp_path / "made", authors, widths=(48, 48, 48))
     Path("stores").mkdir()
     for path in made_up.stores.values():
-        path.rename(Path("stores", path.name))
+        name = {"xclip": "xclip-kinetics", "lsmdc": "xclip-lsmdc"}.get(path.stem, path.stem)
+        path.rename(Path("stores", f"{name}.zarr"))
     page.run((ROOT / "docs/reproduction.md").read_text())
     for what in ("fig2", "table5"):
         assert Path("reproduction", what, f"{what}.tex").is_file()

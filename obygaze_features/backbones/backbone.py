@@ -60,7 +60,7 @@ class Backbone:
     device
         Where it runs.
     about
-        ``name``, ``revision``, ``weights_sha256`` and ``config``, for the store.
+        ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``, for the store.
     precision
         The number format in which it computes.
     """

@@ -41,12 +41,20 @@ class Found:
         Of the repository, where it is from the hub.
     repository
         Which one that is.
+    card
+        The name of its card, if it has one.
     """
 
     name: str
     path: Path
     revision: str | None = None
     repository: str | None = None
+    card: str | None = None
+
+    @property
+    def backbone(self) -> str:
+        """The backbone's name as stores record it: the card's, or the name that was typed."""
+        return self.card or self.name
 
 
 def find(spec: str) -> Found:
@@ -66,14 +74,15 @@ def find(spec: str) -> Found:
     if given in CARDS:
         card, path = CARDS[given], _checkpoint_of(CARDS[given])
         revision = path.name if card.repository else None
-        return Found(found.name, path, revision, card.repository)
+        return Found(found.name, path, revision, card.repository, card.name)
     if is_repository(given):
         try:
             path = cached_checkpoint(given) or fetch_checkpoint(given, given, family_of)
         except BackboneError as problem:
             near = _beside(path)
             raise BackboneError(f"there is no folder {given} here{near}, and {problem}") from None
-        return Found(found.name, path, path.name, given)
+        card_name = next((card.name for card in CARDS.values() if card.repository == given), None)
+        return Found(found.name, path, path.name, given, card_name)
     raise BackboneError(f"{given} is neither a checkpoint nor a backbone by name; {_near(given)}")
 
 

@@ -61,7 +61,8 @@ def load_backbone(
         forward=partial(_forward, network, tuple(one.name for one in chosen), precision),
         device=where,
         about={
-            "name": family.name,
+            "name": found.backbone,
+            "family": family.name,
             "revision": found.revision,
             "weights_sha256": sha256_of(network.weights),
             "config": dict(network.config),

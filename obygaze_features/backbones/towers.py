@@ -48,7 +48,7 @@ class Towers:
     device
         Where they run.
     about
-        ``name``, ``revision``, ``weights_sha256`` and ``config``, for the store.
+        ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``, for the store.
     precision
         The number format in which they compute.
     """
@@ -96,7 +96,7 @@ def load_towers(
 
 
 def load_network(found: Found, device: str, mode: str) -> tuple[TowerNetwork, dict[str, Any]]:
-    """The towers of a checkpoint on a device, and ``name``, ``revision``, ``weights_sha256``."""
+    """The towers of a checkpoint on a device, and what a store records of it, settings apart."""
     family = family_of(found.path)
     if family.towers is None:
         known = ", ".join(one.name for one in FAMILIES if one.towers)
@@ -107,7 +107,8 @@ def load_network(found: Found, device: str, mode: str) -> tuple[TowerNetwork, di
     network = family.towers(with_tokenizer(found), mode)
     move(network.module, device, found.name)
     return network, {
-        "name": family.name,
+        "name": found.backbone,
+        "family": family.name,
         "revision": found.revision,
         "weights_sha256": sha256_of(network.weights),
     }

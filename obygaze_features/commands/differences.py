@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from obygaze_features.store.compare import Difference
 
 __all__ = ["diff"]
+
+MOST_KEYS = 8
+"""Keys of a table within an attribute that are shown."""
+WIDEST = 40
+"""Letters of a value that are shown."""
 
 
 @click.command()
@@ -48,10 +55,13 @@ def _print_difference(found: Difference, left: str, right: str) -> None:
     if found.identical:
         click.echo(f"{left} and {right} are identical")
         return
-    for name, values in found.attributes.items():
-        click.echo(f"{name}")
-        for path, value in zip((left, right), values, strict=True):
-            click.echo(f"  {path}: {_brief(value)}")
+    if found.attributes:
+        apart = [
+            row
+            for name, both_values in found.attributes.items()
+            for row in _apart(name, *both_values)
+        ]
+        click.echo(align(["made with", left, right], apart, left=3))
     if found.probe or found.rows:
         click.echo(_agreements(found))
     for name, rows in found.rows.items():
@@ -83,6 +93,21 @@ def _cosine(value: float | None) -> str:
     return "-" if value is None else f"{value:.6f}"
 
 
+def _apart(name: str, left: object, right: object) -> list[list[str]]:
+    """What differs, and its two values; of tables each key, or how many where they are many."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        keys = [key for key in {**left, **right} if left.get(key) != right.get(key)]
+        rows = [
+            row for key in keys for row in _apart(f"{name}.{key}", left.get(key), right.get(key))
+        ]
+        if "." not in name or len(rows) <= MOST_KEYS:
+            return rows
+        return [[name, counted(len(rows), "difference"), "(--json shows them)"]]
+    return [[name, _brief(left), _brief(right)]]
+
+
 def _brief(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 160 else f"{text[:157]}..."
+    if isinstance(value, Mapping):
+        return "other" if value else "-"
+    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."

@@ -22,7 +22,7 @@ from obygaze_features.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from obygaze_features.store.exchange import Exported, Packed, Provenance, Source
+    from obygaze_features.store.exchange import Exported, MatrixSource, Packed, Provenance, Source
 
 __all__ = ["export", "import_", "name_left_out", "pack", "unpack"]
 
@@ -34,16 +34,17 @@ PARTLY_DONE = 3
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _output(what: str) -> Callable[[Command], Command]:
-    return click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=what)
+def _output(what: str, *, required: bool = True) -> Callable[[Command], Command]:
+    path = click.Path(path_type=Path)
+    return click.option("-o", "--output", type=path, required=required, help=what)
 
 
 @click.command()
 @folder_argument("store")
-@_output("The archive, NAME.zip.")
+@_output("The archive, NAME.zip.  [default: that of the store, here]", required=False)
 @overwrite_option
 @json_option
-def pack(store: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Put a final store into one zip file that can be read in place.
 
     Nothing is compressed, so that Zarr and others read the archive without taking it apart. Each
@@ -51,10 +52,12 @@ def pack(store: Path, output: Path, overwrite: bool, as_json: bool) -> None:
 
     \b
     Examples:
+      obygaze stores pack stores/xclip.zarr
       obygaze stores pack stores/xclip.zarr -o xclip.zip
     """
     from obygaze_features.store.exchange import pack as put
 
+    output = output or Path(f"{store.resolve().name}.zip")
     _report_packed(put(store, output, overwrite=overwrite), as_json)
 
 
@@ -121,7 +124,8 @@ def import_() -> None:
     \b
     Examples:
       obygaze stores import pth features --manifest manifests/obygaze12 -o stores/theirs.zarr
-      obygaze stores import hdf5 xclip.h5 --manifest manifests/obygaze12 -o stores/xclip.zarr
+      obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
     """
 
 
@@ -134,12 +138,17 @@ def _importing(command: Command) -> Command:
         ),
         click.option("--precision", metavar="NAME", help="In which they were computed."),
         click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
-        click.option("--backbone", metavar="NAME", help="What the features were computed with."),
+        click.option(
+            "--backbone",
+            metavar="NAME",
+            help="What the features were computed with: a name of obygaze features backbones, "
+            "or another.",
+        ),
         click.option(
             "--recipe",
             type=click.Path(path_type=Path),
             help="A TOML or JSON file that says so at length: precision, and the tables backbone "
-            "(name, revision, weights_sha256, config) and preprocessing.",
+            "(name, family, revision, weights_sha256, config) and preprocessing.",
         ),
         _output("The store, NAME.zarr; one that was begun goes on."),
         click.option(
@@ -174,25 +183,90 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
     _import(pth_folders(_by_array(folders), said), options)
 
 
-@import_.command()
-@click.argument("folders", nargs=-1, required=True, metavar="[ARRAY=]FOLDER...")
-@_importing
-def npy(folders: tuple[str, ...], **options: Any) -> None:
-    """From folders of NumPy files, FILM/STEM.npy.
+def _whose_rows(command: Command) -> Command:
+    """The options of an import of files with a row an item."""
+    for option in (
+        click.option("--in-order", is_flag=True, help="Row i is item i of the manifest."),
+        click.option(
+            "--ids",
+            type=click.Path(path_type=Path),
+            help="Whose each row is: a text file with an id a line, CSV with a column id, or .npy.",
+        ),
+    ):
+        command = option(command)
+    return command
 
-    A folder is the array native unless it is named. Shape and type are what most files have. Files
-    that hold objects are not read.
+
+@import_.command()
+@click.argument("paths", nargs=-1, required=True, metavar="[ARRAY=]FILE_OR_FOLDER...")
+@_whose_rows
+@_importing
+def npy(paths: tuple[str, ...], **options: Any) -> None:
+    """From NumPy files: one with a row an item, or folders with a file a clip, FILM/STEM.npy.
+
+    A file or folder is the array native unless it is named. For a file, --ids says whose each row
+    is. In a folder, shape and type are what most files have. What holds objects is not read.
 
     \b
     Examples:
-      obygaze stores import npy features --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
       obygaze stores import npy features --manifest manifests/mine -o stores/theirs.zarr \\
           --recipe made-with.toml
     """
-    from obygaze_features.store.exchange import npy_folders, stated
+    from obygaze_features.store.exchange import npy_folders, npy_source, stated
 
-    said = _provenance(options) or stated()
-    _import(npy_folders(_by_array(folders), said), options)
+    provenance, by_array = _provenance(options) or stated(), _by_array(paths)
+    if any(path.is_file() for path in by_array.values()):
+        source = npy_source(by_array, _ids(options), provenance)
+        _import(_with_owners(source, options), options)
+    elif options["ids"] or options["in_order"]:
+        raise UsageError(
+            f"{paths[0]} is not a file; --ids and --in-order are for one file with all rows"
+        )
+    else:
+        _import(npy_folders(by_array, provenance), options)
+
+
+@import_.command()
+@folder_argument("file")
+@_whose_rows
+@_importing
+def safetensors(file: Path, **options: Any) -> None:
+    """From a safetensors file: tensors with a row an item, or a tensor an item under its id.
+
+    The only tensor with a row an item is the array native; several keep their names.
+
+    \b
+    Examples:
+      obygaze stores import safetensors X.safetensors --ids ids.txt \\
+          --manifest manifests/mine -o stores/theirs.zarr
+    """
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.store.exchange import safetensors_source, stated
+
+    provenance, manifest = _provenance(options) or stated(), Manifest.load(options["manifest"])
+    source = safetensors_source(file, _ids(options), provenance, manifest)
+    _import(_with_owners(source, options), options)
+
+
+@import_.command()
+@folder_argument("file")
+@click.option("--ids", default="id", show_default=True, metavar="COLUMN", help="That of the ids.")
+@_importing
+def parquet(file: Path, ids: str, **options: Any) -> None:
+    """From a Parquet table: an exported store, or any with a column of ids.
+
+    Each column of lists is an array; without any, all columns of numbers together are native.
+
+    \b
+    Examples:
+      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import parquet X.parquet --ids clip --backbone clip-vit-base-patch32 \\
+          --manifest manifests/mine -o stores/theirs.zarr
+    """
+    from obygaze_features.store.exchange import parquet_source
+
+    _import(parquet_source(file, ids, _provenance(options)), options)
 
 
 @import_.command()
@@ -210,6 +284,25 @@ def hdf5(file: Path, **options: Any) -> None:
     from obygaze_features.store.exchange import Hdf5Source
 
     _import(Hdf5Source(file, _provenance(options)), options)
+
+
+def _ids(options: dict[str, Any]) -> list[str] | None:
+    """The ids of the rows of a file; None if no file has them."""
+    from obygaze_features.store.exchange import read_ids
+
+    if options["ids"] and options["in_order"]:
+        raise UsageError("give --ids or --in-order, not both")
+    return read_ids(options["ids"]) if options["ids"] else None
+
+
+def _with_owners(source: MatrixSource, options: dict[str, Any]) -> MatrixSource:
+    """The source, if it was said whose its rows are."""
+    if source.ids is None and not options["in_order"]:
+        raise UsageError(
+            f"{source.path} does not say whose its rows are; give --ids FILE with an id a line, "
+            "or --in-order if row i is item i of the manifest"
+        )
+    return source
 
 
 def _import(source: Source, options: dict[str, Any]) -> None:
@@ -252,14 +345,14 @@ def _provenance(options: dict[str, Any]) -> Provenance | None:
 
 
 def _by_array(folders: Sequence[str]) -> dict[str, Path]:
-    """Array -> folder, by ``[ARRAY=]FOLDER``."""
+    """Array -> path, by ``[ARRAY=]PATH``."""
     found: dict[str, Path] = {}
     for text in folders:
         name, named, folder = text.partition("=")
-        if not named or Path(text).is_dir():
+        if not named or Path(text).exists():
             name, folder = "native", text
         if name in found:
-            raise UsageError(f"two folders are for the array {name}; name them: ARRAY=FOLDER")
+            raise UsageError(f"two paths are for the array {name}; name them: ARRAY=PATH")
         found[name] = Path(folder)
     return found
 

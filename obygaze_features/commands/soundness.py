@@ -48,9 +48,12 @@ def verify(store: Path | str, as_json: bool) -> None:
         echo_json([asdict(one) for one in found])
     else:
         _print_damage(damage)
-        if len(found) > len(damage):
-            files = counted(len(found) - len(damage), "file")
-            click.echo(f"{files} of no block, harmless: of a writer that was killed, or is at work")
+        harmless: dict[str, list[str]] = {}
+        for damaged in found:
+            if damaged.harmless:
+                harmless.setdefault(damaged.why, []).append(damaged.file)
+        for reason, files in harmless.items():
+            click.echo(f"harmless: {some(files)}: {reason}")
         if damage:
             rows = len({one for each in damage for one in each.ids})
             click.echo(f"{counted(len(damage), 'place')} damaged, {counted(rows, 'row')} hit")

@@ -31,13 +31,15 @@ __all__ = ["pull", "push"]
 def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Put a final STORE elsewhere: into a folder, to S3, or on the Hugging Face Hub.
 
-    TARGET is the store's own place there; where something else lies, nothing is sent. Interrupted,
-    the same command goes on. In the end every file is held to its checksum there.
+    TARGET is a folder, which gets the store under its own name, as cp does; or NAME.zarr, to give
+    it another. On the Hub it is a data set of the store's own. Where something else is already,
+    and inside another store, nothing is sent. Interrupted, the same command goes on. In the end
+    every file there is compared with its checksum.
 
     \b
     Examples:
-      obygaze stores push stores/xclip.zarr /mnt/shared/xclip.zarr
-      obygaze stores push stores/xclip.zarr s3://bucket/xclip.zarr
+      obygaze stores push stores/xclip.zarr /mnt/shared
+      obygaze stores push stores/xclip.zarr s3://bucket/lab/theirs.zarr
       obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
     """
     from obygaze_features.store.exchange import push as put

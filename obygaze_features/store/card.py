@@ -125,6 +125,15 @@ status = group["status"][:]  # 1 is done
 ids = [bytes(row).rstrip(b"\\0").decode() for row in group["ids"][:]]
 ```
 
+With xarray, from a folder or a URL:
+
+```python
+import xarray
+
+dataset = xarray.open_zarr("{name}").set_xindex("id")
+row = dataset["{first}"].sel(id=dataset["id"].values[0])
+```
+
 ## Is it whole?
 
 `checksums.json` lists the SHA-256 of every file, and every chunk ends in a CRC-32C of its own.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.places.place import Place, load_json, sha256_at
 
-__all__ = ["CHANGED", "compare", "read_checksums"]
+__all__ = ["CHANGED", "compare", "read_checksums", "without_consolidated"]
 
 CHANGED = "it is not as it was written"
 
@@ -32,3 +35,17 @@ def compare(place: Place, name: str, sha256: str | None) -> str | None:
     except OSError as problem:
         return f"it cannot be read ({problem.strerror})"
     return CHANGED if sha256 and have != sha256 else None
+
+
+def without_consolidated(data: bytes, sha256: str | None) -> bytes | None:
+    """A group's ``zarr.json`` as it was before somebody consolidated its metadata.
+
+    None where that does not give the file of this checksum, so that more was changed.
+    """
+    try:
+        group = json.loads(data)
+        del group["consolidated_metadata"]
+        before = json.dumps(group, indent=2).encode()  # as Zarr writes it
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return before if hashlib.sha256(before).hexdigest() == sha256 else None

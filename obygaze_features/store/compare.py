@@ -122,11 +122,7 @@ def diff(left: FeatureStore, right: FeatureStore) -> Difference:
     probes = read_probe(left), read_probe(right)
     known_here = set(here)
     return Difference(
-        attributes={
-            name: (left.attributes.get(name), right.attributes.get(name))
-            for name in HOW_MADE
-            if left.attributes.get(name) != right.attributes.get(name)
-        },
+        attributes=_attributes_apart(left.attributes, right.attributes),
         probe={
             name: float(_cosines(probes[0][name][None], probes[1][name][None])[0])
             for name in names
@@ -138,6 +134,26 @@ def diff(left: FeatureStore, right: FeatureStore) -> Difference:
         only_left=tuple(one for one in here if one not in known),
         only_right=tuple(one for one in there if one not in known_here),
     )
+
+
+def _attributes_apart(
+    left: Mapping[str, Any], right: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Attribute -> its two values, where they differ."""
+    apart = {
+        name: (left.get(name), right.get(name))
+        for name in HOW_MADE
+        if left.get(name) != right.get(name)
+    }
+    if "backbone" in apart:
+        # Equal weights are the same backbone, under whatever names the two were made.
+        bare = [
+            {key: value for key, value in backbone.items() if key not in ("name", "family")}
+            for backbone in (left["backbone"], right["backbone"])
+        ]
+        if bare[0] == bare[1]:
+            del apart["backbone"]
+    return apart
 
 
 def read_probe(store: FeatureStore) -> dict[str, NDArray[Any]]:

@@ -36,10 +36,14 @@ def check_list(where: object, store: FeatureStore, sums: Mapping[str, str]) -> N
 
 
 def plain_files(store: FeatureStore, listed: Collection[str]) -> set[str]:
-    """All but shards, checksums and the log; the probe, which not all have, as far as listed."""
+    """All but shards, checksums and the log; what not all stores have, if listed."""
     names = {"zarr.json", spec.ITEMS, spec.ROWS, spec.CARD, spec.CROISSANT}
     names |= {f"{one}/zarr.json" for one in (*store.arrays, spec.IDS, spec.STATUS)}
     names |= {f"{spec.IDS}/c/0/0", f"{spec.STATUS}/c/0"}
+    for name in set(spec.COORDINATES).difference(store.arrays):
+        files = {f"{name}/zarr.json", f"{name}/c/0"}
+        if not files.isdisjoint(listed):
+            names |= files
     if any(name.startswith(f"{spec.PROBE}/") for name in listed):
         names.add(f"{spec.PROBE}/zarr.json")
         for one in store.specs:

@@ -42,7 +42,7 @@ class Damage:
     why
         In words for people.
     harmless
-        A file that nobody needs, left by a writer that was killed; no row is affected.
+        No row is affected: a file that nobody needs, or a change that says the same.
     """
 
     file: str

@@ -25,7 +25,7 @@ from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.items import read_items
-from obygaze_features.store.layout import append_to_log, write_checksums
+from obygaze_features.store.layout import append_to_log, consolidate, write_checksums
 from obygaze_features.store.places.mapped import map_file
 from obygaze_features.store.reader import FeatureStore, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
@@ -110,16 +110,28 @@ def lay_out_final(
     ids: Sequence[str],
     status: NDArray[np.uint8],
     *,
+    films: Sequence[str] | None,
     compress: bool,
 ) -> None:
-    """Make of an empty folder a final store without its shards, its card and its checksums."""
+    """Make of an empty folder a final store without its shards, its card and its checksums.
+
+    Without `films` it is laid out as it was before stores had `spec.COORDINATES`.
+    """
     import zarr  # here, as it takes long to import
 
     values = {**attributes, "state": "final"}
-    group = zarr.create_group(folder, attributes={spec.ATTRIBUTES: values})
-    n = len(ids)
+    texts = {} if films is None else dict(zip(spec.COORDINATES, (ids, films), strict=True))
+    for name in {array.name for array in arrays} & texts.keys():
+        del texts[name]
+    # xarray reads in the group's attributes which arrays are coordinates.
+    coordinates = {"coordinates": " ".join(texts)} if texts else {}
+    group = zarr.create_group(folder, attributes={spec.ATTRIBUTES: values, **coordinates})
+    n, frames = len(ids), spec.frame_count(arrays) if films is not None else None
     for one in arrays:
-        group.create_array(**spec.array_layout(one, n, *spec.final_rows(one, n), compress=compress))
+        rows = spec.final_rows(one, n)
+        group.create_array(**spec.array_layout(one, n, *rows, compress=compress, frames=frames))
+    for name, column in texts.items():
+        group.create_array(**spec.coordinate_layout(name, n))[:] = np.array(column, object)
     table = spec.encode_ids(ids)
     group.create_array(**spec.ids_layout(*table.shape))[:] = table
     group.create_array(**spec.status_layout(n))[:] = status
@@ -154,16 +166,20 @@ def refuse_while_at_work(store: FeatureStore) -> None:
 
 
 def _fill(folder: Path, store: FeatureStore, *, compress: bool) -> None:
-    lay_out_final(folder, store.attributes, store.specs, store.ids, store.status, compress=compress)
+    items = read_items(store.place, store.attributes)  # raises if they are not as they were written
+    lay_out_final(
+        folder, store.attributes, store.specs, store.ids, store.status,
+        films=items.films, compress=compress,
+    )  # fmt: skip
     sums: dict[str, str] = {}
     for one in store.specs:
         sums |= _write_shards(folder, store, one, compress=compress)
-    read_items(store.place, store.attributes)  # raises if they are not as they were written
     for name in (spec.ITEMS, spec.LOG):
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
     if (store.path / spec.PROBE).exists():
         shutil.copytree(store.path / spec.PROBE, folder / spec.PROBE, copy_function=shutil.copyfile)
+    consolidate(folder)
     columns: dict[str, Any] = {
         "id": store.ids,
         "status": [str(code) for code in store.status.tolist()],

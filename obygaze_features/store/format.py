@@ -24,6 +24,7 @@ __all__ = [
     "CARD",
     "CHECKSUMS",
     "CLAIMS",
+    "COORDINATES",
     "CROISSANT",
     "FORMAT_VERSION",
     "IDS",
@@ -41,10 +42,12 @@ __all__ = [
     "Status",
     "array_layout",
     "block_count",
+    "coordinate_layout",
     "decode_ids",
     "dimensions",
     "encode_ids",
     "final_rows",
+    "frame_count",
     "ids_layout",
     "record_name",
     "retired_name",
@@ -75,10 +78,16 @@ STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
 CROISSANT = "croissant.json"
+COORDINATES = ("id", "film")
+"""Text arrays of a final store, for xarray and the like; our own reader takes `IDS` and `ITEMS`."""
 SHARD_BYTES = 256 * 2**20
 """What a shard of a final store holds at most, roughly."""
 CHUNK_BYTES = 64 * 2**10
 """What a chunk of a final store holds, where a row is not more than a quarter of it."""
+
+
+_BY_FRAME = ("frame_index", "frame_time", "frames", "frames_temporal")
+"""Arrays whose first axis within a row is the frames."""
 
 
 class Status(IntEnum):
@@ -151,7 +160,7 @@ class Recipe:
     name
         The name of the store.
     backbone
-        ``name``, ``revision``, ``weights_sha256`` and ``config``.
+        ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``.
     preprocessing
         How frames become the backbone's input.
     precision
@@ -282,7 +291,13 @@ def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> Shard
 
 
 def array_layout(
-    spec: ArraySpec, n: int, shard_rows: int, chunk_rows: int = 1, *, compress: bool = False
+    spec: ArraySpec,
+    n: int,
+    shard_rows: int,
+    chunk_rows: int = 1,
+    *,
+    compress: bool = False,
+    frames: int | None = None,
 ) -> dict[str, Any]:
     """Arguments of ``Group.create_array``: chunks in shards, a checksum at the end of each.
 
@@ -307,14 +322,46 @@ def array_layout(
         ),
         "filters": None,
         "compressors": None,
-        "dimension_names": dimensions(spec.name, len(spec.shape)),
+        "dimension_names": dimensions(spec.name, spec.shape, frames),
         "attributes": {"meaning": spec.meaning},
     }
 
 
-def dimensions(array: str, axes: int) -> tuple[str, ...]:
-    """Names of an array's axes, by which xarray opens a store: rows are shared, the rest is not."""
-    return ("item", *(f"{array}_{axis}" for axis in range(1, axes + 1)))
+def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> tuple[str, ...]:
+    """Names of an array's axes, by which xarray opens a store as one dataset.
+
+    Arrays share the axis of items, and that of `frames` if theirs is as long; not the others.
+    """
+    names = ["item", *(f"{array}_{axis}" for axis in range(1, len(shape) + 1))]
+    if array in _BY_FRAME and shape[0] == frames:
+        names[1] = "frame"
+    return tuple(names)
+
+
+def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
+    """How long the axis of frames is, which those arrays share that have it."""
+    lengths = {array.name: array.shape[0] for array in arrays if array.name in _BY_FRAME}
+    return next((lengths[name] for name in _BY_FRAME if name in lengths), None)
+
+
+def coordinate_layout(name: str, n: int) -> dict[str, Any]:
+    """Arguments of ``Group.create_array`` for one of `COORDINATES`: one chunk with its checksum."""
+    from zarr.codecs import Crc32cCodec, VLenUTF8Codec
+
+    return {
+        "name": name,
+        "shape": (n,),
+        "dtype": "string",
+        "fill_value": "",
+        "chunks": (n,),
+        "serializer": VLenUTF8Codec(),
+        "filters": None,
+        "compressors": (Crc32cCodec(),),
+        "dimension_names": dimensions(name, ()),
+        "attributes": {"meaning": f"{name} of each item, as in {ITEMS}"},
+        # A chunk of empty texts would be left out.
+        "config": {"write_empty_chunks": True},
+    }
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
@@ -330,7 +377,7 @@ def ids_layout(n: int, width: int) -> dict[str, Any]:
         "serializer": BytesCodec(endian=None),
         "filters": None,
         "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(IDS, 1),
+        "dimension_names": dimensions(IDS, (width,)),
         "attributes": {"meaning": "ids in UTF-8, padded with zero bytes"},
     }
 
@@ -348,7 +395,7 @@ def status_layout(n: int) -> dict[str, Any]:
         "serializer": BytesCodec(endian=None),
         "filters": None,
         "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(STATUS, 0),
+        "dimension_names": dimensions(STATUS, ()),
         "attributes": {"meaning": "0 to do, 1 done, 2 and up: why it failed"},
         # Zarr would leave out a chunk of zeros, and a lost one would look the same.
         "config": {"write_empty_chunks": True},

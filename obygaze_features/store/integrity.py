@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,13 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
-from obygaze_features.store.checksums import compare, read_checksums
+from obygaze_features.store.checksums import compare, read_checksums, without_consolidated
 from obygaze_features.store.contents import plain_files, shard_files
 from obygaze_features.store.damage import Damage, brief, in_blocks, in_final_shards
 from obygaze_features.store.leftovers import leftovers
 from obygaze_features.store.metadata import read_status_column
 from obygaze_features.store.places.choose import place_of
-from obygaze_features.store.places.place import Place, as_file
+from obygaze_features.store.places.place import Place, as_file, load_json
 from obygaze_features.store.reader import FeatureStore, open_at
 
 __all__ = ["Damage", "verify"]
@@ -49,6 +49,7 @@ def verify(address: Path | str) -> list[Damage]:
         return changed or [Damage("zarr.json", None, (), brief(place, problem))]
     shards = {name for name in sums if name.partition("/c/")[0] in store.arrays and "/c/" in name}
     found += _changed(place, {name: sums[name] for name in sums if name not in shards})
+    found += _wrong_copies(place, [name for name in sums if name.endswith("/zarr.json")])
     try:
         ids = _known_ids(store)
         if store.is_final:
@@ -101,7 +102,35 @@ def _changed(place: Place, sums: Mapping[str, str]) -> Iterator[Damage]:
     """The files that are lost, or not as they were."""
     for name, sha256 in progress(sums.items(), "Metadata", unit="file", total=len(sums)):
         if why := compare(place, name, sha256):
+            if name == "zarr.json" and without_consolidated(place.read(name), sha256):
+                why = "its metadata was consolidated after it was written"
+                yield Damage(name, None, (), why, harmless=True)
+                continue
             yield Damage(name, name.partition("/")[0] if "/" in name else None, (), why)
+
+
+def _wrong_copies(place: Place, headers: Sequence[str]) -> Iterator[Damage]:
+    """Where consolidated metadata, which Zarr reads instead of an array's own, is not the same."""
+    group = load_json(place, "zarr.json")
+    if "consolidated_metadata" not in group:
+        return
+    try:
+        copies = dict(group["consolidated_metadata"]["metadata"])
+    except (KeyError, TypeError, ValueError):
+        copies = {}
+    for name in sorted({header.removesuffix("/zarr.json") for header in headers} | copies.keys()):
+        try:
+            own = load_json(place, f"{name}/zarr.json")
+        except (StoreError, OSError):
+            own = None
+        if own is None and f"{name}/zarr.json" in headers:
+            continue  # named as lost, or as damaged
+        copy = copies.get(name)
+        if isinstance(copy, dict) and copy.get("node_type") == "group":
+            copy = {key: value for key, value in copy.items() if key != "consolidated_metadata"}
+        if own != copy:
+            why = f"its consolidated metadata differs from {name}/zarr.json"
+            yield Damage("zarr.json", None, (), why)
 
 
 def _wrongly_listed(store: FeatureStore, sums: Mapping[str, str]) -> Iterator[Damage]:

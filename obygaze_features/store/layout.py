@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from obygaze_features.manifests import Items
 
-__all__ = ["append_to_log", "lay_out", "write_checksums"]
+__all__ = ["append_to_log", "consolidate", "lay_out", "write_checksums"]
 
 
 def lay_out(
@@ -61,6 +62,16 @@ def write_checksums(folder: Path, known: Mapping[str, str] | None = None) -> Non
         if name not in (spec.LOG, spec.CHECKSUMS)
     }
     write_text(folder / spec.CHECKSUMS, to_json(sums))
+
+
+def consolidate(folder: Path) -> None:
+    """Copy all metadata into the group's ``zarr.json``, by which Zarr reads what it cannot list."""
+    import zarr
+
+    with warnings.catch_warnings():
+        # Zarr warns that its specification lacks this, and of files that are not arrays.
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(folder)
 
 
 def append_to_log(path: Path, event: str, **fields: Any) -> None:

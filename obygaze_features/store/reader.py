@@ -59,6 +59,13 @@ class FeatureStore:
 
     def __getitem__(self, one: str) -> dict[str, NDArray[Any]]:
         """Every array's row of an id."""
+        if not isinstance(one, str):
+            raise UsageError(
+                f"rows of a store are asked for by id (got {one!r:.60}); for example "
+                f"store[store.ids[0]], or all rows of an array: store.array({self.arrays[0]!r})"
+            )
+        if one in self.stored and one not in self:
+            raise UsageError(f"{one!r} is an array, not an id; type store.array({one!r})")
         row = self.rows_of([one])
         return {name: self._gather(array, row)[0] for name, array in self.stored.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from obygaze_features.manifests import Items
 from obygaze_features.store import format as spec
 from obygaze_features.store.arrays import read_bytes_array
 from obygaze_features.store.assemble import NOWHERE, Plan, assemble
-from obygaze_features.store.checksums import read_checksums
+from obygaze_features.store.checksums import read_checksums, without_consolidated
 from obygaze_features.store.claims import LEASE, Claims
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.compare import read_probe
@@ -103,7 +104,10 @@ def repair(path: Path, *, reopen: bool = False) -> Repair:
         else:
             to_do = _retire(store, damage)
             finish_moves(open_store(path))
-        harmless = () if reopened else tuple(one.file for one in found if one.harmless)
+        harmless = tuple(
+            one.file for one in found if one.harmless and one.file not in IRREPLACEABLE
+        )
+        harmless = () if reopened else harmless
         cleared, left = _clear(path, harmless)
         if not store.is_final and (damage or restored or cleared):
             append_to_log(path, "repaired", to_do=len(to_do), restored=restored)
@@ -130,6 +134,13 @@ def _restore(path: Path) -> list[str]:
     sums: dict[str, str] = {}
     with contextlib.suppress(StoreError):
         sums = read_checksums(Folder(path))
+    header, restored = path / "zarr.json", []
+    now = header.read_bytes() if header.is_file() else b""
+    if before := without_consolidated(now, sums.get("zarr.json")):
+        mode = header.stat().st_mode
+        write_bytes(header, before)
+        header.chmod(mode)
+        restored.append("zarr.json")
     for name in IRREPLACEABLE:
         if name in sums and not _is_sound(path, name, sums):
             raise StoreError(
@@ -140,8 +151,8 @@ def _restore(path: Path) -> list[str]:
     attributes = read_attributes(Folder(path))
     items = read_items(Folder(path), attributes)
     if attributes["state"] == "final":
-        return _restore_final(path, attributes, items, sums)
-    return _restore_open(path, attributes, items, sums)
+        return [*restored, *_restore_final(path, attributes, items, sums)]
+    return [*restored, *_restore_open(path, attributes, items, sums)]
 
 
 def _restore_open(
@@ -189,12 +200,14 @@ def _restore_final(
         sums = _remake_rows(path, items.ids, sums)
         restored.append(f"{spec.ROWS} (its reasons and sources are lost)")
     status = read_status_column(Folder(path), len(items))
-    for compress in (False, True):
+    arrays = spec.specs_of(attributes)
+    for compress, films in itertools.product((False, True), (items.films, None)):
         with _beside(path) as folder:
-            arrays = spec.specs_of(attributes)
-            lay_out_final(folder, attributes, arrays, items.ids, status, compress=compress)
-            names = [file.relative_to(folder).as_posix() for file in folder.rglob("*.json")]
-            names += [f"{spec.IDS}/c/0/0", f"{spec.STATUS}/c/0"]
+            lay_out_final(
+                folder, attributes, arrays, items.ids, status, films=films, compress=compress
+            )
+            files = (file for file in folder.rglob("*") if file.is_file())
+            names = [file.relative_to(folder).as_posix() for file in files]
             for name in names:
                 made = sha256_of(folder / name)
                 if sums.get(name) == made and not _is_sound(path, name, sums):

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.extras import need
+from obygaze_features.store import format as spec
 from obygaze_features.store.format import Status
+from obygaze_features.store.items import read_items
 from obygaze_features.store.reader import FeatureStore, open_store
 
 if TYPE_CHECKING:
@@ -45,20 +47,26 @@ def to_pandas(store: FeatureStore, name: str = "native") -> pd.DataFrame:
 
 
 def to_xarray(store: FeatureStore, names: Sequence[str] | None = None) -> xr.Dataset:
-    """Arrays (all of them, unless some are named) as a dataset over the dimension ``id``."""
+    """Arrays (all of them, unless some are named) as a dataset.
+
+    Its dimensions are ``item``, ``frame`` and others that are an array's own, its coordinates
+    ``id``, by which rows are selected, and ``film``.
+    """
     xarray = need("xarray", extra="views")
-    variables = {}
-    ids: list[str] = []
+    variables, frames = {}, spec.frame_count(store.specs)
     for name in store.arrays if names is None else names:
-        ids, values = _done(store, name)
-        dims = ["id", *(_axis(name, place) for place in range(values.ndim - 1))]
+        _, values = _done(store, name)
+        dims = spec.dimensions(name, values.shape[1:], frames)
         meaning = store.attributes["arrays"][name]["meaning"]
         variables[name] = (dims, values, {"meaning": meaning})
+    rows = np.flatnonzero(store.status == Status.DONE)
+    items = read_items(store.place, store.attributes)
+    columns = dict(zip(spec.COORDINATES, (items.ids, items.films), strict=True))
+    coordinates = {name: ("item", np.array(column)[rows]) for name, column in columns.items()}
     about = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
-    dataset: xr.Dataset = xarray.Dataset(
-        variables, {"id": ids}, {key: store.attributes[key] for key in about}
-    )
-    return dataset
+    dataset = xarray.Dataset(variables, coordinates, {key: store.attributes[key] for key in about})
+    indexed: xr.Dataset = dataset.set_xindex("id")
+    return indexed
 
 
 class StoreDataset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.published import DATASET, papers_backbone
+from obygaze_models.published import DATASET, SLOTS, papers_backbone, papers_slot
 from obygaze_models.synthetic import not_real
 
 __all__ = ["PROTOCOLS", "STORES", "Bench", "Feature", "Setting"]
@@ -26,8 +26,6 @@ STORES = {
     "vivit": "ViViT-B/16",
     "lsmdc": "X-CLIP retrained on LSMDC",
 }
-FAMILIES = {"xclip": "xclip", "vivit": "vivit", "lsmdc": "xclip-lsmdc"}
-"""The family of backbones that each store is of."""
 BY_FRAME = ("xclip", "lsmdc")
 """Those whose tokens are one a frame, so that the maximum over frames is that over all tokens."""
 LEVELS = ("EN", "HN", "S")
@@ -69,7 +67,8 @@ class Bench:
     Parameters
     ----------
     manifest, stores
-        Folders: of the annotations, and by their names in `STORES` of the features.
+        Folders: of the annotations, and of the features by the names of their backbones, as
+        ``obygaze features extract`` takes them; then by their names in `STORES`.
     folder
         Where the runs are kept, each in a folder of its own.
     protocols
@@ -81,7 +80,7 @@ class Bench:
     """
 
     manifest: Path
-    stores: Mapping[str, Path]
+    stores: dict[str, Path]
     folder: Path
     protocols: Sequence[str] = PROTOCOLS
     seed: int = 0
@@ -90,16 +89,16 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.read = Manifest.load(self.manifest)
-        self.open: dict[str, FeatureStore] = {
-            name: open_store(path) for name, path in self.stores.items()
-        }
-        for name, store in self.open.items():
-            family = store.attributes["backbone"]["name"]
-            if family != FAMILIES[name]:
+        given, self.stores = self.stores, {}
+        self.open: dict[str, FeatureStore] = {}
+        for name, path in given.items():
+            slot = _slot(name, store := open_store(path))
+            if slot in self.open:
                 raise ExperimentError(
-                    f"{store.where} is a store of {family}, where --store {name}= means "
-                    f"{FAMILIES[name]} ({STORES[name]})"
+                    f"{self.open[slot].where} and {store.where} are both stores of "
+                    f"{STORES[slot]}; give one of them"
                 )
+            self.stores[slot], self.open[slot] = path, store
 
     def run(self, setting: Setting, feature: Feature, of: str, **given: Any) -> Results:
         """The results of an experiment, which is run where it has not been yet.
@@ -192,7 +191,7 @@ class Bench:
     def feature(self, store: str, name: str) -> Feature | str:
         """``native``, or ``max`` over all tokens; a text says why it is not to be had."""
         if store not in self.open:
-            return f"needs the store of {STORES[store]}; give --store {store}=FOLDER"
+            return f"needs the store of {STORES[store]}; give --store {SLOTS[store][0]}=FOLDER"
         arrays = {one.name for one in self.open[store].specs}
         if name in arrays:
             return Feature(store, name, None, name)
@@ -203,3 +202,22 @@ class Bench:
             f"{self.stores[store]} has no array {name}; extract it with: obygaze features extract "
             f"--arrays {name}"
         )
+
+
+def _slot(name: str, store: FeatureStore) -> str:
+    """Which of `STORES` a store that was given under a backbone's name is."""
+    backbone = store.attributes["backbone"]
+    slot, recorded = papers_slot(backbone), backbone["name"]
+    meant = next((slot for slot, names in SLOTS.items() if name in names), None)
+    if slot and (slot == meant or name == recorded):
+        return slot
+    if slot is None:
+        backbones = ", ".join(names[0] for names in SLOTS.values())
+        raise ExperimentError(
+            f"{store.where} is a store of {recorded}, which is in no table of the paper; give "
+            f"stores of {backbones}"
+        )
+    raise ExperimentError(
+        f"{store.where} is a store of {recorded} (got --store {name}=); give it as "
+        f"--store {recorded}={store.where}"
+    )

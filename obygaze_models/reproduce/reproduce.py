@@ -17,7 +17,7 @@ from obygaze_features.common.words import unknown
 from obygaze_features.drawing.file import write_svg
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.features import store_fingerprint
-from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, STORES, Bench
+from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, Bench
 from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
 from obygaze_models.reproduce.tables import Made
 from obygaze_models.synthetic import NOT_REAL
@@ -111,8 +111,9 @@ def reproduce(
     manifest
         The folder of ObyGaze12's manifest, with the authors' splits for the released protocol.
     stores
-        By their names in `STORES` the folders of features; rows whose store is not given are
-        left out, and named.
+        The folders of features, by the name of the backbone: one that ``obygaze features
+        extract`` takes, or the one that the store records. Rows whose store is not given are left
+        out, and named.
     output
         The folder; it appears complete or not at all.
     protocols
@@ -126,7 +127,6 @@ def reproduce(
     """
     for kind, given, known in (
         ("table or figure", what, WHAT),
-        ("store", stores, STORES),
         ("protocol", protocols, PROTOCOLS),
     ):
         for name in given:
@@ -136,7 +136,7 @@ def reproduce(
 
     began, clock = datetime.now(UTC), time.monotonic()
     with new_folder(output, overwrite=overwrite, marker=MARK, discard=True) as folder:
-        bench = Bench(manifest, stores, folder / "runs", protocols, seed, say)
+        bench = Bench(manifest, dict(stores), folder / "runs", protocols, seed, say)
         present = set(bench.read.labels().levels)
         if set(what) != {"fig2"} and not present.issuperset(LEVELS):
             raise ExperimentError(

@@ -124,7 +124,7 @@ def test_weights_and_config_are_recorded(checkpoints, name):
     about = load_backbone(str(checkpoints[name]), "cpu").about
     content = (checkpoints[name] / file).read_bytes()
     assert about["weights_sha256"] == hashlib.sha256(content).hexdigest()
-    assert about["name"] == name.removeprefix("tiny-")
+    assert (about["name"], about["family"]) == (name, name.removeprefix("tiny-"))
     assert about["config"]["synthetic"] == "random weights, trained on nothing"
     config = checkpoints[name] / "config.json"
     if config.exists():

@@ -35,7 +35,17 @@ def test_a_checkpoint_is_named_by_the_user_or_after_its_folder(checkpoints):
 def test_under_a_name_a_folder_is_meant_rather_than_a_card(checkpoints, tmp_path, monkeypatch):
     shutil.copytree(checkpoints["tiny-xclip"], tmp_path / "vivit")
     monkeypatch.chdir(tmp_path)
-    assert load_backbone("mine=vivit", "cpu").about["name"] == "xclip"
+    assert load_backbone("mine=vivit", "cpu").about["family"] == "xclip"
+
+
+def test_the_name_that_was_typed_is_recorded(checkpoints, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for typed, recorded in (
+        ("tiny-vivit", "tiny-vivit"),
+        ("mine=tiny-vivit", "tiny-vivit"),
+        (f"xclip-lsmdc={checkpoints['tiny-xclip-lsmdc']}", "xclip-lsmdc"),
+    ):
+        assert load_backbone(typed, "cpu").about["name"] == recorded
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():

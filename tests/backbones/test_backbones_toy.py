@@ -92,7 +92,8 @@ def test_one_file_and_one_line_add_a_backbone(checkout: Path) -> None:
         run(line, checkout)
 
     store = open_store(checkout / "toy/stores/mine.zarr")
-    assert store.attributes["backbone"]["name"] == "toy"
+    backbone = store.attributes["backbone"]
+    assert (backbone["name"], backbone["family"]) == ("mine", "toy")
     weights = load_file(checkout / "toy/weights/model.safetensors")
     videos = sorted((checkout / "toy/data/videos").rglob("*.mp4"))
     assert len(store.ids) == len(videos) == 12

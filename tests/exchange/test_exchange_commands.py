@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from obygaze_features.store import open_store
+from obygaze_features.store import open_store, verify
 from tests.store import toys
 from tests.store.serving import serve
 
@@ -192,7 +192,7 @@ def test_there_and_back(obygaze, final_store, tmp_path):
     )
     assert (result.exit_code, result.stderr) == (
         2,
-        "Error: two folders are for the array native; name them: ARRAY=FOLDER\n",
+        "Error: two paths are for the array native; name them: ARRAY=PATH\n",
     )
 
 
@@ -222,3 +222,20 @@ def test_an_import_goes_on_with_the_arrays_that_it_was_begun_with(
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert f"was begun with {', '.join(first)}, and the source has '" in result.stderr
     assert (out / "blocks/000000.json").read_bytes() == before
+
+
+def test_an_archive_is_named_after_its_store(obygaze, final_store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert obygaze("stores", "pack", final_store).exit_code == 0
+    assert verify(tmp_path / "toy.zarr.zip") == []
+    again = obygaze("stores", "pack", final_store)
+    assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
+
+
+def test_verify_says_what_is_no_part_of_a_final_store(obygaze, final_store, tmp_path):
+    own = shutil.copytree(final_store, tmp_path / "own.zarr")
+    (own / "notes.txt").write_text("mine")
+    result = obygaze("stores", "verify", own)
+    assert result.exit_code == 0
+    assert "harmless: notes.txt: it is not part of the store" in result.stdout
+    assert "writer" not in result.stdout

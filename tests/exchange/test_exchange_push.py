@@ -42,9 +42,31 @@ def test_what_is_pushed_is_what_is_read_there(target, final_store, other_store, 
     assert push(final_store, target).sent == 0
     with pytest.raises(StoreError, match=r"toy.zarr holds another store; choose another"):
         push(other_store, target)
-    with pytest.raises(StoreError, match=r"holds something else, such as toy.zarr/README.md"):
-        push(other_store, target.rpartition("/")[0])
     assert verify(target) == []
+
+
+def test_a_folder_gets_a_store_under_its_own_name(target, final_store, other_store):
+    """As cp does; a second store goes beside the first, and none goes into another."""
+    folder = target.rpartition("/")[0]
+    for _ in range(2):
+        done = push(other_store, f"{folder}/")
+        assert done.where == f"{folder}/other.zarr"
+    assert done.sent == 0
+    assert push(other_store, f"{folder}/other.zarr").sent == 0
+    assert push(final_store, target).where == target
+    assert verify(f"{folder}/other.zarr") == verify(target) == []
+    for inside in (f"{target}/copy.zarr", f"{target}/native", f"{target}/native/c"):
+        with pytest.raises(UsageError, match=r"is inside the store \S*/toy.zarr"):
+            push(final_store, inside)
+    assert verify(target) == []
+
+
+def test_a_store_without_the_ending_stays_a_place(final_store, other_store, tmp_path):
+    """A folder that a push filled before stores went under their own names."""
+    shutil.copytree(final_store, tmp_path / "shared")
+    assert push(final_store, tmp_path / "shared").sent == 0
+    with pytest.raises(StoreError, match="holds another store"):
+        push(other_store, tmp_path / "shared")
 
 
 def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
@@ -151,11 +173,11 @@ def test_of_two_that_push_at_once_one_gets_the_place(final_store, other_store, t
 
 
 def test_what_cannot_be_pushed_is_one_line(final_store, tmp_path):
-    (tmp_path / "films").mkdir()
-    (tmp_path / "films/one.mkv").write_text("precious")
-    with pytest.raises(StoreError, match=r"films holds something else, such as one.mkv"):
-        push(final_store, tmp_path / "films")
-    assert files_of(tmp_path / "films") == {"one.mkv": b"precious"}
+    (tmp_path / "films.zarr").mkdir()
+    (tmp_path / "films.zarr/one.mkv").write_text("precious")
+    with pytest.raises(StoreError, match=r"films.zarr holds something else, such as one.mkv"):
+        push(final_store, tmp_path / "films.zarr")
+    assert files_of(tmp_path / "films.zarr") == {"one.mkv": b"precious"}
     toys.a_store(tmp_path / "open.zarr")
     with pytest.raises(StoreError, match=r"is still open.*run: obygaze stores finalise"):
         push(tmp_path / "open.zarr", tmp_path / "x.zarr")
@@ -163,7 +185,7 @@ def test_what_cannot_be_pushed_is_one_line(final_store, tmp_path):
         push(final_store, "https://lab.example/x.zarr")
     with pytest.raises(UsageError, match="is the store itself; choose another place"):
         push(final_store, final_store)
-    with pytest.raises(UsageError, match="lies inside the store"):
+    with pytest.raises(UsageError, match="is inside the store"):
         push(final_store, final_store / "copy")
     with pytest.raises(UsageError, match="hf://datasets/OWNER/NAME is meant"):
         push(final_store, "hf://models/x")

@@ -127,12 +127,6 @@ OTHERS = {
         "the model is for tiny with weights 000000000000, "
         "the store is of tiny with weights 111111111111",
     ),
-    # Weights are told apart by their digests, which made-up stores share.
-    "name": (
-        {"backbone": dict(BACKBONE) | {"name": "other"}, "preprocessing": {"mode": "squash"}}, {},
-        "the model is for tiny with weights 000000000000, "
-        "the store is of other with weights 000000000000",
-    ),
     "preprocessing": (
         {"preprocessing": {"mode": "squash"}}, {},
         "preprocessing mode is 'squash' in the store, 'standard' for the model",
@@ -151,6 +145,16 @@ OTHERS = {
         "'frames' is [4, 8] a clip, [16, 8] for the model",
     ),
 }  # fmt: skip
+
+
+def test_a_model_fits_the_same_weights_by_another_name(world, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    features = dict(zip(world.ids, world.features, strict=True))
+    backbone = dict(BACKBONE) | {"name": "tiny-toy", "family": "toy"}
+    write_store(tmp_path / "other.zarr", manifest, features, replace(RECIPE, backbone=backbone))
+    ids, rows = features_of(about(), open_store(tmp_path / "other.zarr"), world.ids[:2])
+    assert ids == world.ids[:2]
+    np.testing.assert_array_equal(rows, world.features[:2])
 
 
 @pytest.mark.parametrize("which", OTHERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_damage_is_named_and_repaired(obygaze, path):
         "1 place damaged, 1 row hit",
         f"next: obygaze stores repair {path}",
     ]
-    assert "1 file of no block, harmless" in result.stdout
+    assert "harmless: staging/.1.partial: it belongs to no block" in result.stdout
     result = obygaze("stores", "verify", path, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)[0] == {
@@ -150,6 +151,21 @@ def test_differences_are_laid_out(obygaze, path, tmp_path):
     assert " ".join(header.split()) == "array probe cosine common rows equal mean cosine least"
     assert native.split()[:4] == ["native", "1.000000", "17", "0"]
     assert "native, least alike: tt1-" in result.stdout
+
+
+def test_differences_of_backbones_are_a_line_a_key(obygaze, path, tmp_path):
+    backbone = {
+        "name": "vivit", "family": "vivit", "revision": None, "weights_sha256": "cd" * 32,
+        "config": {"d": 6} | {f"key{n}": [n] for n in range(20)},
+    }  # fmt: skip
+    recipe = replace(toys.RECIPE, backbone=backbone, precision="float16")
+    result = obygaze("stores", "diff", path, toys.a_store(tmp_path / "b.zarr", recipe=recipe))
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["backbone.name", "toy", "vivit"] in lines
+    assert ["backbone.family", "-", "vivit"] in lines
+    assert ["precision", "float32", "float16"] in lines
+    assert ["backbone.config", "21", "differences", "(--json", "shows", "them)"] in lines
+    assert "{" not in result.stdout
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "repair", "finalise"])

@@ -13,6 +13,7 @@ from obygaze_features.store import (
     StoreWriter,
     diff,
     finalise,
+    merge,
     open_store,
     subset,
 )
@@ -104,3 +105,20 @@ def test_a_row_of_zeros_agrees_with_itself_alone(tmp_path):
     rows = diff(*map(open_store, paths)).rows
     assert rows["native"].worst == (("tt1-000", 0.0), ("tt1-001", pytest.approx(1)))
     assert rows["frames"].least == 1
+
+
+def test_equal_weights_decide_not_the_name(tmp_path):
+    """A store of before names its backbone's family, one of today what was typed."""
+    today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
+    parts = [toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2])]
+    recipe = replace(toys.RECIPE, backbone=today)
+    parts.append(toys.a_store(tmp_path / "new.zarr", blocks=[2, 3, 4], recipe=recipe))
+    stores = [open_store(path) for path in parts]
+    assert diff(*stores).attributes == {}
+    merged = merge(stores, tmp_path / "all.zarr")
+    assert (merged.done, merged.to_do) == (17, 0)
+    resumed = StoreWriter.resume(parts[0], toys.a_manifest(), recipe, block_rows=toys.BLOCK_ROWS)
+    assert resumed.missing_blocks() == [3, 4]
+    other = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
+    unlike = open_store(toys.a_store(tmp_path / "other.zarr", recipe=other))
+    assert set(diff(stores[0], unlike).attributes) == {"backbone"}

@@ -72,7 +72,7 @@ def test_what_lies_there(path):
         "croissant.json",
         "checksums.json",
         *(f"ids/{name}" for name in ("zarr.json", "c/0/0")),
-        *(f"status/{name}" for name in ("zarr.json", "c/0")),
+        *(f"{one}/{name}" for one in ("status", "id", "film") for name in ("zarr.json", "c/0")),
         *(f"native/{name}" for name in ("zarr.json", "c/0/0")),
         *(f"frames/{name}" for name in ("zarr.json", "c/0/0/0")),
         *(f"frame_index/{name}" for name in ("zarr.json", "c/0/0")),

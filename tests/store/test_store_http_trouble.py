@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import exchange, open_store
 from tests.store.served_stores import ROWS, N
+from tests.store.serving import serve
 
 
 def test_a_connection_that_is_cut_is_gone_on_with(server):
@@ -76,9 +79,68 @@ def test_what_is_not_there_is_one_line(server):
     server.refuse = lambda path: (418, {})
     with pytest.raises(StoreError, match="the server answers 418"):
         open_store(f"{server.url}/final.zarr")
-    for address in ("https://", "http://host:abc/x.zarr"):
+    for address in (
+        "https://", "http://host:abc/x.zarr", "http://host:99999/x", "http://a b/x.zarr",
+        f"http://{64 * 'x'}.example/x.zarr",
+    ):  # fmt: skip
         with pytest.raises(UsageError, match="names no host"):
             open_store(address)
+
+
+@pytest.mark.parametrize("name", ["sto rés", "日本", "a%20b", "50%", "a+b (1)"])
+def test_a_url_with_any_letters_is_read(server, made, tmp_path, name):
+    folder = tmp_path / "www" / unquote(name)
+    folder.mkdir(parents=True)
+    shutil.copytree(made / "final.zarr", folder / "final.zarr")
+    exchange.pack(made / "final.zarr", folder / "fi nal.zip")
+    server.folder = tmp_path / "www"
+    for file in ("final.zarr", "fi nal.zip"):
+        store = open_store(f"{server.url}/{name}/{file}")
+        np.testing.assert_array_equal(store.read(["tt010"], "frames")[1], ROWS[10:11])
+
+
+def test_a_redirect_with_a_blank_is_followed(server, made, tmp_path):
+    shutil.copytree(made / "final.zarr", tmp_path / "www/a b.zarr")
+    server.folder = tmp_path / "www"
+    server.refuse = lambda path: (
+        (302, {"Location": path.replace("/old", "/a b")}) if path.startswith("/old") else None
+    )
+    assert len(open_store(f"{server.url}/old.zarr").ids) == N
+
+
+def test_what_cannot_work_is_tried_once(monkeypatch):
+    tries = []
+    real = socket.getaddrinfo
+
+    def look_up(host, *arguments, **options):
+        tries.append(host)
+        if host == "nowhere.example":  # as a resolver says it that knows
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        closed = f"127.0.0.1:{one.getsockname()[1]}"
+        for host in (closed, "nowhere.example"):
+            tries.clear()
+            with pytest.raises(StoreError, match=r"cannot be read: .*; check the host and port"):
+                open_store(f"http://{host}/x.zarr")
+            assert len(tries) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_restarts_is_tried_again(made, tmp_path, monkeypatch):
+    """Once it has answered, nobody there is trouble that may pass."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with serve(made) as served:
+        store = open_store(f"{served.url}/final.zarr")
+        _ = store.status
+        served.cut = lambda path: 0  # which closes the connection
+        with pytest.raises(StoreError, match="tried 5 times"):
+            store.read(["tt010"], "frames")
+    with pytest.raises(StoreError, match="Connection refused; tried 5 times"):
+        store.read(["tt010"], "frames")
 
 
 def test_redirects_are_followed_and_remembered(server):

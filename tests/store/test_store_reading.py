@@ -16,7 +16,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import Done, Status, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.format import encode_ids
@@ -285,3 +285,13 @@ def test_ids_are_found_among_few_and_among_many(n):
     assert lookup.rows([]).tolist() == []
     with pytest.raises(ValueError, match="twice"):
         Lookup(encode_ids([*ids[1:], ids[7]]))
+
+
+def test_a_store_says_how_rows_and_arrays_are_asked_for(tmp_path):
+    store = open_store(open_state(tmp_path / "toy.zarr", {"native": numbers(4, (3,), "float32")}))
+    for asked in (0, slice(None, 3), np.int64(1), ["tt000"]):
+        with pytest.raises(UsageError, match=r"by id .*store\[store.ids\[0\]\].*array\('native'\)"):
+            store[asked]
+    with pytest.raises(UsageError, match=r"is an array, not an id; type store.array\('native'\)"):
+        store["native"]
+    assert store[store.ids[0]]["native"].tolist() == store.array("native")[0].tolist()

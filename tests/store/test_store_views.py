@@ -53,11 +53,12 @@ def test_a_dataset_of_xarray_has_every_array_by_id(path):
     pytest.importorskip("xarray")
     dataset = to_xarray(open_store(path))
     assert dict(dataset.sizes) == {
-        "id": 6, "native_0": 3, "frames_0": 2, "frames_1": 3
+        "item": 6, "native_1": 3, "frame": 2, "frames_2": 3
     }  # fmt: skip
     row = dataset.sel(id="tt005")
     np.testing.assert_array_equal(row["native"], VALUES["native"][5])
     np.testing.assert_array_equal(row["frames"], VALUES["frames"][5])
+    assert dataset["film"].dims == ("item",)
     assert dataset.attrs["licence"] == "CC0"
     assert dataset["native"].attrs == {"meaning": "native"}
     assert list(to_xarray(open_store(path), ["frames"])) == ["frames"]

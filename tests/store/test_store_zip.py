@@ -115,7 +115,7 @@ def test_a_bit_that_flips_is_found(made, tmp_path):
     with pytest.raises(StoreError, match=r"x.zip/frames/c/0/0/0: its checksum is wrong.*tt020"):
         store.read(["tt020"], "frames")
     assert [one.file for one in verify(tmp_path / "x.zip")] == ["frames/c/0/0/0"]
-    content[content.index(b'"zarr_format"') + 3] ^= 1
+    content[content.index(b'"format_version"') + 3] ^= 1
     (tmp_path / "y.zip").write_bytes(content)
     with pytest.raises(StoreError, match=r"y.zip/.*: its checksum in the archive is wrong"):
         _ = open_store(tmp_path / "y.zip").ids

@@ -6,6 +6,13 @@ from obygaze_features.store.exchange.clip_folders import ClipFolders
 from obygaze_features.store.exchange.hdf5 import export_hdf5
 from obygaze_features.store.exchange.incoming import Source, bring_in
 from obygaze_features.store.exchange.incoming_hdf5 import Hdf5Source
+from obygaze_features.store.exchange.matrices import (
+    MatrixSource,
+    npy_source,
+    parquet_source,
+    read_ids,
+    safetensors_source,
+)
 from obygaze_features.store.exchange.npy import npy_folders
 from obygaze_features.store.exchange.outgoing import Exported
 from obygaze_features.store.exchange.pack import Packed, pack
@@ -20,6 +27,7 @@ __all__ = [
     "ClipFolders",
     "Exported",
     "Hdf5Source",
+    "MatrixSource",
     "Packed",
     "Provenance",
     "Pulled",
@@ -29,11 +37,15 @@ __all__ = [
     "export_hdf5",
     "export_parquet",
     "npy_folders",
+    "npy_source",
     "pack",
+    "parquet_source",
     "pth_folders",
     "pull",
     "push",
+    "read_ids",
     "read_provenance",
+    "safetensors_source",
     "stated",
     "unpack",
 ]

@@ -18,7 +18,7 @@ __all__ = ["UNKNOWN", "Provenance", "plain_json", "read_provenance", "stated"]
 
 UNKNOWN = "unknown"
 _KEYS = ("backbone", "preprocessing", "precision")
-_BACKBONE_KEYS = ("name", "revision", "weights_sha256", "config")
+_BACKBONE_KEYS = ("name", "family", "revision", "weights_sha256", "config")
 _PREPROCESSING_KEYS = (
     "sampling", "mode", "shortest_edge", "filter", "crop", "scale", "mean", "std", "offset",
     "squash", "middle",
@@ -93,8 +93,8 @@ def read_provenance(path: Path) -> Provenance:
         for key in table:
             if key not in known:
                 raise StoreError(f"{path}: {unknown(what, key, known)}")
-    if not isinstance(backbone.get("name"), str | None):
-        raise StoreError(f"{path}: the backbone's name is text")
+    if odd := [key for key in ("name", "family") if not isinstance(backbone.get(key), str | None)]:
+        raise StoreError(f"{path}: the backbone's {odd[0]} is text")
     if not isinstance(backbone.get("config"), dict | None):
         raise StoreError(f"{path}: the backbone's config is a table")
     if "weights_sha256" in backbone and not _is_sha256(backbone["weights_sha256"]):

@@ -16,6 +16,7 @@ from typing import Any
 from obygaze_features.common.extras import need
 from obygaze_features.common.files import sha256_of
 from obygaze_features.common.progress import Advance, meter, progress
+from obygaze_features.common.words import shown
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.own_files import beside, damaged, own_files
@@ -57,8 +58,10 @@ def push(path: Path, target: str | Path) -> Pushed:
     path
         The store.
     target
-        Where it shall lie: a folder, or a URL such as ``s3://bucket/NAME.zarr`` or
-        ``hf://datasets/OWNER/NAME``. `StoreError` if something else lies there.
+        A folder, or a URL such as ``s3://bucket/lab``, which gets the store under its own name;
+        ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``, a data
+        set of its own. `StoreError` if something else is in its place, `UsageError` if that is
+        inside a store.
     """
     (sums, names), where = own_files(path, "pushed"), str(target)
     if where.startswith("hf://"):
@@ -69,12 +72,8 @@ def push(path: Path, target: str | Path) -> Pushed:
         raise UsageError(
             f"{where}: over HTTP stores are only read; push to a folder, s3:// or hf://"
         )
-    elif not is_url(where) and path.resolve() == Path(where).resolve():
-        raise UsageError(f"{where} is the store itself; choose another place")
-    elif not is_url(where) and path.resolve() in Path(where).resolve().parents:
-        raise UsageError(f"{where} lies inside the store; choose another place")
     else:
-        there = _Target(path, where)
+        there = _Target(path, _place_for(path, where))
         where, sent = there.place.where, there.fill(sums)
     size = sum((path / name).stat().st_size for name in names)
     return Pushed(where, len(names), size, sent, beside(path, names))
@@ -100,6 +99,35 @@ def holds_else(where: str, names: Iterable[str]) -> StoreError:
     return StoreError(
         f"{where} holds something else, such as {min(names)}; give the store a place of its own"
     )
+
+
+def _place_for(path: Path, target: str) -> str:
+    """A store's own place: the target, if it is named as one or is one, or in that folder."""
+    own = target.rstrip("/") or target
+    if not own.endswith(".zarr") and not _is_store(own):
+        own = f"{own.rstrip('/')}/{path.resolve().name}"
+    if is_url(own):
+        bucket, *inner = own.partition("://")[2].split("/")
+        scheme = own.partition("://")[0]
+        around = ["/".join([f"{scheme}://{bucket}", *inner[:end]]) for end in range(len(inner))]
+    elif path.resolve() == Path(own).resolve():
+        raise UsageError(f"{own} is the store itself; choose another place")
+    else:
+        around = [str(folder) for folder in Path(own).resolve().parents]
+    for folder in around:
+        if _is_store(folder):
+            raise UsageError(
+                f"{shown(own)} is inside the store {shown(folder)}; give another place"
+            )
+    return own
+
+
+def _is_store(address: str) -> bool:
+    """Whether an address is that of a store, or of one that is being pushed."""
+    system, root = file_system(address)
+    with in_one_line(shown(address)), contextlib.suppress(FileNotFoundError, PermissionError):
+        return any(system.exists(f"{root}/{name}") for name in (spec.CHECKSUMS, spec.PUSHING))
+    return False
 
 
 class _Target:

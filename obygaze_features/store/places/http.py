@@ -9,10 +9,11 @@ import contextlib
 import errno
 import os
 import re
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, InvalidURL
 from importlib.metadata import version
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
@@ -36,6 +37,8 @@ LONGEST_WAIT = 60
 _BUSY = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _LOST = {400, 401, 403, 404, 410}
+_ALLOWED = "/%:@!$&'()*+,;=~?-._"
+"""Marks that stay as they are in paths and queries; a percent sign may be of what is quoted."""
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
@@ -60,16 +63,18 @@ class Http:
     def __init__(self, url: str, *, address: str | None = None, token: str | None = None) -> None:
         parts = urlsplit(url)
         try:
-            named = parts.hostname and parts.port != 0
+            host = parts.hostname or ""
+            host.encode("idna")
+            named = host and not re.search(r"\s", host) and parts.port != 0
         except ValueError:
             named = False
         if not named:
             raise UsageError(f"{shown(url)} names no host, or no port of one")
         self.address = address or url
         host = parts.netloc.rpartition("@")[2]
-        self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._url = _quoted(urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")))
         self.where = address or self._url
-        self._query = f"?{parts.query}" if parts.query else ""
+        self._query = f"?{quote(parts.query, safe=_ALLOWED)}" if parts.query else ""
         self._headers = {
             "User-Agent": f"obygaze/{version('obygaze')}",
             "Accept-Encoding": "identity",
@@ -79,6 +84,7 @@ class Http:
         elif token:
             self._headers["Authorization"] = f"Bearer {token}"
         self.gives_parts = True  # as far as is known
+        self._answered = False
         self._sizes: dict[str, int] = {}
         self._moved: dict[str, str] = {}
         self._connections = Connections(TIMEOUT)
@@ -143,7 +149,7 @@ class Http:
             except FileNotFoundError:
                 raise
             except (OSError, HTTPException) as problem:
-                if failures == len(PAUSES) or isinstance(problem, ssl.SSLCertVerificationError):
+                if failures == len(PAUSES) or self._is_final(problem):
                     raise StoreError(self._in_words(name, problem, failures + 1)) from None
                 time.sleep(PAUSES[failures] if pause is None else pause)
                 failures += 1
@@ -184,6 +190,7 @@ class Http:
             if not _is_as_safe(own, url):
                 sent.pop("Authorization", None)
             with self._connections.ask(url, sent) as answer:
+                self._answered = True
                 if answer.status in _MOVED:
                     url = self._moved[name] = self._next(url, answer)
                     continue
@@ -198,7 +205,7 @@ class Http:
 
     def _next(self, url: str, answer: HTTPResponse) -> str:
         """Where a server sends us to."""
-        url = urljoin(url, answer.headers.get("Location", ""))
+        url = _quoted(urljoin(url, answer.headers.get("Location", "")))
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             place = shown(url)  # what follows may be a key to it
@@ -224,15 +231,31 @@ class Http:
         if answer.status not in (200, 206, 416, *_BUSY):
             raise StoreError(f"{self.of(name)}: the server answers {answer.status} {answer.reason}")
 
+    def _is_final(self, problem: Exception) -> bool:
+        """Whether the next try would fail as this one did; a server that answered may be back."""
+        if isinstance(problem, socket.gaierror):
+            return problem.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None))
+        if isinstance(problem, ConnectionRefusedError):
+            return not self._answered
+        return isinstance(problem, ssl.SSLCertVerificationError | InvalidURL)
+
     def _in_words(self, name: str, problem: Exception, tries: int) -> str:
         why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         if isinstance(problem, ssl.SSLCertVerificationError):
             why = f"its certificate is not trusted ({problem.verify_message})"
             return f"{self.of(name)} cannot be read: {why}"
+        if self._is_final(problem):
+            return f"{self.of(name)} cannot be read: {why}; check the host and port in the address"
         return (
             f"{self.of(name)} cannot be read: {why}; tried {tries} times, so see to the network "
             "or to the server, and run the same command again"
         )
+
+
+def _quoted(url: str) -> str:
+    """A URL as it may be sent, with blanks and letters beyond ASCII quoted; what is so, stays."""
+    parts = urlsplit(url)
+    return parts._replace(path=quote(parts.path, safe=_ALLOWED)).geturl()
 
 
 def _range(start: int, stop: int | None) -> dict[str, str]:
