@@ -129,7 +129,7 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("predictions.csv", lambda t: t[: len(t) // 2], "seems to be cut short"),
+        ("predictions.csv", lambda t: t[: len(t) // 2], "cells where the header has"),
         ("predictions.csv", lambda t: "\n".join(t.split("\n")[:40]) + "\n", "has nothing of"),
         ("predictions.csv", lambda t: t.replace("EN+HN vs S", "EN vs HN"), "EN vs HN"),
         ("predictions.csv", lambda t: t.replace("probability", "chance"), "probability"),

@@ -189,7 +189,7 @@ def test_labels_say_what_is_missing_on_either_side(
     ("rows", "message"),
     [
         (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' could be each of S1-ep_1, S1-extra"),
-        (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'"),
+        (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
         (["video,label", "alone,calm"], "unknown label 'calm'.*--levels calm"),
         (["video,label", "x.mp4,S"], "no row names an item of films .looked for x.mp4; it has ids"),
         (["video,tension", "alone,S"], "no column 'level'; say which one is with --column level="),

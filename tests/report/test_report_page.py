@@ -366,7 +366,7 @@ def spoil(run, tmp_path, name, text=None):
             lambda text: text.replace('"format_version": 3', '"format_version": 99'),
             "99",
         ),
-        ("predictions.csv", lambda text: text[: text.rindex("mlp")], "cut short"),
+        ("predictions.csv", lambda text: text[: text.rindex("mlp")], "cells where the header has"),
         ("predictions.csv", lambda text: text.replace(",mlp,", ",mlq,"), "does not fit together"),
     ],
 )

@@ -309,14 +309,14 @@ def test_a_table_of_rows_that_does_not_fit_is_named(path):
     for wrong, line in [
         (table.replace("tt003,3", "tt003,1"), "does not go with ids and status"),
         (table.replace("tt003", "tt999"), "does not go with ids and status"),
-        (table[:-20], "cut short"),
+        (table[:-20], "cells where the header has 4"),
         (table.replace("reason", "why", 1), "no column 'reason'"),
     ]:
         (path / "rows.csv").write_text(wrong)
         with pytest.raises(StoreError, match=line):
             assert open_store(path).failures
     (path / "rows.csv").unlink()
-    with pytest.raises(StoreError, match=r"rows.csv cannot be read"):
+    with pytest.raises(StoreError, match=r"rows.csv does not exist"):
         assert open_store(path).sources
 
 

@@ -241,13 +241,15 @@ def _labelled_rows(table: Table) -> list[int]:
 def _label_set(
     name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object] | None = None
 ) -> LabelSet:
-    try:
-        rule = f"as in {table.path.name}"
-        return LabelSet.from_table(name, table, scheme, {"rule": rule, **(about or {})})
-    except ManifestError as error:
-        levels = some(list(dict.fromkeys(table["level"])), 8).replace(", ", ",")
-        hint = f"levels of your own, from the least to the most: --levels {levels}"
-        raise ManifestError(f"{error} ({hint})") from None
+    for level in dict.fromkeys(table["level"]):
+        try:
+            scheme.level(level)
+        except ManifestError as error:
+            levels = some(list(dict.fromkeys(table["level"])), 8).replace(", ", ",")
+            hint = f"levels of your own, from the least to the most: --levels {levels}"
+            raise table.problem(table["level"].index(level), f"{error} ({hint})") from None
+    rule = f"as in {table.path.name}"
+    return LabelSet.from_table(name, table, scheme, {"rule": rule, **(about or {})})
 
 
 def _only(table: Table, names: Sequence[str], rows: Sequence[int] | None = None) -> Table:
