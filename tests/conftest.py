@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers that each compute on all cores wait for each other; set before NumPy is imported.
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
