@@ -34,8 +34,10 @@ USED: dict[str, float] = {}
 
 #: Files whose tests are independent of each other and long: each is a group of its own.
 SPLIT = {"test_docs"}
+#: Folders whose files share what is long to make.
+TOGETHER = {"report", "golden"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.
-FIRST = ("test_reproduce_tables", "test_docs", "test_extraction_ray", "test_report_browser")
+FIRST = ("test_reproduce", "test_docs", "test_extraction_ray", "test_report", "test_golden")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -43,7 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
-        group = item.name if item.path.stem in SPLIT else str(item.path)
+        shared = item.path.parent if item.path.parent.name in TOGETHER else item.path
+        group = item.name if item.path.stem in SPLIT else str(shared)
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: not item.path.stem.startswith(FIRST))
 

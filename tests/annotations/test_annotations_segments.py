@@ -82,6 +82,7 @@ def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None
     )  # its are of single precision
 
 
+@pytest.mark.slow
 def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
     [same], _ = segment_gammas(made(ann=ANN, bea=ANN), samples=5, seed=0)
     assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
@@ -104,6 +105,7 @@ def save(folder: Path) -> tuple[Path, Path]:
     return folder / "manifest", folder / "timelines"
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     manifest, timelines = save(tmp_path)
     told = obygaze(

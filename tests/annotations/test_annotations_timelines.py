@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,15 +11,15 @@ import pytest
 from click.testing import Result
 
 from obygaze_features.annotations import Timelines
-from tests.test_docs import BLOCK, ROOT, run_console
+from tests.test_docs import BLOCK, ROOT, Page
 
 
 def test_from_tables_to_timelines_and_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    page, said = Page(obygaze), ""
     text = (ROOT / "docs/timelines.md").read_text()
-    printed, said = "", ""
     for match in BLOCK.finditer(text):
         language, block = match.groups()
         if language == "csv":  # a file's block is what is named above it
@@ -34,12 +32,9 @@ def test_from_tables_to_timelines_and_back(
             assert said.startswith(block)
             said = ""
         elif language == "console":
-            run_console(block, obygaze)
+            page.console(block)
         elif language == "python":
-            run = subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=True
-            )
-            printed = run.stdout
-    assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in printed
+            page.python(block)
+    assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in page.printed
     one, *others = (Timelines.load(Path("timelines", name)) for name in ("mine", "again", "third"))
     assert all((other.segments, other.films) == (one.segments, one.films) for other in others)

@@ -121,7 +121,7 @@ def test_what_was_fetched_ahead_is_loaded_without_network(hub, tmp_path):
     loaded = run(LOAD, tmp_path / "home", "http://127.0.0.1:9")
     assert loaded.returncode == 0, loaded.stderr
     about = json.loads(loaded.stdout)
-    assert (about["name"], about["revision"]) == ("vivit", COMMIT)
+    assert (about["name"], about["family"], about["revision"]) == ("small", "vivit", COMMIT)
     assert len(asked) == before
 
 

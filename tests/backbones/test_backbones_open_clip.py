@@ -146,7 +146,7 @@ def test_it_sees_and_reads_as_a_network_of_that_layout(tmp_path, quick, suffix, 
         seen, read = theirs.visual(pixels), theirs.read(by_hand(TEXTS))
     torch.testing.assert_close(towers.embed_images(pixels), seen, atol=1e-4, rtol=0)
     torch.testing.assert_close(towers.embed_texts(TEXTS), read, atol=1e-4, rtol=0)
-    assert towers.about["name"] == "open-clip"
+    assert towers.about["family"] == "open-clip"
 
 
 def test_its_image_tower_sees_the_frames_of_clips(tmp_path):

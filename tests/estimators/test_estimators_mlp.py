@@ -17,7 +17,7 @@ from obygaze_models.estimators.mlp import MLPClassifier
 from tests.estimators.clips import authors_clips
 
 
-@parametrize_with_checks([MLPClassifier()])
+@parametrize_with_checks([MLPClassifier(max_epochs=30)])
 def test_follows_scikit_learns_conventions(estimator, check):
     check(estimator)
 
@@ -290,7 +290,7 @@ def test_the_first_fit_of_a_process_runs_on_one_thread():
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2"),
     )
     *inside, after = done.stdout.split()
     assert set(inside) == {"1"}

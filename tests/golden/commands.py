@@ -70,7 +70,6 @@ COMMANDS = {
     "bias-captions": "bias captions emotions.csv --minimum 0",
     "bias-ratings": "bias ratings ratings.csv",
     "bias-gender-score": "bias gender-score scores.csv",
-    "doctor": "doctor",
     "reproduce-table2": "reproduce table2 --manifest manifest --store xclip=xclip.zarr "
     "--protocol released -o out/table2",
     "reproduce-fig3": "reproduce fig3 --manifest manifest --store xclip=xclip.zarr "

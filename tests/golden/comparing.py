@@ -11,7 +11,6 @@ from typing import Any
 #: "" is for all. They need only be there.
 VOLATILE = {
     "": {"seconds", "started", "versions", "machine", "software", "size", "bytes", "files"},
-    "doctor": {"version", "python", "system", "installed", "missing", "ready", "gpu", "cpu"},
     "features-extract": {"clips_a_second", "frames_a_second", "shares", "bound_by", "slow"},
     "features-extract-plan": {"free", "decode", "device", "workers"},
     "features-probe": {"decode_seconds", "slow"},
