@@ -290,7 +290,12 @@ def test_the_first_fit_of_a_process_runs_on_one_thread():
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2"),
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "2",
+            "OPENBLAS_NUM_THREADS": "",
+            "MKL_NUM_THREADS": "",
+        },
     )
     *inside, after = done.stdout.split()
     assert set(inside) == {"1"}
