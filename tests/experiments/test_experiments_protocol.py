@@ -50,6 +50,7 @@ def test_train_validation_and_test_never_meet(world, seed):
     for fold, draw in enumerate(draws):
         assert set(folds[draw.tests["x"]]) == {last}
         assert set(folds[draw.validation]) == {fold}
+        assert all(len(set(rows.tolist())) == len(rows) for rows in rows_of(draw))
         parts = [set(rows.tolist()) for rows in rows_of(draw)]
         assert sum(map(len, parts)) == len(set.union(*parts))
         assert UNUSED not in labels[np.concatenate(rows_of(draw))]

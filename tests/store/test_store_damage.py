@@ -90,6 +90,23 @@ def test_a_bit_that_flips_in_a_chunk_is_named_with_its_rows(path, state):
     assert store.read(hit, "frames")[0] == hit
 
 
+@pytest.mark.parametrize(
+    ("state", "place", "hit"),
+    [("open", 17, "tt001"), ("final", 30, "tt002"), ("final", 57, "tt004, tt005")],
+    indirect=["state"],
+)
+def test_damage_names_the_rows_of_its_own_chunk(path, place, hit):
+    """A chunk of native takes 16 bytes while the store is open, 28 when it is final."""
+    flip_bit(path / "native/c/0/0", place)
+    store = open_store(path)
+    with pytest.raises(StoreError, match=f"the row of {hit} cannot be read"):
+        store.array("native")
+    alone = hit.split(", ")[-1]
+    with pytest.raises(StoreError, match=f"the row of {alone} cannot be read"):
+        store[alone]
+    assert store.read(["tt000"], "native")[1].tolist() == [[0, 1, 2]]
+
+
 def test_without_checksums_a_flipped_bit_passes(path, state):
     shard, hit, _ = shard_and_rows(path, state)
     flip_bit(shard, 3)

@@ -132,6 +132,91 @@ def test_a_value_that_float16_cannot_hold_is_a_failure(tmp_path, value):
     assert store.failures == {"tt000": f"frames has {why}"}
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value", "status"),
+    [
+        ("float16", 65504, Status.DONE),
+        ("float16", -65504, Status.DONE),
+        ("float16", -np.inf, Status.NOT_FINITE),
+        ("float32", 70000, Status.DONE),
+        ("float32", 1e39, Status.NOT_FINITE),
+        ("float32", np.nan, Status.NOT_FINITE),
+        ("float32", -np.inf, Status.NOT_FINITE),
+        ("float64", 1e39, Status.DONE),
+        ("float64", np.inf, Status.NOT_FINITE),
+    ],
+)
+def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, status):
+    spec = ArraySpec("native", (2,), dtype, "two numbers")
+    writer = StoreWriter.create(tmp_path / "toy.zarr", a_manifest(1), a_recipe(spec))
+    record = writer.write_block(0, [Done({"native": np.array([1.0, value])}, "a")])
+    assert record.status == (status,)
+    assert record.sources == ("a",)
+    if status is Status.DONE:
+        assert open_store(tmp_path / "toy.zarr").array("native").tolist() == [[1, value]]
+
+
+@pytest.mark.parametrize(
+    ("frames", "times", "why"),
+    [
+        (4, 8, None),
+        (2, 4, None),
+        (2, 3, "some of its frames have no features"),
+        (1, 8, "some of its frames have no features"),
+        (4, 7, "some of its frames have no features"),
+        (0, 0, "frames has "),
+    ],
+)
+def test_padding_ends_at_the_same_share_of_all_arrays(tmp_path, frames, times, why):
+    """So many of 4 frames and of 8 times are there; the rest is padding."""
+    specs = (
+        ArraySpec("frames", (4, 2), "float16", "a vector a frame", padded=True),
+        ArraySpec("frame_index", (8,), "int32", "which frames", padded=True),
+        ArraySpec("native", (3,), "float32", "three numbers"),
+    )
+    writer = StoreWriter.create(tmp_path / "toy.zarr", a_manifest(1), a_recipe(*specs))
+    values = {
+        "frames": np.where(np.arange(4)[:, None] < frames, [[1.0, 2.0]], np.nan),
+        "frame_index": np.where(np.arange(8) < times, np.arange(8), -1),
+        "native": np.ones(3),
+    }
+    record = writer.write_block(0, [Done(values, "a")])
+    assert list(record.failures) == ([] if why is None else ["tt000"])
+    if why is not None:
+        assert record.failures["tt000"].startswith(why)
+    else:
+        store = open_store(tmp_path / "toy.zarr")
+        for name, value in values.items():
+            np.testing.assert_array_equal(store.array(name)[0], value)
+
+
+def test_a_gap_between_frames_is_no_padding(tmp_path):
+    spec = ArraySpec("frames", (3, 1), "float16", "a number a frame", padded=True)
+    writer = StoreWriter.create(tmp_path / "toy.zarr", a_manifest(1), a_recipe(spec))
+    record = writer.write_block(0, [Done({"frames": np.array([[1], [np.nan], [2]])}, None)])
+    assert record.failures == {"tt000": "frames has NaN or infinity"}
+
+
+def test_a_block_takes_its_own_rows_and_all_of_them(half):
+    writer = StoreWriter(open_store(half))
+    with pytest.raises(StoreError, match="has no block 3"):
+        writer.block(3)
+    with pytest.raises(StoreError, match="block 2 has 1 rows, 2 were given"):
+        writer.write_block(2, [None, None])
+    block = writer.block(2)
+    for row in (3, 5):
+        with pytest.raises(StoreError, match=f"row {row} is not in block 2"):
+            block.put(row, None)
+    with pytest.raises(StoreError, match="lacks 1 rows, such as tt004"):
+        block.commit()
+    block.put(4, Done({"native": np.ones(2)}, None))
+    with pytest.raises(StoreError, match=r"native has shape \(3,\), not \(2,\)"):
+        block.commit()
+    block.put(4, Done({"native": np.ones(3)}, None))
+    assert block.commit().status == (Status.DONE,)
+    assert list((half / "staging").iterdir()) == []
+
+
 def test_the_value_that_stands_for_nothing_is_a_failure_too(tmp_path):
     spec = ArraySpec("frame_index", (2,), "int32", "two numbers")
     writer = StoreWriter.create(tmp_path / "toy.zarr", a_manifest(1), a_recipe(spec))
