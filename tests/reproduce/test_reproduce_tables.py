@@ -2,6 +2,7 @@ import csv
 import json
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ COLUMNS = {
 def few_epochs():
     """What is compared are tables with predictions: networks need not be trained to the end."""
 
+    @wraps(learners.mlp_author)
     def mlp_author(known, train, validation, labels, seed):
         return learners._mlp(known, train, validation, labels, seed, author=True, max_epochs=5)
 
