@@ -91,6 +91,7 @@ def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
     assert one == other
 
 
+@pytest.mark.slow
 def test_a_film_of_one_annotator_is_named() -> None:
     found, [remark] = segment_gammas(made(ann=ANN), samples=5, seed=0)
     assert found == []

@@ -65,6 +65,7 @@ PUBLISHED = {
 """Of random weights in full size, whose size it is."""
 
 
+@pytest.mark.slow
 def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path):
     """Their configurations, without the numbers themselves."""
     from transformers import (

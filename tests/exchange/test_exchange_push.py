@@ -69,6 +69,7 @@ def test_a_store_without_the_ending_stays_a_place(final_store, other_store, tmp_
         push(other_store, tmp_path / "shared")
 
 
+@pytest.mark.slow
 def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
     from obygaze_features.store.places.fsspec_place import file_system
 

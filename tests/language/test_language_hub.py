@@ -64,6 +64,7 @@ def test_an_encoder_comes_with_what_says_how_it_pools(serve, encoder, tmp_path):
     assert again.stdout == found.stdout == "torch.Size([1, 32])\n"
 
 
+@pytest.mark.slow
 def test_without_network_it_is_said_what_to_do(tmp_path):
     load = "from cli import main; main(['features', 'caption-scores', {!r}, '-o', {!r}])"
     table = tmp_path / "captions.csv"

@@ -87,6 +87,7 @@ def test_axe_finds_nothing_serious(tab, html, page_of, scheme, width):
     assert axe(tab) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_wider_than_a_phone(tab, html, page_of):
     tab.prefer()
     tab.open(page_of(html), width=360)

@@ -431,6 +431,7 @@ def test_a_store_of_no_backbone_of_the_paper_is_refused(made_up, tmp_path, obyga
     assert "give stores of xclip-kinetics, vivit, xclip-lsmdc" in result.stderr
 
 
+@pytest.mark.slow
 def test_half_a_store_is_named_in_every_table(made_up, tmp_path, obygaze):
     """Every second clip of X-CLIP's store is not there."""
     whole_store = open_store(made_up.stores["xclip"])
@@ -492,6 +493,7 @@ def test_tables_are_safe_in_spreadsheets_and_in_latex():
     assert "% a note of two lines" in tex
 
 
+@pytest.mark.slow
 def test_a_manifest_without_the_splits_says_how_to_get_them(made_up, tmp_path, obygaze):
     bare = tmp_path / "bare"
     manifest = Manifest.load(made_up.manifest)
