@@ -183,6 +183,7 @@ def test_a_block_between_two_records_is_not_done_anew(
         running.write_block(0, [MISSING, MISSING])
     resume(path)
     assert native(path)[0] == 1
+    assert [one.name for one in (path / "staging").iterdir() if "retired" in one.name] == []
 
 
 def test_a_retry_on_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
