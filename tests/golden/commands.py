@@ -1,6 +1,6 @@
-"""Every command that has ``--json``, on the golden data; each stands for itself.
+"""Every command that has ``--json``, on the golden data; each can run alone.
 
-They run in a copy of ``data/``. Those that change something have an output of their own.
+They run in a copy of ``data/``. Those that change something write to their own output.
 """
 
 from __future__ import annotations

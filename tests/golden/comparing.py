@@ -41,8 +41,8 @@ def differences(
         if not isinstance(now, list) or len(golden) != len(now):
             yield f"{at}: {golden!r} became {now!r}"
             return
-        for place, (value, other) in enumerate(zip(golden, now, strict=True)):
-            yield from differences(value, other, volatile=volatile, at=f"{at}[{place}]")
+        for number, (value, new_value) in enumerate(zip(golden, now, strict=True)):
+            yield from differences(value, new_value, volatile=volatile, at=f"{at}[{number}]")
     elif not _same(golden, now):
         yield f"{at}: {golden!r} became {now!r}"
 

@@ -104,12 +104,12 @@ def made_manifest() -> Any:
 
     chance = np.random.default_rng(5)
     ids = [f"{film}-{scene:03}" for film in FILMS for scene in range(1, 21)]
-    whole = obygaze_scheme()
+    base_scheme = obygaze_scheme()
     # Three concepts that can be seen, so that the reproduction is quick.
     scheme = LabelScheme(
-        whole.name,
-        whole.levels,
-        tuple(replace(one, visual=one.name in VISUAL) for one in whole.concepts),
+        base_scheme.name,
+        base_scheme.levels,
+        tuple(replace(one, visual=one.name in VISUAL) for one in base_scheme.concepts),
     )
     levels = LEVELS * len(FILMS)
     # Clips 19 of each film have no file, as some of the authors' have none.
@@ -144,7 +144,7 @@ def made_manifest() -> Any:
             Split(
                 name,
                 [ids[row] for row in rows],
-                [place % 10 for place in range(len(rows))],
+                [number % 10 for number in range(len(rows))],
                 [classes[levels[row]] for row in rows],
                 {"method": "made up"},
             )
@@ -165,15 +165,15 @@ def made_manifest() -> Any:
 def made_features(manifest: Any, width: int, seed: int) -> np.ndarray:
     """Each visual concept adds its own direction to the noise, and Sure one more."""
     labels = manifest.labels("paper")
-    shown = np.array(
+    visible = np.array(
         [
             [*(name in of for name in manifest.scheme.visual_concepts), level == "S"]
             for level, of in zip(labels.levels, labels.concepts, strict=True)
         ]
     )
     chance = np.random.default_rng(seed)
-    features = chance.normal(size=(len(shown), width))
-    features += 0.7 * shown @ chance.normal(size=(shown.shape[1], width))
+    features = chance.normal(size=(len(visible), width))
+    features += 0.7 * visible @ chance.normal(size=(visible.shape[1], width))
     return features.astype(np.float32)
 
 
@@ -197,12 +197,14 @@ def recipe(name: str, backbone: str, arrays: dict[str, tuple[tuple[int, ...], st
     )
 
 
-def make_store(path: Path, manifest: Any, made: Any, values: dict[str, np.ndarray], **how: Any):
+def make_store(
+    path: Path, manifest: Any, store_recipe: Any, values: dict[str, np.ndarray], **options: Any
+):
     """Write all blocks but those in `todo`; the rows in `failed` are broken."""
     from obygaze_features.store import Done, Failed, Status, StoreWriter
 
-    failed, todo = how.pop("failed", ()), how.pop("todo", ())
-    writer = StoreWriter.create(path, manifest, made, **how)
+    failed, todo = options.pop("failed", ()), options.pop("todo", ())
+    writer = StoreWriter.create(path, manifest, store_recipe, **options)
     for block in writer.missing_blocks():
         if block not in todo:
             rows = [
@@ -219,9 +221,9 @@ def make_large_store(manifest: Any) -> None:
     """The features that models learn from, and that tables are reproduced with."""
     from obygaze_features.store import finalise
 
-    made = recipe("xclip", "xclip", {"native": ((12,), "float32")})
+    store_recipe = recipe("xclip", "xclip", {"native": ((12,), "float32")})
     values = {"native": made_features(manifest, 12, seed=1)}
-    finalise(make_store(DATA / "xclip.zarr", manifest, made, values, block_rows=80))
+    finalise(make_store(DATA / "xclip.zarr", manifest, store_recipe, values, block_rows=80))
 
 
 def make_small_stores() -> None:
@@ -254,14 +256,14 @@ def make_small_stores() -> None:
         "frame_index": frame_index,
     }
     arrays = {name: (of.shape[1:], str(of.dtype)) for name, of in values.items()}
-    how = {
+    options = {
         "block_rows": 3,
         "probe": {name: of[0] + 1 for name, of in values.items() if name != "frame_index"},
         "failed": (4,),
     }
-    made = recipe("eight", "xclip", arrays)
-    make_store(DATA / "open.zarr", manifest, made, values, todo=(2,), **how)
-    make_store(DATA / "final.zarr", manifest, made, values, **how)
+    store_recipe = recipe("eight", "xclip", arrays)
+    make_store(DATA / "open.zarr", manifest, store_recipe, values, todo=(2,), **options)
+    make_store(DATA / "final.zarr", manifest, store_recipe, values, **options)
     finalise(DATA / "final.zarr")
     pack(DATA / "final.zarr", DATA / "packed.zip")
     plain = {
@@ -319,8 +321,8 @@ def make_inputs() -> None:
     items = [Item(word, kind="text", text=word) for _, word in words]
     manifest = Manifest("words", Items.of(items, {"set": [of for of, _ in words]}))
     values = {"native": chance.normal(size=(len(words), 6)).astype(np.float32)}
-    made = recipe("words", "clip-vit-base-patch32", {"native": ((6,), "float32")})
-    make_store(DATA / "words.zarr", manifest, made, values)
+    store_recipe = recipe("words", "clip-vit-base-patch32", {"native": ((6,), "float32")})
+    make_store(DATA / "words.zarr", manifest, store_recipe, values)
     features = DATA / "features"
     rng = np.random.default_rng(11)
     for scene in (1, 2, 3):
@@ -351,9 +353,9 @@ def main() -> None:
     make_small_stores()
     make_inputs()
     # A run names its manifest and store by their full paths: made where no user's folder shows.
-    place = Path("/golden")
-    shutil.copytree(DATA, place)
-    os.chdir(place)
+    folder = Path("/golden")
+    shutil.copytree(DATA, folder)
+    os.chdir(folder)
     obygaze("models", "run", "golden.toml", "-o", "run")
     obygaze("models", "run", "concepts.toml", "-o", "concepts-run")
     for name in ("mlp", "svm", "pcbm-tree"):
@@ -366,18 +368,18 @@ def main() -> None:
     obygaze("annotations", "merge", "projected", "--name", "merged")
     obygaze("manifests", "import", "accede", "accede-source", "-o", "accede")
     for name in ("run", "models", "timelines", "projected", "accede"):
-        shutil.copytree(place / name, DATA / name)
+        shutil.copytree(folder / name, DATA / name)
     os.chdir(HERE)
-    make_expected(obygaze_json=lambda *given: CliRunner().invoke(command_line, [*map(str, given)]))
-    shutil.rmtree(place)
+    make_expected(obygaze_json=lambda *args: CliRunner().invoke(command_line, [*map(str, args)]))
+    shutil.rmtree(folder)
 
 
 def make_expected(obygaze_json: Any) -> None:
-    """What the commands print, and scores and predictions in a plain form of their own."""
+    """What the commands print, and scores and predictions in a plain form."""
     from tests.golden.commands import COMMANDS
-    from tests.golden.place import make_place, run_command
+    from tests.golden.workspace import make_workspace, run_command
 
-    folder = make_place(Path("/golden/place"), obygaze_json)
+    folder = make_workspace(Path("/golden/place"), obygaze_json)
     (EXPECTED / "json").mkdir()
     for name in COMMANDS:
         text = json.dumps(run_command(name, folder, obygaze_json), indent=1, ensure_ascii=False)
@@ -392,11 +394,11 @@ def make_expected(obygaze_json: Any) -> None:
     ]
     (EXPECTED / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
     for model in sorted(path.name for path in (DATA / "models").iterdir()):
-        made = obygaze_json(
+        result = obygaze_json(
             "models", "predict", DATA / "models" / model, DATA / "xclip.zarr", "-o",
             EXPECTED / f"predictions-{model}.csv",
         )  # fmt: skip
-        assert made.exit_code == 0, made.output
+        assert result.exit_code == 0, result.output
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 import cli
 from tests.golden.commands import COMMANDS
 from tests.golden.comparing import VOLATILE, differences
-from tests.golden.place import EXPECTED, make_place, run_command
+from tests.golden.workspace import EXPECTED, make_workspace, run_command
 
 #: Commands with --json that no golden command calls, and why.
 LEFT_OUT = {
@@ -23,31 +23,31 @@ SLOW = ("reproduce-table2", "reproduce-fig3")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from click.testing import CliRunner
 
     def obygaze(*arguments: object):
         return CliRunner().invoke(cli.main, list(map(str, arguments)))
 
-    return make_place(tmp_path_factory.mktemp("golden") / "place", obygaze)
+    return make_workspace(tmp_path_factory.mktemp("golden") / "workspace", obygaze)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SLOW])
-def test_a_command_prints_the_golden_json(place, obygaze, name):
+def test_a_command_prints_the_golden_json(workspace, obygaze, name):
     golden = json.loads((EXPECTED / "json" / f"{name}.json").read_text(encoding="utf-8"))
-    printed = run_command(name, place, obygaze)
+    printed = run_command(name, workspace, obygaze)
     volatile = VOLATILE[""] | VOLATILE.get(name, set())
     assert not list(differences(golden, printed, volatile=volatile))
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_a_reproduction_is_the_same_to_the_digit(place, obygaze, name):
+def test_a_reproduction_is_the_same_to_the_digit(workspace, obygaze, name):
     golden = json.loads((EXPECTED / "json" / f"{name}.json").read_text(encoding="utf-8"))
-    printed = run_command(name, place, obygaze)
+    printed = run_command(name, workspace, obygaze)
     assert not list(differences(golden, printed, volatile=VOLATILE[""]))
-    what = name.removeprefix("reproduce-")
-    text = (place / "out" / what / f"{what}.txt").read_text(encoding="utf-8")
-    assert digits(text) == digits((EXPECTED / f"{what}.txt").read_text(encoding="utf-8"))
+    table = name.removeprefix("reproduce-")
+    text = (workspace / "out" / table / f"{table}.txt").read_text(encoding="utf-8")
+    assert digits(text) == digits((EXPECTED / f"{table}.txt").read_text(encoding="utf-8"))
 
 
 def digits(text: str) -> list[list[str]]:
@@ -57,7 +57,9 @@ def digits(text: str) -> list[list[str]]:
 
 
 def test_every_command_with_json_has_a_golden_output():
-    called = {tuple(of.split()[:depth]) for of in COMMANDS.values() for depth in (1, 2, 3)}
+    called = {
+        tuple(command.split()[:depth]) for command in COMMANDS.values() for depth in (1, 2, 3)
+    }
     missing = [" ".join(path) for path in with_json(cli.main) if path not in called]
     assert sorted(missing) == sorted(LEFT_OUT)
 

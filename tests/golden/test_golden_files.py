@@ -16,7 +16,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from tests.golden.commands import COMMANDS
 from tests.golden.comparing import TOLERANCE, VOLATILE, differences
-from tests.golden.place import DATA, EXPECTED, copy_data
+from tests.golden.workspace import DATA, EXPECTED, copy_data
 
 EIGHT = json.loads((EXPECTED / "eight.json").read_text(encoding="utf-8"))
 #: Each store, and how many of its eight rows are written.
@@ -39,7 +39,7 @@ def test_a_golden_store_has_its_rows(data, name):
     assert store.status.tolist() == states
     assert dict(store.failures) == EIGHT["failures"]
     done = [row for row, state in enumerate(states) if state == 1]
-    assert {one.name for one in store.specs} == set(EIGHT["arrays"])
+    assert {spec.name for spec in store.specs} == set(EIGHT["arrays"])
     for array, rows in EIGHT["arrays"].items():
         values = np.asarray(store.array(array))
         np.testing.assert_array_equal(values[done], np.array(rows, dtype=values.dtype)[done])
@@ -60,10 +60,10 @@ def test_a_golden_open_store_is_filled_and_finalised(data, obygaze, tmp_path):
     assert result.exit_code == 0, result.output
     result = obygaze("stores", "finalise", merged)
     assert result.exit_code == 0, result.output
-    theirs, ours = open_store(data / "final.zarr"), open_store(merged)
+    golden, filled = open_store(data / "final.zarr"), open_store(merged)
     for array in EIGHT["arrays"]:
-        np.testing.assert_array_equal(ours.array(array), theirs.array(array))
-    assert dict(ours.failures) == EIGHT["failures"]
+        np.testing.assert_array_equal(filled.array(array), golden.array(array))
+    assert dict(filled.failures) == EIGHT["failures"]
 
 
 def test_the_golden_manifest_loads_and_saves_the_same(data, tmp_path):
@@ -119,7 +119,10 @@ def test_a_golden_experiment_run_again_says_the_same(data, obygaze, tmp_path):
     assert result.exit_code == 0, result.output
     assert_same_rows(EXPECTED / "predictions.csv", tmp_path / "run" / "predictions.csv", TOLERANCE)
     golden = json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8"))
-    scores = {(one["model"], one["test"]): one for one in json.loads(result.stdout)["scores"]}
+    scores = {
+        (score_row["model"], score_row["test"]): score_row
+        for score_row in json.loads(result.stdout)["scores"]
+    }
     for before in golden:
         after = scores[before["model"], before["test"]]
         for kind in ("mean", "std"):
@@ -142,12 +145,12 @@ def test_a_report_of_the_golden_run_shows_its_scores(data, obygaze, tmp_path):
     result = obygaze("report", data / "run", "-o", page)
     assert result.exit_code == 0, result.output
     text = html.unescape(page.read_text(encoding="utf-8"))
-    shown = {
+    displayed = {
         key: float(value)
         for value, key in re.findall(r'<data value="([^"]+)" data-key="score/0/([^"]+)"', text)
     }
-    for one in json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8")):
+    for score_row in json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8")):
         for kind in ("mean", "std"):
             for score in ("f1", "f1_weighted"):
-                key = f"{one['model']}/{one['test']}/{score}/{kind}"
-                assert shown[key] == pytest.approx(one[kind][score], abs=TOLERANCE), key
+                key = f"{score_row['model']}/{score_row['test']}/{score}/{kind}"
+                assert displayed[key] == pytest.approx(score_row[kind][score], abs=TOLERANCE), key

@@ -63,6 +63,45 @@ def test_a_writer_who_comes_late_leaves_a_final_store_alone(path: Path) -> None:
     assert native(path)[:2] == [1, 2]
 
 
+def test_a_store_finalised_under_a_writer_stays_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last look comes after the shards were written, and before the record."""
+    resume(path).write_block(0, [row(1), row(2)])
+    late, sync = resume(path), committing.sync_folder
+
+    def overtaken(folder: Path) -> None:
+        monkeypatch.undo()
+        sync(folder)
+        finalise(path, allow_incomplete=True)
+
+    monkeypatch.setattr(committing, "sync_folder", overtaken)
+    with pytest.raises(StoreError, match="was finalised while it was being filled"):
+        late.write_block(1, [row(3), row(4)])
+    assert open_store(path).status.tolist() == [1, 1, 0, 0]
+    assert verify(path) == []
+
+
+def test_a_block_whose_shard_vanishes_is_not_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when somebody repairs a store that is being filled."""
+    writer, move = resume(path), committing.move
+
+    def moved_and_lost(*args) -> None:
+        move(*args)
+        (path / "native/c/0/0").unlink()
+
+    monkeypatch.setattr(committing, "move", moved_and_lost)
+    with pytest.raises(StoreError, match="the shard of native of block 0 vanished"):
+        writer.write_block(0, [row(1), row(2)])
+    monkeypatch.undo()
+    assert open_store(path).status.tolist() == [0, 0, 0, 0]
+    assert resume(path).missing_blocks() == [0, 1]
+    resume(path).write_block(0, [row(3), row(4)])
+    assert native(path)[:2] == [3, 4]
+
+
 def test_finalise_gives_way_to_a_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block is committed between finalise's look and the exchange: nothing is lost."""
     writer = resume(path)
@@ -144,18 +183,21 @@ def test_a_block_between_two_records_is_not_done_anew(
         running.write_block(0, [MISSING, MISSING])
     resume(path)
     assert native(path)[0] == 1
+    assert [one.name for one in (path / "staging").iterdir() if "retired" in one.name] == []
 
 
 def test_a_retry_on_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resume(path).write_block(0, [row(1), MISSING])
 
-    def full(*args, **options):
+    def full(temporary: Path, *args):
+        temporary.write_bytes(b"half a shard")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(committing, "write_shard", full)
     with pytest.raises(StoreError, match="No space left"):
         resume(path).rewrite(0, {1: row(2)})
     assert open_store(path).status.tolist() == [1, 2, 0, 0]
+    assert list((path / "staging").iterdir()) == []
 
 
 def test_of_two_retries_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +214,7 @@ def test_of_two_retries_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(committing, "write_shard", overtaken)
     with pytest.raises(BlockTaken, match=r"writes block 0 .* anew"):
         second.rewrite(0, {1: row(3)})
+    assert list((path / "staging").iterdir()) == []
 
 
 def make_and_fill(path: Path, barrier: object, part: str) -> None:

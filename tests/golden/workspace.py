@@ -30,7 +30,7 @@ def copy_data(folder: Path) -> Path:
     return folder
 
 
-def make_place(folder: Path, obygaze: Callable[..., Result]) -> Path:
+def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     """All that `COMMANDS` are given."""
     from obygaze_features.language.made_up import write_gpt2, write_sentence_encoder
 
@@ -38,13 +38,13 @@ def make_place(folder: Path, obygaze: Callable[..., Result]) -> Path:
     for name, source in (("finalise", "open"), ("repair", "open"), ("reopen", "final")):
         shutil.copytree(folder / f"{source}.zarr", folder / f"to-{name}.zarr")
     (folder / "out").mkdir()
-    # Of this release's own format: the golden run folder has a test of its own.
+    # In the current format; test_golden_files.py reads the golden run folder.
     shutil.rmtree(folder / "run")
     run = obygaze("models", "run", folder / "golden.toml", "-o", folder / "run")
     assert run.exit_code == 0, run.output
-    made = obygaze("features", "make-clips", folder / "made", "--films", 1, "--scenes", 2,
+    result = obygaze("features", "make-clips", folder / "made", "--films", 1, "--scenes", 2,
                    "--seconds", 1)  # fmt: skip
-    assert made.exit_code == 0, made.output
+    assert result.exit_code == 0, result.output
     (folder / "made/videos").rename(folder / "films")
     imported = obygaze(
         "manifests", "import", "csv", folder / "made/annotations.csv", "-o", folder / "clips"
