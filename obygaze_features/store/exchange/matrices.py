@@ -75,6 +75,8 @@ class MatrixSource:
         if len(self._row_of) < len(ids):
             twice = next(item for row, item in enumerate(ids) if self._row_of[item] != row)
             raise StoreError(f"{self.path} has two rows for {quote(twice)}")
+        if not ids:
+            raise StoreError(f"{self.path} has no rows; give a file with a row for each item")
         if not any(item in self._row_of for item in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
@@ -111,15 +113,14 @@ class MatrixSource:
 def read_ids(path: Path) -> list[str]:
     """Ids from a file: text with an id a line, CSV with a column id, or a list in a NumPy file."""
     suffix = path.suffix.lower()
-    if suffix == ".npy":
-        texts = _load_npy(path)
-        if texts.ndim != 1 or texts.dtype.kind not in "US":
-            raise StoreError(
-                f"{path} is not a list of texts (got {texts.dtype}, {texts.ndim} axes)"
-            )
-        as_text = texts.astype(str) if texts.dtype.kind == "U" else np.char.decode(texts, "utf-8")
-        return [str(item) for item in as_text.tolist()]
     try:
+        if suffix == ".npy":
+            texts = _load_npy(path)
+            if texts.ndim != 1 or texts.dtype.kind not in "US":
+                raise StoreError(
+                    f"{path} is not a list of texts (got {texts.dtype}, {texts.ndim} axes)"
+                )
+            return [item.decode() if isinstance(item, bytes) else item for item in texts.tolist()]
         text = path.read_text(encoding="utf-8-sig")
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
@@ -149,10 +150,9 @@ def safetensors_source(
     path: Path, ids: Sequence[str] | None, provenance: Provenance, manifest: Manifest
 ) -> MatrixSource:
     """A safetensors file: tensors with a row an item, or a tensor an item under its id."""
-    from safetensors import safe_open
-
+    safetensors = need("safetensors", extra="models")
     try:
-        opened: Any = safe_open(path, "np")
+        opened: Any = safetensors.safe_open(path, "np")
         parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
         tensors = {name: _Lazy(opened, name, part) for name, part in parts.items()}
     except FileNotFoundError:
@@ -160,7 +160,8 @@ def safetensors_source(
     except Exception as problem:  # its own error, and what a type that NumPy lacks raises
         words = " ".join(str(problem).split())
         raise StoreError(f"{path} cannot be read as safetensors ({words:.120})") from None
-    by_id = [name for name in tensors if name in set(manifest.ids)]
+    items = set(manifest.ids)
+    by_id = [name for name in tensors if name in items]
     if by_id:
         shape, dtype = tensors[by_id[0]].shape, tensors[by_id[0]].dtype
         stacked = _Stacked([tensors[name] for name in by_id], (len(by_id), *shape), dtype)
