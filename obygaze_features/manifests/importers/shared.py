@@ -152,7 +152,7 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
     if not len(manifest):
         raise ManifestError("the source holds no items, only a header; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    click.echo(f"{manifest.size} -> {output}")
+    click.echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
         names = [
             f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names
