@@ -32,6 +32,7 @@ def few_epochs():
     """What is compared are tables with predictions: networks need not be trained to the end."""
 
     def mlp_author(known, train, validation, labels, seed):
+        """The network of the authors' code."""
         return learners._mlp(known, train, validation, labels, seed, author=True, max_epochs=5)
 
     with pytest.MonkeyPatch.context() as patch:
