@@ -97,16 +97,16 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
         products.allow_tf32, convolutions.allow_tf32 = was
 
 
-def limit_gpu_memory(device: str, most: str) -> None:
+def limit_gpu_memory(device: str, limit: str) -> None:
     """Let this process take at most so much of a GPU's memory: ``20GB``, ``800MB``.
 
     For a GPU that is shared with others. Batches are made to fit.
     """
     import torch
 
-    match = _BYTES.fullmatch(most.strip())
+    match = _BYTES.fullmatch(limit.strip())
     if not match:
-        raise UsageError(f"a memory size is for example 20GB or 800MB, not {most!r}")
+        raise UsageError(f"a memory size is for example 20GB or 800MB, not {limit!r}")
     if torch.device(device).type != "cuda":
         raise UsageError(f"--max-gpu-memory is for a CUDA device, not for {device}")
     size = float(match[1]) * (2**30 if match[2] else 2**20)
@@ -132,15 +132,15 @@ def allowed_memory(device: torch.device) -> float:
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Only CUDA has a class of its own for it."""
+    """Whether memory ran out; only CUDA has an exception class for it."""
     import torch
 
-    told = str(problem)
+    message = str(problem)
     return (
         isinstance(problem, torch.OutOfMemoryError | MemoryError)
-        or "out of memory" in told
-        or "can't allocate memory" in told
-        or "CUBLAS_STATUS_ALLOC_FAILED" in told
+        or "out of memory" in message
+        or "can't allocate memory" in message
+        or "CUBLAS_STATUS_ALLOC_FAILED" in message
     )
 
 

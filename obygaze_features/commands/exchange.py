@@ -150,7 +150,7 @@ def _importing(command: Command) -> Command:
             help="A TOML or JSON file that says so at length: precision, and the tables backbone "
             "(name, family, revision, weights_sha256, config) and preprocessing.",
         ),
-        _output("The store, NAME.zarr; one that was begun goes on."),
+        _output("The store, NAME.zarr; an interrupted import is resumed."),
         click.option(
             "--manifest",
             type=click.Path(path_type=Path),
@@ -202,7 +202,7 @@ def _whose_rows(command: Command) -> Command:
 @_whose_rows
 @_importing
 def npy(paths: tuple[str, ...], **options: Any) -> None:
-    """From NumPy files: one with a row an item, or folders with a file a clip, FILM/STEM.npy.
+    """From a NumPy matrix with ids, or folders of NumPy files, FILM/STEM.npy.
 
     A file or folder is the array native unless it is named. For a file, --ids says whose each row
     is. In a folder, shape and type are what most files have. What holds objects is not read.
@@ -232,9 +232,10 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
 @_whose_rows
 @_importing
 def safetensors(file: Path, **options: Any) -> None:
-    """From a safetensors file: tensors with a row an item, or a tensor an item under its id.
+    """From a safetensors file with a row, or a tensor, for each item.
 
-    The only tensor with a row an item is the array native; several keep their names.
+    A tensor under the id of each item, or tensors with a row an item: the only such tensor is the
+    array native; several keep their names.
 
     \b
     Examples:
@@ -251,7 +252,7 @@ def safetensors(file: Path, **options: Any) -> None:
 
 @import_.command()
 @folder_argument("file")
-@click.option("--ids", default="id", show_default=True, metavar="COLUMN", help="That of the ids.")
+@click.option("--ids", default="id", show_default=True, metavar="COLUMN", help="The column of ids.")
 @_importing
 def parquet(file: Path, ids: str, **options: Any) -> None:
     """From a Parquet table: an exported store, or any with a column of ids.

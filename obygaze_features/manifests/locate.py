@@ -86,9 +86,8 @@ class MediaFolder:
     def _stems(self, item: Item) -> list[str]:
         """What an item's file may be called: also the whole name (Dr. No), the id, or the film."""
         name = item.media.rpartition("/")[2]
-        stems = [expected_stem(item)]
-        if name and Path(name).suffix.lower() not in self.suffixes:
-            stems += [name]
+        whole = name if Path(name).suffix.lower() not in self.suffixes else ""
+        stems = [whole, expected_stem(item)]
         if not name:
             stems += [item.id]
         if item.start is not None:

@@ -96,19 +96,18 @@ class Manifest:
 
     def __repr__(self) -> str:
         parts = [
-            f"{counted(len(names), noun)}"
+            counted(len(names), noun)
             for noun, names in (("label set", self.label_names), ("split", self.split_names))
             if names
         ]
-        return f"Manifest({', '.join([repr(self.name), self.size, *parts])})"
+        return f"Manifest({', '.join([repr(self.name), self.describe_size(), *parts])})"
 
     def _repr_html_(self) -> str:
-        rows = [("items", self.size), *self._parts_in_words()]
+        rows = [("items", self.describe_size()), *self._parts_in_words()]
         cells = "".join(f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in rows)
         return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
 
-    @property
-    def size(self) -> str:
+    def describe_size(self) -> str:
         """The numbers of items and films, as text."""
         kinds = set(self.items.kinds)
         noun = kinds.pop() if len(kinds) == 1 else "item"

@@ -13,7 +13,12 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
-from obygaze_features.store.checksums import compare, read_checksums, without_consolidated
+from obygaze_features.store.checksums import (
+    CHANGED,
+    compare,
+    read_checksums,
+    without_consolidated,
+)
 from obygaze_features.store.contents import plain_files, shard_files
 from obygaze_features.store.damage import Damage, brief, in_blocks, in_final_shards
 from obygaze_features.store.leftovers import leftovers
@@ -102,9 +107,10 @@ def _changed(place: Place, sums: Mapping[str, str]) -> Iterator[Damage]:
     """The files that are lost, or not as they were."""
     for name, sha256 in progress(sums.items(), "Metadata", unit="file", total=len(sums)):
         if why := compare(place, name, sha256):
-            if name == "zarr.json" and without_consolidated(place.read(name), sha256):
-                why = "its metadata was consolidated after it was written"
-                yield Damage(name, None, (), why, harmless=True)
+            changed = name == "zarr.json" and why == CHANGED
+            if changed and without_consolidated(place.read(name), sha256):
+                reason = "its metadata was consolidated after it was written"
+                yield Damage(name, None, (), reason, harmless=True)
                 continue
             yield Damage(name, name.partition("/")[0] if "/" in name else None, (), why)
 
@@ -129,8 +135,8 @@ def _wrong_copies(place: Place, headers: Sequence[str]) -> Iterator[Damage]:
         if isinstance(copy, dict) and copy.get("node_type") == "group":
             copy = {key: value for key, value in copy.items() if key != "consolidated_metadata"}
         if own != copy:
-            why = f"its consolidated metadata differs from {name}/zarr.json"
-            yield Damage("zarr.json", None, (), why)
+            reason = f"its consolidated metadata differs from {name}/zarr.json"
+            yield Damage("zarr.json", None, (), reason)
 
 
 def _wrongly_listed(store: FeatureStore, sums: Mapping[str, str]) -> Iterator[Damage]:

@@ -25,16 +25,16 @@ def leftovers(store: FeatureStore, ids: Sequence[str], sums: Mapping[str, str]) 
     if store.is_final:
         # A list that is damaged itself says nothing about the others.
         names = set(every) - {*sums, spec.CHECKSUMS, spec.LOG} if sums else set()
-        why = "it is not part of the store"
+        reason = "it is not part of the store"
     else:
         places = (spec.STAGING, spec.RECORDS, spec.CLAIMS, *(f"{one}/c" for one in store.arrays))
         inside = tuple(f"{place}/" for place in places)
         names = {one for one in every if one.startswith((*inside, "."))} - committed(store, ids)
         names = {one for one in names if not _IN_TURN.fullmatch(one)}
-        why = "it belongs to no block: a writer was killed, or is writing it"
+        reason = "it belongs to no block: a writer was killed, or is writing it"
     for name in sorted(names):
         array = name.partition("/c/")[0] if "/c/" in name else None
-        yield Damage(name, array, (), why, harmless=True)
+        yield Damage(name, array, (), reason, harmless=True)
 
 
 def committed(store: FeatureStore, ids: Sequence[str]) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import require_folder
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.words import holds
 from obygaze_features.errors import ManifestError, StoreError
@@ -74,7 +75,7 @@ def _no_store(place: Place) -> str:
         return f"{place.where} is not whole: a push to it has not ended; run the push again"
     if isinstance(place, Folder):
         if not place.path.exists():
-            return f"{place.where} does not exist"
+            require_folder(place.path, "a feature store", StoreError)
         if inner := sorted(one.name for one in place.path.glob("*.zarr")):
             return holds(place.path, "store", place.path / inner[0])
     elif lacking := place.lacking():

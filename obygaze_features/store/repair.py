@@ -104,10 +104,7 @@ def repair(path: Path, *, reopen: bool = False) -> Repair:
         else:
             to_do = _retire(store, damage)
             finish_moves(open_store(path))
-        harmless = tuple(
-            one.file for one in found if one.harmless and one.file not in IRREPLACEABLE
-        )
-        harmless = () if reopened else harmless
+        harmless = () if reopened else tuple(one.file for one in found if one.harmless)
         cleared, left = _clear(path, harmless)
         if not store.is_final and (damage or restored or cleared):
             append_to_log(path, "repaired", to_do=len(to_do), restored=restored)

@@ -89,9 +89,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.read = Manifest.load(self.manifest)
-        given, self.stores = self.stores, {}
+        paths, self.stores = self.stores, {}
         self.open: dict[str, FeatureStore] = {}
-        for name, path in given.items():
+        for name, path in paths.items():
             slot = _slot(name, store := open_store(path))
             if slot in self.open:
                 raise ExperimentError(

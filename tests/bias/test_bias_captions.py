@@ -162,27 +162,27 @@ def test_neutral_captions_are_a_group_and_count(tmp_path: Path, obygaze) -> None
         text = " ".join(" ".join(files[name]) for name in names)
         return Counter(text.replace(".", "").split(" "))
 
-    every = seen(list(files))
+    all_words = seen(list(files))
     others = seen([name for name in files if "_NE_" not in name])
-    minimum = every["scowl"]
+    minimum = all_words["scowl"]
     assert others["scowl"] < minimum
     angry = [name for name in files if "_AN1_NO_" in name]
-    words = {word for word in PUBLISHED["angry"].split() if every[word] >= minimum}
+    words = {word for word in PUBLISHED["angry"].split() if all_words[word] >= minimum}
     assert "scowl" in words
     count = sum(seen(angry)[word] for word in words)
     rates = rates_of(folder, minimum)
     assert rates["angry", "1", "NO"] == [count, 100, 10 * count]
     result = obygaze("bias", "captions", folder, "--minimum", minimum, "--json")
-    found = json.loads(result.stdout)
-    assert (found["images"], found["captions"]) == (280, 1400)
+    content = json.loads(result.stdout)
+    assert (content["images"], content["captions"]) == (280, 1400)
     neutral = {
         (rate["condition"], rate["words"]): rate["count"]
-        for rate in found["rates"]
+        for rate in content["rates"]
         if rate["emotion"] == "neutral"
     }
-    of = seen([name for name in files if "_NE_O_" in name])
-    assert neutral["objectified", "happy"] == of["smile"]
-    assert (len(neutral), len(found["rates"])) == (6, 18)
+    objectified = seen([name for name in files if "_NE_O_" in name])
+    assert neutral["objectified", "happy"] == objectified["smile"]
+    assert (len(neutral), len(content["rates"])) == (6, 18)
     printed = obygaze("bias", "captions", folder, "--minimum", minimum, "-o", tmp_path / "r.csv")
     assert "neutral  -          objectified      happy" in printed.stdout
     assert "words" in (tmp_path / "r.csv").read_text().splitlines()[0]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.golden.place import copy_data
 from tests.world import World
 
 BASE = {"click", "google-crc32c", "h5py", "numpy", "packaging", "tqdm", "zarr"}
@@ -43,10 +44,14 @@ for call in calls:
 """
 
 
-def run_without_extras(calls: list[list[str]]) -> list[list[str | int]]:
-    """Exit code, output, error output and exception of each call, in a process without extras."""
+def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[str | int]]:
+    """Exit code, output, error output and exception of each call, in a process without extras.
+
+    `but` are modules that are there.
+    """
+    hidden = " ".join(sorted({*HIDDEN.split()} - {*but.split()}))
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, HIDDEN, json.dumps(calls)],
+        [sys.executable, "-c", SCRIPT, hidden, json.dumps(calls)],
         capture_output=True,
         text=True,
         check=True,
@@ -74,6 +79,42 @@ def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> Non
         ["features", "backbones"],
     ]
     for call, (code, _, errors, problem) in zip(calls, run_without_extras(calls), strict=True):
+        assert code == 0, (call, errors, problem)
+
+
+EXTRAS = {
+    "models report": (
+        "PIL jinja2 matplotlib safetensors scipy sklearn threadpoolctl torch",
+        [
+            "models run golden.toml -o new",
+            "models train golden.toml --estimator svm -o svm",
+            "models predict svm xclip.zarr -o predictions.csv",
+            "report new -o report.html",
+            "manifests stats manifest --figure levels.png",
+        ],
+    ),
+    "extract": (
+        "PIL av huggingface_hub safetensors sentencepiece torch transformers",
+        [
+            "features make-clips clips --films 1 --scenes 2 --seconds 1",
+            "manifests import csv clips/annotations.csv -o made",
+            "features extract made --videos clips/videos --backbone tiny-xclip -o stores",
+        ],
+    ),
+}
+"""Extras that README names together: what they install, and what they are enough for."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_extras_are_enough_for_their_job(
+    extras: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy_data(tmp_path / "data"))
+    modules, words = EXTRAS[extras]
+    calls = [call.split() for call in words]
+    results = run_without_extras(calls, but=modules)
+    for call, (code, _, errors, problem) in zip(calls, results, strict=True):
         assert code == 0, (call, errors, problem)
 
 

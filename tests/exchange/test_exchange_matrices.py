@@ -56,7 +56,7 @@ def check(store, **arrays):
 
 def write_ids(name: str) -> None:
     if name.endswith(".npy"):
-        np.save(name, np.array(IDS))
+        np.save(name, np.array(IDS, "S" if name == "bytes.npy" else None))
     elif name == "id-and-more.csv":
         lines = [f"{one},{number}" for number, one in enumerate(IDS)]
         Path(name).write_text("\ufeffID,number\r\n" + "\r\n".join(lines), encoding="utf-8")
@@ -64,7 +64,7 @@ def write_ids(name: str) -> None:
         Path(name).write_text("\n".join(IDS), encoding="utf-8")
 
 
-@pytest.mark.parametrize("ids", ["ids.txt", "ids.csv", "id-and-more.csv", "ids.npy"])
+@pytest.mark.parametrize("ids", ["ids.txt", "ids.csv", "id-and-more.csv", "ids.npy", "bytes.npy"])
 def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
     np.save("X.npy", ROWS[ORDER])
     write_ids(ids)
@@ -161,6 +161,8 @@ class Bomb:
         ),
         (["npy", "X.npy", "--ids", "objects.npy"], "objects.npy is not a NumPy file of numbers"),
         (["npy", "X.npy", "--ids", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (["npy", "X.npy", "--ids", "latin.npy"], "latin.npy is not text in UTF-8"),
+        (["npy", "empty.npy", "--ids", "empty.txt"], "empty.npy has no rows"),
         (["npy", "X.npy", "--ids", "short.txt"], "native has 40 rows for 2 ids"),
         (["npy", "X.npy", "--ids", "twice.txt"], "two rows for 'tt001'"),
         (["npy", "X.npy", "--ids", "others.txt"], "like 'a0.mp4', those of the manifest like 'tt"),
@@ -174,6 +176,9 @@ class Bomb:
 def test_what_is_no_matrix_of_the_items_is_one_line(bring, there, arguments, said):
     np.save("X.npy", ROWS)
     np.save("flat.npy", ROWS[:, 0])
+    np.save("latin.npy", np.array(["é".encode("latin-1")]))
+    np.save("empty.npy", ROWS[:0])
+    Path("empty.txt").write_text("")
     np.save("objects.npy", np.array([Bomb()] * N, object), allow_pickle=True)
     Path("short.txt").write_text("tt001\ntt002\n")
     Path("twice.txt").write_text("tt001\n" * N)

@@ -115,6 +115,17 @@ def test_a_column_that_is_not_mapped_is_kept(tmp_path: Path) -> None:
     assert (manifest.ids, manifest.items.extra) == (["a", "b"], {"id (not used)": ["1", "2"]})
 
 
+def test_names_with_points_need_no_extension(tmp_path: Path) -> None:
+    names = ["ep.1", "ep.2", "Dr. No", "ep"]
+    for name in names:
+        (tmp_path / "films").mkdir(exist_ok=True)
+        (tmp_path / f"films/{name}.mp4").touch()
+    manifest = import_csv(write(tmp_path / "t.csv", "video", *names))
+    assert manifest.ids == ["ep.1", "ep.2", "Dr._No", "ep"]
+    found = found_files(manifest, tmp_path / "films")
+    assert list(found.values()) == [f"{name}.mp4" for name in names]
+
+
 def test_pictures_are_images(tmp_path: Path) -> None:
     manifest = import_csv(write(tmp_path / "t.csv", "file_name,label", "cats/a.png,S"))
     assert (manifest.items.kinds, manifest.items.films) == (["image"], ["cats"])
@@ -193,7 +204,10 @@ def test_labels_say_what_is_missing_on_either_side(
         (["video,label", "alone,calm"], "unknown label 'calm'.*--levels calm"),
         (["video,label", "x.mp4,S"], "no row names an item of films .looked for x.mp4; it has ids"),
         (["video,tension", "alone,S"], "no column 'level'; say which one is with --column level="),
-        (["clip,label", "alone,S"], "no column 'id'; say which one is with --column id="),
+        (
+            ["clip,label", "alone,S"],
+            "no column 'id'; say which one is with --column id=NAME .there are clip, label",
+        ),
     ],
 )
 def test_labels_that_do_not_fit(films: Path, tmp_path: Path, rows: list[str], message: str) -> None:

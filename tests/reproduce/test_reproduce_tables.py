@@ -34,6 +34,7 @@ def few_epochs():
 
     @wraps(learners.mlp_author)
     def mlp_author(known, train, validation, labels, seed):
+        """The network of the authors' code."""
         return learners._mlp(known, train, validation, labels, seed, author=True, max_epochs=5)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -168,6 +168,13 @@ def test_differences_of_backbones_are_a_line_a_key(obygaze, path, tmp_path):
     assert "{" not in result.stdout
 
 
+def test_a_mistyped_store_is_said_not_to_exist(obygaze, path):
+    result = obygaze("stores", "info", f"{path}r")
+    assert result.stderr == f"Error: {path}r does not exist; did you mean {path}?\n"
+    result = obygaze("stores", "info", path.with_name("else"))
+    assert "else does not exist; give a feature store" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["info", "verify", "repair", "finalise"])
 def test_what_is_not_a_store_gets_one_line(obygaze, tmp_path, command):
     result = obygaze("stores", command, tmp_path)

@@ -150,6 +150,14 @@ def test_what_xarray_reads_is_repaired_too(final, name):
     assert toys.contents(final) == was
 
 
+def test_lost_metadata_of_the_group_is_named(final, before):
+    for path in (final, before):
+        (path / "zarr.json").unlink()
+        assert [(damaged.file, damaged.why) for damaged in verify(path)] == [
+            ("zarr.json", "it is lost")
+        ]
+
+
 def test_consolidating_a_store_of_before_harms_nothing(before, tmp_path, obygaze):
     was = toys.contents(before)
     consolidate(before)

@@ -213,16 +213,16 @@ def test_the_damaged_frame_is_the_same_for_all_samplings(tmp_path, name):
     path = write(tmp_path / name)
     with_garbage(path, 26, 32)
     index = index_file(path)
-    said = {}
-    for wanted in ([0, 27, 60], [0, 31, 40], [0, 13, 30, 34, 71], range(72), [0, 29]):
+    messages = {}
+    for frames in ([0, 27, 60], [0, 31, 40], [0, 13, 30, 34, 71], range(72), [0, 29]):
         try:
-            decode_frames(path, list(wanted), index=index)
+            decode_frames(path, list(frames), index=index)
         except VideoError as error:
-            said[tuple(wanted)] = str(error)
+            messages[tuple(frames)] = str(error)
     with pytest.raises(VideoError) as probed:
         examine(path, samplings=[Sampling(32), Sampling(12, rate=1)])
-    assert len(said) > 3
-    assert {*said.values()} == {str(probed.value)}
+    assert len(messages) > 3
+    assert {*messages.values()} == {str(probed.value)}
     if "decoded at frame" in str(probed.value):
         first = int(str(probed.value).partition("decoded at frame ")[2].split()[0])
         alone = []

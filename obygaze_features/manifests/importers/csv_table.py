@@ -109,9 +109,8 @@ def read_labels(
     name
         The label set's name; by default the file's.
     """
-    table = _read(source, columns, delimiter)
+    table = _read(source, columns, delimiter, "level")
     by = "id" if "id" in table.columns else "media"
-    table = map_columns(table, MEANINGS, required=["level", by if by in table.columns else "id"])
     table = _only(table, list(table.columns), _labelled_rows(table))
     row_of = _finder(manifest.items)
     ids, rows, strangers = [], [], []
@@ -143,16 +142,19 @@ def read_labels(
     return _label_set(name or safe_id(source.stem), labelled_rows, scheme, about), strangers
 
 
-def _read(source: Path, columns: Mapping[str, str] | None, delimiter: str | None) -> Table:
-    table = without_blank_rows(read_table(source, delimiter=delimiter))
-    return map_columns(table, MEANINGS, columns)
+def _read(
+    source: Path, columns: Mapping[str, str] | None, delimiter: str | None, *required: str
+) -> Table:
+    """A table with the `required` columns, and ids or names of files."""
+    source_table = without_blank_rows(read_table(source, delimiter=delimiter))
+    table = map_columns(source_table, MEANINGS, columns)
+    by = "media" if "media" in table.columns else "id"
+    return map_columns(source_table, MEANINGS, columns, required=[*required, by])
 
 
 def _with_items(table: Table) -> Table:
     """The table with safe ids, names of files and times in seconds; ids may be names of files."""
     source = table.columns
-    if "media" not in source:
-        table = map_columns(table, MEANINGS, required=["id"])
     empty = [""] * len(table)
     cells = zip(
         *(source.get(name, empty) for name in ("id", "film", "media", "start")), strict=True

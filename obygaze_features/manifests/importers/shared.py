@@ -9,7 +9,7 @@ import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import click
@@ -21,6 +21,7 @@ from obygaze_features.common.words import quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.download import download
 from obygaze_features.manifests.items import Item, media_stem
+from obygaze_features.manifests.locate import MEDIA_SUFFIXES
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = [
@@ -152,7 +153,7 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
     if not len(manifest):
         raise ManifestError("the source holds no items, only a header; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    click.echo(f"{manifest.size} -> {output}")
+    click.echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
         names = [
             f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names
@@ -182,7 +183,9 @@ start=None, end=None)
         film, *folders = folders
     if not name:
         return Item("", film=film)
-    identifier = safe_id(media_stem(name))
+    # Names such as "Dr. No" may come without an extension.
+    known = PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
+    identifier = safe_id(media_stem(name) if known else name)
     for folder in map(safe_id, filter(None, reversed([film, *folders]))):
         identifier = identifier if identifier.startswith(folder) else f"{folder}-{identifier}"
     return Item(identifier, film=film, media="/".join([*folders, name]))

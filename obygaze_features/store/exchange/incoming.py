@@ -6,7 +6,7 @@ it is run again, and a row that cannot be read is a failure with a reason, as in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,12 +19,13 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store.assemble import Assembled, assembled
 from obygaze_features.store.commit import Done, Failed
-from obygaze_features.store.exchange.provenance import Provenance
+from obygaze_features.store.exchange.provenance import Provenance, plain_json
 from obygaze_features.store.format import ArraySpec, Status
+from obygaze_features.store.metadata import check_attributes
 from obygaze_features.store.reader import open_store
 from obygaze_features.store.writer import StoreWriter
 
-__all__ = ["Source", "as_stored", "bring_in", "fit", "in_words"]
+__all__ = ["Source", "as_stored", "bring_in", "fit", "in_words", "index_ids", "read_exported"]
 
 
 class Source(Protocol):
@@ -119,6 +120,27 @@ def fit(values: NDArray[Any], one: ArraySpec) -> NDArray[Any]:
         have, meant = in_words(values.shape, str(values.dtype)), in_words(one.shape, one.dtype)
         raise StoreError(f"it holds {have}, where {one.name} has {meant} a clip")
     return values
+
+
+def index_ids(path: Path, ids: Sequence[str]) -> dict[str, int]:
+    """Id -> row of a file; `StoreError` if two rows have one id."""
+    row_of = {identifier: row for row, identifier in enumerate(ids)}
+    if len(row_of) < len(ids):
+        twice = next(identifier for row, identifier in enumerate(ids) if row_of[identifier] != row)
+        raise StoreError(f"{path} has two rows for {quote(twice)}")
+    return row_of
+
+
+def read_exported(path: Path, name: str, text: str) -> dict[str, Any]:
+    """The attributes of a store that a file was exported from; they are `name` in the file."""
+    try:
+        attributes = plain_json(text)
+        if not isinstance(attributes, dict):
+            raise ValueError("not an object")
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise StoreError(f"{path}: its {name} cannot be read ({problem!s:.100})") from None
+    check_attributes(path, attributes)
+    return attributes
 
 
 def in_words(shape: tuple[int, ...], dtype: str) -> str:

@@ -19,10 +19,9 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.exchange.hdf5 import ATTRIBUTES, REASONS, SOURCES
 from obygaze_features.store.exchange.hdf5_texts import read_texts
-from obygaze_features.store.exchange.incoming import as_stored, fit
-from obygaze_features.store.exchange.provenance import Provenance, plain_json, stated
+from obygaze_features.store.exchange.incoming import as_stored, fit, index_ids, read_exported
+from obygaze_features.store.exchange.provenance import Provenance, stated
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.metadata import check_attributes
 
 __all__ = ["Hdf5Source"]
 
@@ -147,18 +146,7 @@ class Hdf5Source:
         """The attributes of an exported store; nothing if it is another file."""
         if ATTRIBUTES not in self._file:
             return {}
-        try:
-            found = plain_json(self._text(ATTRIBUTES))
-            if not isinstance(found, dict):
-                raise ValueError("no object")
-        except StoreError:
-            raise
-        except (ValueError, TypeError, RecursionError) as problem:
-            raise StoreError(
-                f"{self.path}: its {ATTRIBUTES} cannot be read ({problem!s:.100})"
-            ) from None
-        check_attributes(self.path, found)
-        return found
+        return read_exported(self.path, ATTRIBUTES, self._text(ATTRIBUTES))
 
     def _read_ids(self) -> dict[str, int]:
         if spec.IDS not in self._file:
@@ -166,11 +154,7 @@ class Hdf5Source:
         ids = self._texts(spec.IDS)
         if not ids:
             raise StoreError(f"{self.path}: {spec.IDS} is not a list of texts")
-        rows = {one: row for row, one in enumerate(ids)}
-        if len(rows) < len(ids):
-            twice = next(one for row, one in enumerate(ids) if rows[one] != row)
-            raise StoreError(f"{self.path} has two rows for {quote(twice)}")
-        return rows
+        return index_ids(self.path, ids)
 
     @cached_property
     def _table(self) -> dict[str, Any]:

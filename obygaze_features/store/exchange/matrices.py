@@ -17,10 +17,9 @@ from obygaze_features.common.words import quote
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store.commit import Done, Failed
-from obygaze_features.store.exchange.incoming import as_stored, fit
-from obygaze_features.store.exchange.provenance import Provenance, plain_json, stated
+from obygaze_features.store.exchange.incoming import as_stored, fit, index_ids, read_exported
+from obygaze_features.store.exchange.provenance import Provenance, stated
 from obygaze_features.store.format import ATTRIBUTES, ArraySpec, Status
-from obygaze_features.store.metadata import check_attributes
 
 __all__ = ["MatrixSource", "npy_source", "parquet_source", "read_ids", "safetensors_source"]
 
@@ -71,10 +70,9 @@ class MatrixSource:
                     f"{self.path}: {name} has {rows.shape[0]:,} rows for {len(ids):,} {owners}; "
                     "give the ids of these rows with --ids"
                 )
-        self._row_of.update({item: row for row, item in enumerate(ids)})
-        if len(self._row_of) < len(ids):
-            twice = next(item for row, item in enumerate(ids) if self._row_of[item] != row)
-            raise StoreError(f"{self.path} has two rows for {quote(twice)}")
+        self._row_of.update(index_ids(self.path, ids))
+        if not ids:
+            raise StoreError(f"{self.path} has no rows; give a file with a row for each item")
         if not any(item in self._row_of for item in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
@@ -111,15 +109,14 @@ class MatrixSource:
 def read_ids(path: Path) -> list[str]:
     """Ids from a file: text with an id a line, CSV with a column id, or a list in a NumPy file."""
     suffix = path.suffix.lower()
-    if suffix == ".npy":
-        texts = _load_npy(path)
-        if texts.ndim != 1 or texts.dtype.kind not in "US":
-            raise StoreError(
-                f"{path} is not a list of texts (got {texts.dtype}, {texts.ndim} axes)"
-            )
-        as_text = texts.astype(str) if texts.dtype.kind == "U" else np.char.decode(texts, "utf-8")
-        return [str(item) for item in as_text.tolist()]
     try:
+        if suffix == ".npy":
+            texts = _load_npy(path)
+            if texts.ndim != 1 or texts.dtype.kind not in "US":
+                raise StoreError(
+                    f"{path} is not a list of texts (got {texts.dtype}, {texts.ndim} axes)"
+                )
+            return [item.decode() if isinstance(item, bytes) else item for item in texts.tolist()]
         text = path.read_text(encoding="utf-8-sig")
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
@@ -149,10 +146,9 @@ def safetensors_source(
     path: Path, ids: Sequence[str] | None, provenance: Provenance, manifest: Manifest
 ) -> MatrixSource:
     """A safetensors file: tensors with a row an item, or a tensor an item under its id."""
-    from safetensors import safe_open
-
+    safetensors = need("safetensors", extra="models")
     try:
-        opened: Any = safe_open(path, "np")
+        opened: Any = safetensors.safe_open(path, "np")
         parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
         tensors = {name: _Lazy(opened, name, part) for name, part in parts.items()}
     except FileNotFoundError:
@@ -160,7 +156,8 @@ def safetensors_source(
     except Exception as problem:  # its own error, and what a type that NumPy lacks raises
         words = " ".join(str(problem).split())
         raise StoreError(f"{path} cannot be read as safetensors ({words:.120})") from None
-    by_id = [name for name in tensors if name in set(manifest.ids)]
+    items = set(manifest.ids)
+    by_id = [name for name in tensors if name in items]
     if by_id:
         shape, dtype = tensors[by_id[0]].shape, tensors[by_id[0]].dtype
         stacked = _Stacked([tensors[name] for name in by_id], (len(by_id), *shape), dtype)
@@ -202,7 +199,9 @@ def parquet_source(path: Path, column: str, provenance: Provenance | None = None
     if about := (table.schema.metadata or {}).get(ATTRIBUTES.encode()):
         if provenance:
             raise UsageError(f"{path} is an exported store, and says itself what it was made with")
-        provenance = _exported(path, about)
+        exported = read_exported(path, ATTRIBUTES, about.decode(errors="replace"))
+        how_made = (exported[key] for key in ("backbone", "preprocessing", "precision"))
+        provenance = Provenance(*how_made)
     ids = [str(item) for item in table[column].to_pylist()]
     fields = [part for part in table.schema if part.name != column]
     lists = [part for part in fields if _is_list(part.type, pa)]
@@ -216,16 +215,6 @@ def parquet_source(path: Path, column: str, provenance: Provenance | None = None
             raise StoreError(f"{path} has no column of lists of numbers, nor columns of numbers")
         matrices["native"] = np.column_stack([table[name].to_numpy() for name in names])
     return MatrixSource(path, matrices, ids, provenance or stated(), absent)
-
-
-def _exported(path: Path, about: bytes) -> Provenance:
-    """What an exported store says that it was made with."""
-    try:
-        attributes = plain_json(about.decode())
-    except (ValueError, RecursionError) as problem:
-        raise StoreError(f"{path}: its {ATTRIBUTES} cannot be read ({problem!s:.100})") from None
-    check_attributes(path, attributes if isinstance(attributes, dict) else {})
-    return Provenance(*(attributes[key] for key in ("backbone", "preprocessing", "precision")))
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
