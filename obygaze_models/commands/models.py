@@ -50,7 +50,15 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     """Train and test what an EXPERIMENT file describes.
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
-    models.
+    models. An EXPERIMENT is a TOML file; its paths are relative to it:
+
+    \b
+      name = "Sure against the negatives"
+      manifest = "manifests/mine"
+      store = "stores/xclip.zarr"
+      positives = ["S"]
+      train_negatives = ["EN", "HN"]
+      estimators = ["mlp"]          # see: obygaze models list
 
     \b
     Examples:

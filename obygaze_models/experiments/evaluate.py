@@ -138,7 +138,8 @@ def evaluate(
         first = skipped[0]
         raise ExperimentError(
             f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
-            "look at the levels, the split, and what the store lacks"
+            "make fewer folds (obygaze manifests split MANIFEST --folds N --overwrite), or look at "
+            "the levels and at what the store lacks"
         )
     predictions: list[Prediction] = []
     history: list[dict[str, Any]] = []
