@@ -178,6 +178,8 @@ def safetensors_source(
 def parquet_source(path: Path, column: str, provenance: Provenance | None = None) -> MatrixSource:
     """A Parquet table: a column of ids; each column of lists an array, or all numbers `native`.
 
+    The only column of lists is `native`, too, whatever its name, but in an exported store.
+
     Parameters
     ----------
     column
@@ -208,7 +210,8 @@ def parquet_source(path: Path, column: str, provenance: Provenance | None = None
     lists = [part for part in fields if _is_list(part.type, pa)]
     matrices, absent = {}, {}
     for part in lists:
-        matrices[part.name], absent[part.name] = _from_lists(path, table[part.name], part)
+        name = "native" if len(lists) == 1 and not about else part.name
+        matrices[name], absent[name] = _from_lists(path, table[part.name], part)
     if not matrices:
         floats = [part.name for part in fields if pa.types.is_floating(part.type)]
         names = floats or [part.name for part in fields if pa.types.is_integer(part.type)]
