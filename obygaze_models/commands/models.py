@@ -13,6 +13,7 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
+from obygaze_features.common.words import for_shell
 from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
@@ -127,7 +128,7 @@ def _echo_run(done: Run) -> None:
     if any(of["films"] < 2 for of in record["scores"]):
         click.echo("Where it is -, the test clips are of one film, or no films are named.")
     echo_cautions(record["cautions"])
-    click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
+    click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 
 for command in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -230,6 +231,14 @@ def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path: Path, obygaze:
         assert f"{inside / 's1' / '1.mp4'} would be the file of A-s1-1 and of B-s1-1" in told.stderr
     located = obygaze("manifests", "locate", tmp_path / "m", "--videos", tmp_path / "films")
     assert located.stdout.startswith("found      2")
+
+
+def test_the_next_command_is_quoted_for_the_shell(
+    films: Path, tmp_path: Path, obygaze: Run
+) -> None:
+    made = obygaze("manifests", "import", "folder", films, "-o", tmp_path / "my films")
+    _, _, command = made.stdout.splitlines()[-1].partition("obygaze ")
+    assert shlex.split(command) == ["manifests", "label", str(tmp_path / "my films"), "LABELS.csv"]
 
 
 def test_several_label_sets_say_how_to_name_one(films: Path, tmp_path: Path, obygaze: Run) -> None:
