@@ -203,7 +203,12 @@ def stats(
 
 @manifests.command()
 @folder_argument("manifest")
-@click.option("--videos", type=click.Path(path_type=Path), required=True, help="Where they are.")
+@click.option(
+    "--videos",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The folder of the films' folders, or of the files.",
+)
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
     """Which clips' videos are there: found, missing, ambiguous.

@@ -261,6 +261,9 @@ def test_a_mistyped_folder_is_said_not_to_exist(films: Path, tmp_path: Path, oby
     ):
         told = obygaze(*words)
         assert told.stderr == f"Error: {near} does not exist; did you mean {films}?\n", words
+    table = write(tmp_path / "labels.csv", "video,label", "alone,S")
+    told = obygaze("manifests", "label", folder, tmp_path / "lables.csv")
+    assert told.stderr.endswith(f"lables.csv does not exist; did you mean {table}?\n")
     told = obygaze("manifests", "stats", tmp_path / "nothing")
     assert f"{tmp_path / 'nothing'} does not exist; give a manifest" in told.stderr
     told = obygaze("manifests", "locate", folder, "--videos", folder / "items.csv")

@@ -78,7 +78,8 @@ class MatrixSource:
         if not any(item in self._row_of for item in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
-                f"are like {quote(ids[0])}, those of the manifest like {quote(manifest.ids[0])}"
+                f"are like {quote(ids[0])}, those of the manifest like {quote(manifest.ids[0])}; "
+                "its items.csv has the id of each file"
             )
         return tuple(self.matrices)
 
