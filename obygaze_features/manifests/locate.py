@@ -174,7 +174,7 @@ def locate(items: Iterable[Item], root: Path) -> Located:
         files = folder.candidates(item)
         if len(files) == 1:
             other = users.setdefault((files[0], item.start, item.end), item)
-            if other.film != item.film:
+            if other.film != item.film and root.resolve().name in (other.film, item.film):
                 raise VideoError(
                     f"{files[0]} would be the file of {other.id} and of {item.id}, which are of "
                     f"different films ({other.film}, {item.film}); give the folder that has a "
