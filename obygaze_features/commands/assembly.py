@@ -17,7 +17,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, shown
+from obygaze_features.common.words import counted, for_shell, shown
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _report(made: Assembled, as_json: bool) -> None:
         f"{made.to_do:,} to do -> {made.path}"
     )
     if not made.to_do:
-        click.echo(f"next: obygaze stores finalise {made.path}")
+        click.echo(f"next: obygaze stores finalise {for_shell(made.path)}")
 
 
 def _names(values: Sequence[str]) -> list[str]:

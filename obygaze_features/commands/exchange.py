@@ -16,7 +16,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, size
+from obygaze_features.common.words import counted, for_shell, size
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 
 @click.command()
 @folder_argument("archive")
-@_output("The store, NAME.zarr.")
+@_output("The store, NAME.zarr.  [default: that of the archive, here]", required=False)
 @overwrite_option
 @json_option
-def unpack(archive: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Take a store out of its zip file, checked to the last byte, or refuse it.
 
     An archive with anything that `obygaze stores pack` would not put there is refused: other
@@ -74,10 +74,12 @@ def unpack(archive: Path, output: Path, overwrite: bool, as_json: bool) -> None:
 
     \b
     Examples:
+      obygaze stores unpack xclip.zarr.zip
       obygaze stores unpack xclip.zip -o stores/xclip.zarr
     """
     from obygaze_features.store.exchange import unpack as take
 
+    output = output or Path(f"{archive.stem.removesuffix('.zarr')}.zarr")
     _report_packed(take(archive, output, overwrite=overwrite), as_json)
 
 
@@ -257,7 +259,8 @@ def safetensors(file: Path, **options: Any) -> None:
 def parquet(file: Path, ids: str, **options: Any) -> None:
     """From a Parquet table: an exported store, or any with a column of ids.
 
-    Each column of lists is an array; without any, all columns of numbers together are native.
+    The only column of lists is the array native; several keep their names; without any, all
+    columns of numbers together are native.
 
     \b
     Examples:
@@ -328,7 +331,9 @@ def _import(source: Source, options: dict[str, Any]) -> None:
         rows = counted(made.done + made.failed + made.to_do, "row")
         click.echo(f"{rows}: {made.done:,} done, {made.failed:,} failed, {made.to_do:,} to do")
         failed = ", or mend what failed and run this again with --retry-failed"
-        click.echo(f"next: obygaze stores finalise {output}{failed if made.failed else ''}")
+        click.echo(
+            f"next: obygaze stores finalise {for_shell(output)}{failed if made.failed else ''}"
+        )
     if made.failed:
         click.get_current_context().exit(PARTLY_DONE)
 

@@ -15,7 +15,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     table_options,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, for_shell
 from obygaze_features.manifests.importers import IMPORTERS
 
 __all__ = ["manifests"]
@@ -124,7 +124,7 @@ def label(
     if strangers:
         rows = counted(len(strangers), "row names", "rows name")
         click.echo(f"{rows} no item of {loaded.name}: {some(strangers, 3)}")
-    click.echo(f"next: obygaze manifests stats {manifest} --labels {label_set.name}")
+    click.echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {label_set.name}")
     if strangers:
         click.get_current_context().exit(3)
 
@@ -203,7 +203,12 @@ def stats(
 
 @manifests.command()
 @folder_argument("manifest")
-@click.option("--videos", type=click.Path(path_type=Path), required=True, help="Where they are.")
+@click.option(
+    "--videos",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The folder of the films' folders, or of the files.",
+)
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
     """Which clips' videos are there: found, missing, ambiguous.

@@ -14,7 +14,7 @@ from obygaze_features.common.commands import (
     json_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, shown, some
+from obygaze_features.common.words import counted, for_shell, shown, some
 from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def verify(store: Path | str, as_json: bool) -> None:
             rows = len({one for each in damage for one in each.ids})
             click.echo(f"{counted(len(damage), 'place')} damaged, {counted(rows, 'row')} hit")
             if isinstance(store, Path) and store.is_dir():
-                click.echo(f"next: obygaze stores repair {store}")
+                click.echo(f"next: obygaze stores repair {for_shell(store)}")
             elif isinstance(store, Path):
                 click.echo("next: pack it again, or fetch it again from where it came from")
             else:

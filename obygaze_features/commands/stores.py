@@ -20,7 +20,7 @@ from obygaze_features.common.commands import (
     json_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, shown
+from obygaze_features.common.words import counted, for_shell, shown
 
 __all__ = ["stores"]
 
@@ -123,15 +123,15 @@ def _print(path: object, facts: dict[str, Any]) -> None:
 
 def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
-        return f"obygaze stores verify {shown(path)} (reads everything again)"
+        return f"obygaze stores verify {for_shell(path)} (reads everything again)"
     if "://" in str(path):
         return (
             "ask whoever offers it to finalise it, or take what is done with: "
-            f"obygaze stores subset {shown(path)} --films FILM,... -o NAME.zarr"
+            f"obygaze stores subset {for_shell(path)} --films FILM,... -o NAME.zarr"
         )
     if facts["rows"]["to_do"]:
         return "run the extraction again, it goes on where it was; or join parts: stores merge"
-    return f"obygaze stores finalise {path} (few files, a card, read-only)"
+    return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
 
 
 for command in (

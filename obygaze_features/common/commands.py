@@ -172,11 +172,10 @@ class RootGroup(LazyGroup):
             group = error.ctx
             assert group is not None
             assert isinstance(group.command, click.Group)
-            names = group.command.list_commands(group)
-            click.echo(
-                f"Error: {group.command_path}: {unknown('command', error.command_name, names)}",
-                err=True,
-            )
+            problem = unknown("command", error.command_name, group.command.list_commands(group))
+            if commands := _commands_called(error.command_name, group):
+                problem = f"unknown command {error.command_name!r}; did you mean {commands}?"
+            click.echo(f"Error: {group.command_path}: {problem}", err=True)
             ctx.exit(2)
         except ObygazeError as error:
             if ctx.params.get("debug"):
@@ -205,6 +204,18 @@ class RootGroup(LazyGroup):
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _commands_called(name: str, context: click.Context) -> str:
+    """The commands of this name in the groups of a group, as one types them."""
+    group = context.command
+    assert isinstance(group, click.Group)
+    subgroups = {child: group.get_command(context, child) for child in group.list_commands(context)}
+    return " or ".join(
+        f"{context.command_path} {child} {name}"
+        for child, subgroup in subgroups.items()
+        if isinstance(subgroup, click.Group) and name in subgroup.list_commands(context)
+    )
 
 
 def _in_words(error: OSError) -> str:

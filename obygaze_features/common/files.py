@@ -25,6 +25,7 @@ from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
     "SYNTHETIC",
+    "describe_absent",
     "disk_errors",
     "new_file",
     "new_folder",
@@ -108,10 +109,14 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
         return
     if path.exists():
         raise error(f"{path} is not a folder; give {wish}")
+    raise error(describe_absent(path, wish))
+
+
+def describe_absent(path: Path, wish: str) -> str:
+    """That a path does not exist, with the one beside it that it may be a slip of."""
     near = closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
-    raise error(
-        f"{path} does not exist; "
-        + (f"did you mean {path.parent / near}?" if near else f"give {wish}")
+    return f"{path} does not exist; " + (
+        f"did you mean {path.parent / near}?" if near else f"give {wish}"
     )
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
+from obygaze_features.common.files import describe_absent
 from obygaze_features.common.words import some, unknown
 from obygaze_features.errors import ManifestError, UsageError
 
@@ -250,7 +251,7 @@ def _check_bytes(path: Path) -> tuple[str, bool]:
             file.seek(0)
             quoted = any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
     except FileNotFoundError:
-        raise ManifestError(f"{path} does not exist") from None
+        raise ManifestError(describe_absent(path, "a CSV file")) from None
     except OSError as error:
         raise ManifestError(f"{path} cannot be read: {error.strerror}") from None
     if not start:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ __all__ = [
     "closest",
     "counted",
     "duration",
+    "for_shell",
     "hint",
     "holds",
     "near",
@@ -177,3 +179,14 @@ def shown(address: object) -> str:
     """
     text = str(address)
     return re.sub(r"://[^/]*@", "://", text).partition("?")[0] if "://" in text else text
+
+
+def for_shell(path: object) -> str:
+    """A path or an address in a command to be typed: quoted where it has blanks, and no secrets.
+
+    Examples
+    --------
+    >>> for_shell("my films/m"), for_shell("stores/x.zarr")
+    ("'my films/m'", 'stores/x.zarr')
+    """
+    return shlex.quote(shown(path))

@@ -161,12 +161,24 @@ def expected_stem(item: Item) -> str:
 
 
 def locate(items: Iterable[Item], root: Path) -> Located:
-    """Look for every item's media, without opening any."""
+    """Look for every item's media, without opening any.
+
+    Raises `VideoError` if clips of two films have the same file: `root` is then a film's own
+    folder, and each film's `season 1/clip 1.mp4` would be found there.
+    """
     folder = MediaFolder(root)
     result, sought = Located(), ""
+    users: dict[tuple[Path, float | None, float | None], Item] = {}
     for item in _with_media(items):
         files = folder.candidates(item)
         if len(files) == 1:
+            other = users.setdefault((files[0], item.start, item.end), item)
+            if other.film != item.film and root.resolve().name in (other.film, item.film):
+                raise VideoError(
+                    f"{files[0]} would be the file of {other.id} and of {item.id}, which are of "
+                    f"different films ({other.film}, {item.film}); give the folder that has a "
+                    "folder for each film"
+                )
             result.found[item.id] = files[0]
         elif files:
             result.ambiguous[item.id] = files

@@ -168,7 +168,8 @@ class Manifest:
         if name is None:
             known = ", ".join(self.label_names)
             raise UsageError(
-                f"the manifest {self.name!r} has several label sets; name one of {known}"
+                f"the manifest {self.name!r} has several label sets; name one of {known} "
+                '(--labels NAME, or in an experiment labels = "NAME")'
                 if known
                 else f"the manifest {self.name!r} has no labels; add some: "
                 "obygaze manifests label MANIFEST TABLE.csv"

@@ -13,6 +13,7 @@ from obygaze_features.common.commands import (
     json_option,
     overwrite_option,
 )
+from obygaze_features.common.words import for_shell
 from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
@@ -50,7 +51,15 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     """Train and test what an EXPERIMENT file describes.
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
-    models.
+    models. An EXPERIMENT is a TOML file; its paths are relative to it:
+
+    \b
+      name = "Sure against the negatives"
+      manifest = "manifests/mine"
+      store = "stores/xclip.zarr"
+      positives = ["S"]
+      train_negatives = ["EN", "HN"]
+      estimators = ["mlp"]          # see: obygaze models list
 
     \b
     Examples:
@@ -119,7 +128,7 @@ def _echo_run(done: Run) -> None:
     if any(of["films"] < 2 for of in record["scores"]):
         click.echo("Where it is -, the test clips are of one film, or no films are named.")
     echo_cautions(record["cautions"])
-    click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {done.folder}")
+    click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 
 for command in (

@@ -14,7 +14,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.words import counted, for_shell, some
 from obygaze_models.commands.cautions import echo_cautions
 
 __all__ = ["score_run", "write_run"]
@@ -89,7 +89,7 @@ def write_run(
         echo_cautions([f"{seen} used to train the model: this is no test"])
     also = f" --labels {labels}" if labels else ""
     also += f" --split {split}" if split != SPLIT else ""
-    click.echo(f"next: obygaze models score-run {output} {manifest}{also}")
+    click.echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{also}")
 
 
 @click.command("score-run")

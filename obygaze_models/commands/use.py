@@ -15,7 +15,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.words import counted, for_shell
 from obygaze_features.errors import ExperimentError
 from obygaze_models.commands.cautions import echo_cautions
 
@@ -78,7 +78,7 @@ def train(
     click.echo(f"{done.task}: trained on {counted(done.trained, 'clip')}, {said} -> {done.path}")
     click.echo(f"card -> {done.path / 'README.md'}")
     echo_cautions(done.cautions)
-    click.echo(f"next: obygaze models predict {done.path} STORE")
+    click.echo(f"next: obygaze models predict {for_shell(done.path)} STORE")
 
 
 @click.command()

@@ -138,7 +138,8 @@ def evaluate(
         first = skipped[0]
         raise ExperimentError(
             f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
-            "look at the levels, the split, and what the store lacks"
+            "label more clips, make fewer folds (obygaze manifests split MANIFEST --folds N "
+            "--overwrite), or see which clips the store lacks"
         )
     predictions: list[Prediction] = []
     history: list[dict[str, Any]] = []

@@ -80,6 +80,8 @@ def test_unknown_commands_and_options_are_usage_errors(obygaze: Callable[..., Re
     [
         ("feature extract", "unknown command 'feature'; did you mean features?"),
         ("features extrct", " features: unknown command 'extrct'; did you mean extract?"),
+        ("extract m", "unknown command 'extract'; did you mean main features extract?"),
+        ("stats", "did you mean main manifests stats?"),
         ("manifests import folders", "did you mean folder?"),
         ("bias xyz", " bias: unknown command 'xyz'; known are eat, captions, "),
     ],

@@ -45,6 +45,14 @@ def test_pack_and_unpack(obygaze, final_store, tmp_path):
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
 
 
+@pytest.mark.parametrize("archive", ["toy.zip", "toy.zarr.zip"])
+def test_unpack_names_the_store(archive, obygaze, final_store, tmp_path, monkeypatch):
+    assert obygaze("stores", "pack", final_store, "-o", tmp_path / archive).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    assert obygaze("stores", "unpack", archive).exit_code == 0
+    assert obygaze("stores", "diff", final_store, tmp_path / "toy.zarr").exit_code == 0
+
+
 @pytest.mark.parametrize("end", ["h5", "hdf5", "parquet"])
 def test_export(end, obygaze, final_store, tmp_path):
     output = tmp_path / f"toy.{end}"

@@ -115,7 +115,7 @@ def test_a_parquet_table_becomes_a_store(bring, kind):
     if kind == "columns":
         columns |= {f"f{axis}": rows[:, axis] for axis in range(D)}
     elif kind == "lists":
-        columns["native"] = pa.array(list(rows), pa.list_(pa.float32()))
+        columns["embedding"] = pa.array(list(rows), pa.list_(pa.float32()))
     else:
         columns["native"] = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), D)
     parquet.write_table(pa.table(columns), "X.parquet")

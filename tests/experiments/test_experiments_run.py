@@ -291,7 +291,9 @@ def test_a_class_that_no_test_clip_has_is_one_clear_line(world, experiment, tmp_
     fold_of, level_of = manifest.split("ten").fold_of, labels.level_of
     kept = labels.where(lambda one: fold_of[one] != 9 or level_of[one] != "S")
     manifest.with_parts(labels=[kept]).save(tmp_path / "manifest")
-    with pytest.raises(ExperimentError, match=r"nothing can be learnt: .* has 5 of EN and 0 of S;"):
+    with pytest.raises(
+        ExperimentError, match=r"nothing can be learnt: .* has 5 of EN and 0 of S; label more"
+    ):
         run_experiment(replace(experiment, manifest=tmp_path / "manifest"), tmp_path / "run")
 
 

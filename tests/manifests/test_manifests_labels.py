@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -199,9 +200,10 @@ def test_labels_say_what_is_missing_on_either_side(
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' could be each of S1-ep_1, S1-extra"),
+        (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' could be each of S1-ep_1, S1.*folders"),
         (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
-        (["video,label", "alone,calm"], "unknown label 'calm'.*--levels calm"),
+        (["video,label", "alone,calm"], "unknown label 'calm'.*--levels LOW"),
+        (["video,label", "alone,tense", "S1/ep 1,calm"], "LOW,...,HIGH; the table has calm, tense"),
         (["video,label", "x.mp4,S"], "no row names an item of films .looked for x.mp4; it has ids"),
         (["video,tension", "alone,S"], "no column 'level'; say which one is with --column level="),
         (
@@ -231,6 +233,37 @@ def test_locate_says_what_it_looked_for(films: Path, tmp_path: Path, obygaze: Ru
         assert f"none of the 2 clips of t: {hint}" in told.stderr
 
 
+def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path: Path, obygaze: Run) -> None:
+    for season in ("A/s1", "B/s1"):
+        (tmp_path / "films" / season).mkdir(parents=True)
+        (tmp_path / "films" / season / "1.mp4").write_bytes(b"")
+    obygaze("manifests", "import", "folder", tmp_path / "films", "-o", tmp_path / "m")
+    inside = tmp_path / "films" / "A"
+    for command in (("manifests", "locate"), ("features", "probe")):
+        told = obygaze(*command, tmp_path / "m", "--videos", inside)
+        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+        assert f"{inside / 's1' / '1.mp4'} would be the file of A-s1-1 and of B-s1-1" in told.stderr
+    located = obygaze("manifests", "locate", tmp_path / "m", "--videos", tmp_path / "films")
+    assert located.stdout.startswith("found      2")
+
+
+def test_the_next_command_is_quoted_for_the_shell(
+    films: Path, tmp_path: Path, obygaze: Run
+) -> None:
+    made = obygaze("manifests", "import", "folder", films, "-o", tmp_path / "my films")
+    _, _, command = made.stdout.splitlines()[-1].partition("obygaze ")
+    assert shlex.split(command) == ["manifests", "label", str(tmp_path / "my films"), "LABELS.csv"]
+
+
+def test_several_label_sets_say_how_to_name_one(films: Path, tmp_path: Path, obygaze: Run) -> None:
+    obygaze("manifests", "import", "folder", films, "-o", tmp_path / "m")
+    for name in ("first", "second"):
+        table = write(tmp_path / f"{name}.csv", "video,label", "alone,S")
+        assert obygaze("manifests", "label", tmp_path / "m", table).exit_code == 0
+    told = obygaze("manifests", "split", tmp_path / "m")
+    assert (told.exit_code, "name one of first, second (--labels NAME" in told.stderr) == (2, True)
+
+
 def test_a_mistyped_folder_is_said_not_to_exist(films: Path, tmp_path: Path, obygaze: Run) -> None:
     folder, near = tmp_path / "m", tmp_path / "film"
     obygaze("manifests", "import", "folder", films, "-o", folder)
@@ -242,6 +275,9 @@ def test_a_mistyped_folder_is_said_not_to_exist(films: Path, tmp_path: Path, oby
     ):
         told = obygaze(*words)
         assert told.stderr == f"Error: {near} does not exist; did you mean {films}?\n", words
+    table = write(tmp_path / "labels.csv", "video,label", "alone,S")
+    told = obygaze("manifests", "label", folder, tmp_path / "lables.csv")
+    assert told.stderr.endswith(f"lables.csv does not exist; did you mean {table}?\n")
     told = obygaze("manifests", "stats", tmp_path / "nothing")
     assert f"{tmp_path / 'nothing'} does not exist; give a manifest" in told.stderr
     told = obygaze("manifests", "locate", folder, "--videos", folder / "items.csv")

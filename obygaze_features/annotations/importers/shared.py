@@ -13,7 +13,7 @@ from obygaze_features.annotations.remarks import LEFT_OUT, any_left_out, remark_
 from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.commands import echo_json, json_option, overwrite_option
 from obygaze_features.common.tables import map_columns, read_table
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.words import counted, for_shell, quote
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.shared import safe_id
 
@@ -102,4 +102,4 @@ def _say(timelines: Timelines, output: Path) -> None:
         click.echo(line)
     if left_out := sum(one.done == LEFT_OUT for one in timelines.remarks):
         click.echo(f"{counted(left_out, 'row')} left out")
-    click.echo(f"next: obygaze annotations show {output}")
+    click.echo(f"next: obygaze annotations show {for_shell(output)}")

@@ -11,7 +11,7 @@ import click
 
 from obygaze_features.common.commands import levels_option, table_options
 from obygaze_features.common.tables import Table, map_columns, read_table
-from obygaze_features.common.words import some
+from obygaze_features.common.words import quote, some
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.shared import (
@@ -120,7 +120,9 @@ def read_labels(
         matches = row_of(film, cell)
         if len(matches) > 1:
             meant = some([manifest.ids[match] for match in matches])
-            raise table.problem(row, f"{cell!r} could be each of {meant}; name it by its id")
+            raise table.problem(
+                row, f"{cell!r} could be each of {meant}; give its folders, too, or its id"
+            )
         if matches:
             rows.append(row)
             ids.append(manifest.ids[matches[0]])
@@ -184,7 +186,7 @@ def _with_items(table: Table) -> Table:
     if "kind" not in source and suffixes and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
     for name in {"start", "end"} & source.keys():
-        columns[name] = [_seconds(cell, table.delimiter) for cell in source[name]]
+        columns[name] = [_seconds(table, row, cell) for row, cell in enumerate(source[name])]
     return replace(table, columns={**source, **columns})
 
 
@@ -198,9 +200,11 @@ def _relative(path: str) -> str:
     return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
 
 
-def _seconds(cell: str, delimiter: str) -> str:
-    text = decimal_point(cell, delimiter)
+def _seconds(table: Table, row: int, cell: str) -> str:
+    text = decimal_point(cell, table.delimiter)
     seconds = clock_seconds(text)
+    if seconds is None and ":" in text:
+        raise table.problem(row, f"{quote(cell)} is not a time; write seconds or h:mm:ss")
     return text if seconds is None else f"{seconds:.6f}"
 
 
@@ -247,8 +251,11 @@ def _label_set(
         try:
             scheme.level(level)
         except ManifestError as error:
-            levels = some(list(dict.fromkeys(table["level"])), 8).replace(", ", ",")
-            hint = f"levels of your own, from the least to the most: --levels {levels}"
+            levels = some(sorted(set(table["level"])), 8)
+            hint = (
+                "levels of your own, from the least to the most: --levels LOW,...,HIGH; "
+                f"the table has {levels}"
+            )
             raise table.problem(table["level"].index(level), f"{error} ({hint})") from None
     rule = f"as in {table.path.name}"
     return LabelSet.from_table(name, table, scheme, {"rule": rule, **(about or {})})

@@ -8,7 +8,7 @@ import click
 
 from obygaze_features.common.commands import overwrite_option
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.words import counted, for_shell, quote
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import source_argument
 from obygaze_features.manifests.manifest import Manifest, save_parts
@@ -102,4 +102,4 @@ def command(source: Path, output: Path, overwrite: bool) -> None:
         click.echo(
             f"runs {run_set.name}: {len(sizes)} runs, trained on {min(sizes)} to {max(sizes)} clips"
         )
-    click.echo(f"next: obygaze manifests audit {output}")
+    click.echo(f"next: obygaze manifests audit {for_shell(output)}")

@@ -17,7 +17,7 @@ import click
 from obygaze_features.common.commands import overwrite_option
 from obygaze_features.common.reference import reference_json
 from obygaze_features.common.tables import Table
-from obygaze_features.common.words import quote
+from obygaze_features.common.words import for_shell, quote
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.download import download
 from obygaze_features.manifests.items import Item, media_stem
@@ -162,11 +162,11 @@ def finish(manifest: Manifest, output: Path, *, overwrite: bool, notes: Sequence
     for note in notes:
         click.echo(note)
     if manifest.label_names or "text" in manifest.items.kinds:
-        click.echo(
-            f"next: obygaze manifests {'stats' if manifest.label_names else 'show'} {output}"
-        )
+        command = "stats" if manifest.label_names else "show"
+        click.echo(f"next: obygaze manifests {command} {for_shell(output)}")
     else:
-        click.echo(f"next, if you have labels: obygaze manifests label {output} LABELS.csv")
+        folder = for_shell(output)
+        click.echo(f"next, if you have labels: obygaze manifests label {folder} LABELS.csv")
 
 
 def item_of_file(path: str, film: str = "") -> Item:

@@ -76,7 +76,8 @@ class MatrixSource:
         if not any(item in self._row_of for item in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
-                f"are like {quote(ids[0])}, those of the manifest like {quote(manifest.ids[0])}"
+                f"are like {quote(ids[0])}, those of the manifest like {quote(manifest.ids[0])}; "
+                "its items.csv has the id of each file"
             )
         return tuple(self.matrices)
 
@@ -175,6 +176,8 @@ def safetensors_source(
 def parquet_source(path: Path, column: str, provenance: Provenance | None = None) -> MatrixSource:
     """A Parquet table: a column of ids; each column of lists an array, or all numbers `native`.
 
+    The only column of lists is `native`, too, whatever its name, but in an exported store.
+
     Parameters
     ----------
     column
@@ -207,7 +210,8 @@ def parquet_source(path: Path, column: str, provenance: Provenance | None = None
     lists = [part for part in fields if _is_list(part.type, pa)]
     matrices, absent = {}, {}
     for part in lists:
-        matrices[part.name], absent[part.name] = _from_lists(path, table[part.name], part)
+        name = "native" if len(lists) == 1 and not about else part.name
+        matrices[name], absent[name] = _from_lists(path, table[part.name], part)
     if not matrices:
         floats = [part.name for part in fields if pa.types.is_floating(part.type)]
         names = floats or [part.name for part in fields if pa.types.is_integer(part.type)]
