@@ -124,6 +124,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert (found["segments_a"], found["segments_b"]) == (4, 5)
 
 
+@pytest.mark.slow
 def test_timelines_that_the_labels_came_from_need_no_remark(tmp_path: Path) -> None:
     timelines = made(ann=ANN, bea=BEA)
     grid, _ = read_grid("10", timelines)

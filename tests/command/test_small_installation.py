@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.golden.place import copy_data
+from tests.golden.workspace import copy_data
 from tests.world import World
 
 BASE = {"click", "google-crc32c", "h5py", "numpy", "packaging", "tqdm", "zarr"}
