@@ -6,6 +6,8 @@ READY := .venv/ready
 WORKERS := -n auto --dist loadgroup --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
+# Without bytecode on disk each of the tests' many processes would compile its imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test slow lint bench faults docs clean
 
