@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from obygaze_features.common.commands import RootGroup
+from obygaze_features.common.cli import RootGroup
 
 __all__ = ["main"]
 

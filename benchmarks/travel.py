@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.result import Result, side_by_side
 from benchmarks.store import make_store
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.exchange import (

@@ -13,7 +13,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import some
+from obygaze_features.common.text import join_some
 
 __all__ = ["JOBS", "Diagnosis", "Job", "describe_diagnosis", "diagnose"]
 
@@ -89,9 +89,9 @@ def describe_diagnosis(found: Diagnosis) -> str:
             [
                 job.title,
                 "ready" if job.ready else "MISSING",
-                some([f"{name} {version}" for name, version in job.installed.items()], SHOWN)
+                join_some([f"{name} {version}" for name, version in job.installed.items()], SHOWN)
                 if job.ready
-                else f"{some(job.missing, SHOWN)} -> {job.remedy}",
+                else f"{join_some(job.missing, SHOWN)} -> {job.remedy}",
             ]
             for job in found.jobs
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.facts import facts_in_words
 

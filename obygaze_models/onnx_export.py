@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_models.persistence import load_model
 

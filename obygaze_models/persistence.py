@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import new_folder, to_json
-from obygaze_features.common.headers import read_format
-from obygaze_features.common.words import holds
+from obygaze_features.common.files import new_folder, read_format, to_json
+from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import ExperimentError, ObygazeError
 
 __all__ = ["FORMAT_VERSION", "load_model", "read_about", "save_model"]
@@ -126,7 +125,7 @@ def _read_header(path: Path) -> dict[str, Any]:
         for place in ("*", "models/*/*"):
             if inside := sorted(path.glob(f"{place}/{HEADER}")):
                 raise ExperimentError(
-                    f"{holds(path, 'model', inside[0].parent)} "
+                    f"{is_folder_of(path, 'model', inside[0].parent)} "
                     f"(all of them: obygaze models list {path})"
                 )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)

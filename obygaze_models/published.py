@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 
 __all__ = [
     "AVERAGES",

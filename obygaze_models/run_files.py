@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
@@ -88,14 +88,14 @@ def read_run_file(path: Path) -> RunFile:
         for what, one, other in zip(("topic", "tag"), (topic, tag), first, strict=True):
             if one != other:
                 raise ExperimentError(
-                    f"{path}, line {number}: {what} {quote(one)} after {quote(other)}; give each "
-                    "a file of its own"
+                    f"{path}, line {number}: {what} {shorten(one)} after {shorten(other)}; give "
+                    "each a file of its own"
                 )
         if name in score_of:
-            raise ExperimentError(f"{path}, line {number}: duplicate id {quote(name)}")
+            raise ExperimentError(f"{path}, line {number}: duplicate id {shorten(name)}")
         score_of[name] = float(score) if _NUMBER.fullmatch(score) else math.nan
         if not math.isfinite(score_of[name]):
-            raise ExperimentError(f"{path}, line {number}: score {quote(score)} is not a number")
+            raise ExperimentError(f"{path}, line {number}: score {shorten(score)} is not a number")
     if first is None:
         raise ExperimentError(f"{path} is empty; a run file has a line a clip")
     return RunFile(*first, list(score_of), np.array(list(score_of.values())))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.words import nearest, some
+from obygaze_features.common.text import closest_id, join_some
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.store import FeatureStore
@@ -131,8 +131,8 @@ def write_run(
     said = predict(model, store, ids=[one for one in tested if one in store])
     if not said.ids:
         raise ExperimentError(
-            f"none of the {len(tested)} test clips, such as {some(tested, 2)}, has features in "
-            f"{store.where}"
+            f"none of the {len(tested)} test clips, such as {join_some(tested, 2)}, has features "
+            f"in {store.where}"
         )
     external = uses_external_data(about["features"]["backbone"])
     tag = run_tag(name or about["model"], external_data=external)
@@ -249,8 +249,8 @@ def _ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]:
     name_of: dict[str, str] = {}
     for name in names:
         if name not in known:
-            near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"it has {some(manifest.ids, 2)}"
+            near = closest_id(name, known)
+            hint = f"did you mean {near}?" if near else f"it has {join_some(manifest.ids, 2)}"
             raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
         if (other := name_of.setdefault(known[name], name)) != name:
             raise ExperimentError(f"{path}: duplicate id: {other} and {name} are one clip")

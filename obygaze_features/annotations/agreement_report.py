@@ -16,9 +16,9 @@ from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
 from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.files import new_folder, write_text
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_table
-from obygaze_features.common.words import some
+from obygaze_features.common.text import join_some
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["AgreementReport", "agreement_report", "save_agreement"]
@@ -127,7 +127,7 @@ def _others(timelines: Timelines, manifest: Manifest, pairs: Sequence[Pair]) -> 
     strange = [name for name in names if timelines_of(manifest.labels(name)) != timelines.sha256]
     if not strange:
         return []
-    what = f"these segments are not those that {some(strange)} were projected from"
+    what = f"these segments are not those that {join_some(strange)} were projected from"
     return [Remark(timelines.name, "", "", what, "compared as they are")]
 
 

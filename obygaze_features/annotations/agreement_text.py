@@ -11,7 +11,7 @@ from obygaze_features.annotations.cells import clock
 from obygaze_features.annotations.disagreements import Disagreement
 from obygaze_features.annotations.segment_gamma import SegmentGamma
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 
 __all__ = ["describe_agreement"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from obygaze_features.annotations.timelines import seconds
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.shared import clock_seconds, decimal_point
 from obygaze_features.manifests.labels import SEPARATOR
@@ -32,7 +32,7 @@ def moment(text: str, what: str, delimiter: str = ",") -> float:
         return found
     if _SECONDS.fullmatch(plain):
         return seconds(plain, what)
-    raise AnnotationError(f"{what} {quote(text.strip())} is no time; write seconds or h:mm:ss")
+    raise AnnotationError(f"{what} {shorten(text.strip())} is no time; write seconds or h:mm:ss")
 
 
 def clock(value: float) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.scheme import LabelScheme
 
 __all__ = ["Distances", "distances_of"]

@@ -16,7 +16,7 @@ from obygaze_features.annotations.gathering import Row
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines, decimal
 from obygaze_features.common.elan import Document, Span, Tier
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import Item
@@ -68,9 +68,9 @@ def rows_of(
             continue
         what = (
             f"names no level in {counted(len(rows), 'annotation')} "
-            f"(the first: {quote(tier.spans[0].value)})"
+            f"(the first: {shorten(tier.spans[0].value)})"
         )
-        yield Remark(f"{file}, tier {quote(tier.name)}", film, who, what, LEFT_OUT)
+        yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, what, LEFT_OUT)
 
 
 def film_of(document: Document) -> Film:

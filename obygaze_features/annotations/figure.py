@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from obygaze_features.annotations.grids import clips_by_film
 from obygaze_features.annotations.projection import check_levels
 from obygaze_features.annotations.timelines import Timelines
-from obygaze_features.common.words import counted, unknown
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.drawing.bands import Row, Span, bands, clock
 from obygaze_features.drawing.levels import level_series
 from obygaze_features.errors import AnnotationError
@@ -38,7 +38,7 @@ def film_figure(
     check_levels(manifest.scheme, timelines.scheme)
     of_film = clips_by_film(manifest.items).get(film)
     if film not in timelines.by_film or of_film is None:
-        raise AnnotationError(unknown("film", film, films_drawn(timelines, manifest)))
+        raise AnnotationError(unknown_name("film", film, films_drawn(timelines, manifest)))
     clips = [manifest.items[row] for row in of_film.tolist()]
     scheme, rows = timelines.scheme, []
     rank = _rank(scheme)

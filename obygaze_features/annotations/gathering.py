@@ -10,7 +10,7 @@ from typing import Any
 from obygaze_features.annotations.cells import clock
 from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark, in_order
 from obygaze_features.annotations.timelines import LONGEST, Film, Segment, Timelines
-from obygaze_features.common.words import counted, near, quote, some
+from obygaze_features.common.text import counted, did_you_mean, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import id_problem
@@ -68,8 +68,8 @@ def gather(
     known = {safe_id(film): one for film, one in (films or {}).items()}
     read = set(film_ids.values())
     if strange := [film for film in films or {} if safe_id(film) not in read]:
-        what = f"nothing was read of {counted(len(strange), 'film')}: {some(strange)}"
-        what += near([safe_id(film) for film in strange], read)
+        what = f"nothing was read of {counted(len(strange), 'film')}: {join_some(strange)}"
+        what += did_you_mean([safe_id(film) for film in strange], read)
         remarks.append(Remark("films", "", "", what, "not used"))
     listed = obygaze_scheme()
     sound: list[tuple[str, Segment]] = []
@@ -160,13 +160,13 @@ def _ids(what: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]
     for name in sorted(often, key=lambda name: (-often[name], name)):
         meant = one_of.setdefault(" ".join(name.split()).casefold(), name)
         if meant != name:
-            said = f"{quote(name)} and {quote(meant)} differ by case only"
+            said = f"{shorten(name)} and {shorten(meant)} differ by case only"
             remarks.append(Remark(f"{what}s", "", "", said, f"taken as one, {safe_id(meant)}"))
             continue
         other = owner.setdefault(safe_id(name).lower(), name)
         if other != name:
             raise AnnotationError(
-                f"the {what}s {quote(other)} and {quote(name)} would both be called "
+                f"the {what}s {shorten(other)} and {shorten(name)} would both be called "
                 f"{safe_id(name)!r}; give one of them another name"
             )
     return {name: safe_id(one_of[" ".join(name.split()).casefold()]) for name in often}, remarks

@@ -13,7 +13,7 @@ from obygaze_features.annotations.cells import moment
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.tables import map_columns, read_table
-from obygaze_features.common.words import counted, near, some
+from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_problem, media_stem
@@ -132,7 +132,7 @@ def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark
     grid = _made(f"{timelines.name}-{decimal(length)}s", timelines, spans, _numbered(spans))
     if not (unknown := [film for film in films if timelines.films[film].end is None]):
         return grid, []
-    what = f"no end is known of {counted(len(unknown), 'film')}: {some(unknown)}"
+    what = f"no end is known of {counted(len(unknown), 'film')}: {join_some(unknown)}"
     done = "the last clip ends where the last segment does"
     return grid, [Remark(f"a grid of {length:g} s", "", "", what, done)]
 
@@ -236,12 +236,19 @@ def _films(
         raise AnnotationError(f"the timelines {timelines.name!r} hold no segments")
     if not set(annotated) & set(by_film):
         raise AnnotationError(
-            f"{where} has no clips of any film of the timelines: it has {some(list(by_film))}, "
-            f"they have {some(list(annotated))}{near(annotated, by_film)}"
+            f"{where} has no clips of any film of the timelines: it has "
+            f"{join_some(list(by_film))}"
+            f", they have {join_some(list(annotated))}{did_you_mean(annotated, by_film)}"
         )
     return [
         *(
-            Remark(where, film, "", f"the grid has no clips of it{near([film], by_film)}", LEFT_OUT)
+            Remark(
+                where,
+                film,
+                "",
+                f"the grid has no clips of it{did_you_mean([film], by_film)}",
+                LEFT_OUT,
+            )
             for film in annotated
             if film not in by_film
         ),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from obygaze_features.annotations.grids import films_of
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.timelines import decimal
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
@@ -117,7 +117,7 @@ def other_timelines(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[
             of.setdefault(known, []).append(labels.name)
     if len(of) < 2:
         return []
-    groups = "; ".join(some(names) for names in of.values())
+    groups = "; ".join(join_some(names) for names in of.values())
     what = f"projected from {len(of)} different timelines: {groups}"
     return [Remark(manifest.name, "", "", what, "taken together")]
 

@@ -13,7 +13,7 @@ from obygaze_features.annotations.grids import films_of
 from obygaze_features.annotations.merge import other_timelines, timelines_of
 from obygaze_features.annotations.projection import stopped_early
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
-from obygaze_features.common.words import some
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
@@ -68,7 +68,7 @@ def pairs_of(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair],
     """
     sets = [manifest.labels(name) for name in sorted(set(names) or _annotators(manifest))]
     if len(sets) < 2:
-        known = some(manifest.label_names) or "none"
+        known = join_some(manifest.label_names) or "none"
         raise UsageError(
             f"agreement is between two label sets, and {len(sets)} was named or found; "
             f"the manifest {manifest.name!r} has {known}"
@@ -93,7 +93,7 @@ def pairs_of(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair],
 def _alone(where: str, film: str, names: Sequence[str]) -> Remark:
     if len(names) == 1:
         return Remark(where, film, names[0], "no second annotator", LEFT_OUT)
-    return Remark(where, film, "", f"{some(names)} have no clip in common", LEFT_OUT)
+    return Remark(where, film, "", f"{join_some(names)} have no clip in common", LEFT_OUT)
 
 
 def _stopped(labels: LabelSet, film: str, rows: Sequence[int], manifest: Manifest) -> list[Remark]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.manifests.items import id_problem
 
 __all__ = [
@@ -65,7 +65,7 @@ def remark_lines(remarks: Sequence[Remark], rest: str) -> Iterator[str]:
     for one in sorted(remarks, key=lambda one: one.done != LEFT_OUT)[:SHOWN]:
         names = filter(None, (one.film, one.annotator))
         # Those of a row that was left out may be anything.
-        who = " ".join(quote(name) if id_problem(name) else name for name in names)
+        who = " ".join(shorten(name) if id_problem(name) else name for name in names)
         yield f"{one.where}: {f'{who}: ' if who else ''}{one.what} ({one.done})"
     if (more := len(remarks) - SHOWN) > 0:
         yield f"and {more:,} more; {rest}"

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
-from obygaze_features.common.files import new_folder, to_json, write_text
-from obygaze_features.common.headers import read_format
+from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import SEPARATOR, split_concepts
@@ -189,9 +188,9 @@ def seconds(text: str, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise AnnotationError(f"{what} {quote(text)} is not a number of seconds") from None
+        raise AnnotationError(f"{what} {shorten(text)} is not a number of seconds") from None
     if not 0 <= value <= LONGEST:
-        raise AnnotationError(f"{what} {quote(text)} is not a time in a film")
+        raise AnnotationError(f"{what} {shorten(text)} is not a time in a film")
     return round(value, 6)
 
 

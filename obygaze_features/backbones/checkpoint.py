@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 
 __all__ = [

@@ -15,8 +15,8 @@ from obygaze_features.backbones.image_towers import SAMPLING, arrays_of, summari
 from obygaze_features.backbones.made_up import TINY, write_random
 from obygaze_features.backbones.made_up_words import clip_text, write_clip_tokenizer
 from obygaze_features.backbones.tokens import read_tokenizer
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, UsageError
 
 if TYPE_CHECKING:

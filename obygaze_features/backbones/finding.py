@@ -19,7 +19,7 @@ from obygaze_features.backbones.random_weights import cached_weights
 from obygaze_features.backbones.registry import CARDS, FAMILIES
 from obygaze_features.backbones.tokens import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.common.files import read_json
-from obygaze_features.common.words import closest, some
+from obygaze_features.common.text import closest, join_some
 from obygaze_features.errors import BackboneError, UsageError
 
 __all__ = ["Found", "family_of", "find", "prefetch", "sha256_of", "with_tokenizer"]
@@ -96,7 +96,7 @@ def _beside(path: Path) -> str:
     there = sorted(one.name for one in path.parent.glob("*")) if path.parent.is_dir() else []
     if near := closest(path.name, there):
         return f" (did you mean {path.parent / near}?)"
-    return f" ({path.parent} has {some(there)})" if there else ""
+    return f" ({path.parent} has {join_some(there)})" if there else ""
 
 
 def _checkpoint_of(card: Card, *, fetch: bool = False) -> Path:

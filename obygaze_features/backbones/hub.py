@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.checkpoint import WEIGHTS, shards_of
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 
 __all__ = ["cached_checkpoint", "fetch_checkpoint", "fetch_config", "fetch_more", "is_repository"]

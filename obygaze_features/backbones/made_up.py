@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.checkpoint import quiet
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import to_json, write_text
+from obygaze_features.common.package import need
 
 __all__ = ["SMALL", "TINY", "video_processor", "write_random"]
 

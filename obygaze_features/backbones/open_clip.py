@@ -24,8 +24,8 @@ from obygaze_features.backbones.image_towers import SAMPLING
 from obygaze_features.backbones.made_up import TINY
 from obygaze_features.backbones.made_up_words import clip_text, write_clip_tokenizer
 from obygaze_features.backbones.open_clip_layout import settings_of, to_clip_model, to_open_clip
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json, to_json, write_text
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, UsageError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from obygaze_features.backbones.registry import CARDS
-from obygaze_features.common.cache import cache_folder
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
+from obygaze_features.common.package import cache_folder
 from obygaze_features.errors import OutputExists, UsageError
 
 __all__ = ["RANDOM", "cached", "cached_weights", "write_weights"]

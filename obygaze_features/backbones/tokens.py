@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.checkpoint import quiet
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, N
 from obygaze_features.backbones.checkpoint import load_model, tensor_names, weight_files
 from obygaze_features.backbones.made_up import TINY, video_processor, write_random
 from obygaze_features.backbones.tubelets import arrays_of, moments, steps_of
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec

@@ -11,8 +11,8 @@ from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.backbones.made_up import TINY, video_processor, write_random
 from obygaze_features.backbones.made_up_words import clip_text, write_clip_tokenizer
 from obygaze_features.backbones.tokens import read_tokenizer
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec

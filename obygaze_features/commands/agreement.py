@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,

@@ -10,14 +10,14 @@ from obygaze_features.annotations.importers import IMPORTERS
 from obygaze_features.commands.agreement import agreement
 from obygaze_features.commands.projection import merge, project, sweep
 from obygaze_features.commands.timeline_figure import figure
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     LazyGroup,
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
 __all__ = ["annotation_commands"]

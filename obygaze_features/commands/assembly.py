@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     ADDRESS,
     echo_json,
     json_option,
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, for_shell, shown
+from obygaze_features.common.text import counted, for_shell, redact_url
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 
     for one, times in Counter(map(str, stores_)).items():
         if times > 1:
-            click.echo(f"{shown(one)} is named {times} times, which adds nothing", err=True)
+            click.echo(f"{redact_url(one)} is named {times} times, which adds nothing", err=True)
     made = join([open_store(one) for one in stores_], output, overwrite=overwrite)
     _report(made, as_json)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE, kept_on_interruption
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.text import counted, join_some
 
 __all__ = ["caption_scores"]
 
@@ -105,7 +105,7 @@ def caption_scores(
         (found.too_long, f"left out: longer than {model.name} reads"),
     ):
         if named:
-            told = f"{counted(len(named), 'caption')} {why}: {some(named, MOST_NAMED)}"
+            told = f"{counted(len(named), 'caption')} {why}: {join_some(named, MOST_NAMED)}"
             click.echo(told, err=True)
     if "confidence" not in captions.table.columns:
         click.echo("no column confidence, which obygaze bias gender-score needs", err=True)

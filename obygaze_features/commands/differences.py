@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import echo_json, json_option, store_argument
+from obygaze_features.common.cli import echo_json, json_option, store_argument
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import counted, shown, some
+from obygaze_features.common.text import counted, join_some, redact_url
 
 if TYPE_CHECKING:
     from obygaze_features.store.compare import Difference
@@ -46,7 +46,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     if as_json:
         echo_json(found.to_json())
     else:
-        _print_difference(found, shown(left), shown(right))
+        _print_difference(found, redact_url(left), redact_url(right))
     if not found.identical:
         click.get_current_context().exit(1)
 
@@ -70,7 +70,7 @@ def _print_difference(found: Difference, left: str, right: str) -> None:
             click.echo(f"{name}, least alike: {worst}")
     for path, only in ((left, found.only_left), (right, found.only_right)):
         if only:
-            click.echo(f"done only in {path}: {counted(len(only), 'row')}, {some(only)}")
+            click.echo(f"done only in {path}: {counted(len(only), 'row')}, {join_some(only)}")
 
 
 def _agreements(found: Difference) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from obygaze_features.common.commands import echo_json, json_option
+from obygaze_features.common.cli import echo_json, json_option
 
 __all__ = ["doctor"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ def engine_of(
         from obygaze_features.extraction.engines.local import work_here
 
         return work_here
-    from obygaze_features.common.extras import need
+    from obygaze_features.common.package import need
 
     need("ray", extra="ray")
     from obygaze_features.extraction.engines.ray import RayEngine

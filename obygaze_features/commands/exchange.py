@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, for_shell, size
+from obygaze_features.common.text import counted, for_shell, size
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:

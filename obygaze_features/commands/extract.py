@@ -14,13 +14,13 @@ import click
 from obygaze_features.commands.embedding import embed_items
 from obygaze_features.commands.engines import engine_of, which_engine
 from obygaze_features.commands.outcome import PARTLY_DONE, kept_on_interruption, report
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def extract(
         raise UsageError(f"{items.name} has clips; say where they are: --videos FOLDER")
     from obygaze_features.backbones import load_backbone
     from obygaze_features.backbones.devices import limit_gpu_memory
-    from obygaze_features.common.cache import cache_folder
+    from obygaze_features.common.package import cache_folder
     from obygaze_features.extraction import extract as run
     from obygaze_features.extraction.estimate import describe_estimate, estimate
     from obygaze_features.store.format import BLOCK_ROWS
@@ -285,8 +285,8 @@ def probe(
       obygaze features probe manifests/mine --videos films
       obygaze features probe manifests/mine --videos films -o probe.csv
     """
-    from obygaze_features.common.cache import cache_folder
     from obygaze_features.common.files import refuse_to_overwrite, write_text
+    from obygaze_features.common.package import cache_folder
     from obygaze_features.extraction.plan import Wanted
     from obygaze_features.extraction.probe import describe_probe, probe_clips, probe_table
     from obygaze_features.manifests import Manifest

@@ -11,7 +11,7 @@ from obygaze_features.commands.caption_scores import caption_scores
 from obygaze_features.commands.extract import extract, probe
 from obygaze_features.commands.saliency import saliency
 from obygaze_features.commands.thumbnails import thumbnails
-from obygaze_features.common.commands import folder_argument, overwrite_option
+from obygaze_features.common.cli import folder_argument, overwrite_option
 
 __all__ = ["features"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     LazyGroup,
     echo_json,
     folder_argument,
@@ -15,7 +15,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     table_options,
 )
-from obygaze_features.common.words import counted, for_shell
+from obygaze_features.common.text import counted, for_shell
 from obygaze_features.manifests.importers import IMPORTERS
 
 __all__ = ["manifests"]
@@ -106,7 +106,7 @@ def label(
       obygaze manifests label manifests/mine labels.csv --levels low,high
       obygaze manifests label manifests/mine coding.csv --column id=clip --column level=tension
     """
-    from obygaze_features.common.words import some
+    from obygaze_features.common.text import join_some
     from obygaze_features.manifests.importers.csv_table import read_labels
     from obygaze_features.manifests.manifest import Manifest, save_parts
 
@@ -120,10 +120,10 @@ def label(
         f"{manifest / 'labels' / label_set.name}.csv"
     )
     if bare := [identifier for identifier in loaded.ids if identifier not in label_set.level_of]:
-        click.echo(f"{counted(len(bare), 'item')} without a label: {some(bare, 3)}")
+        click.echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if strangers:
         rows = counted(len(strangers), "row names", "rows name")
-        click.echo(f"{rows} no item of {loaded.name}: {some(strangers, 3)}")
+        click.echo(f"{rows} no item of {loaded.name}: {join_some(strangers, 3)}")
     click.echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {label_set.name}")
     if strangers:
         click.get_current_context().exit(3)

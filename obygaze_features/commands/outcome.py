@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import echo_json
-from obygaze_features.common.words import counted, duration, size, some
+from obygaze_features.common.cli import echo_json
+from obygaze_features.common.text import counted, duration, join_some, size
 from obygaze_features.errors import ObygazeError, VideoError
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def _describe(summary: Summary, noun: str) -> None:
     if summary.cut:
         longest = max(summary.cut, key=lambda one: summary.cut[one])
         click.echo(
-            f"{counted(len(summary.cut), 'text')} longer than what is read of it; the rest was cut "
-            f"off: {some(list(summary.cut))} (the longest, {longest}, has {summary.cut[longest]} "
-            "tokens)",
+            f"{counted(len(summary.cut), 'text')} longer than what is read of it; the rest was "
+            f"cut off: {join_some(list(summary.cut))} (the longest, {longest}, has "
+            f"{summary.cut[longest]} tokens)",
             err=True,
         )
     for why, count in summary.lost.items():

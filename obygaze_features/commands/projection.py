@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -253,7 +253,13 @@ def _removed(kept: Kept) -> list[Remark]:
     from obygaze_features.annotations.remarks import Remark
 
     return [
-        Remark(name, "", "", f"was merged of {some(of)}, which are replaced", "removed; merge anew")
+        Remark(
+            name,
+            "",
+            "",
+            f"was merged of {join_some(of)}, which are replaced",
+            "removed; merge anew",
+        )
         for name, of in kept.removed.items()
     ]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.text import counted, join_some
 
 __all__ = ["saliency"]
 
@@ -107,7 +107,7 @@ def saliency(
     if found.ungrouped:
         click.echo(
             f"{counted(len(found.ungrouped), 'image')} in no group, as {by} is empty: "
-            f"{some(found.ungrouped, MOST_NAMED)}",
+            f"{join_some(found.ungrouped, MOST_NAMED)}",
             err=True,
         )
     made, groups = sum(found.groups.values()), counted(len(found.groups), "group")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import folder_argument
+from obygaze_features.common.cli import folder_argument
 
 __all__ = ["serve"]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, for_shell, shown, some
+from obygaze_features.common.text import counted, for_shell, join_some, redact_url
 from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def verify(store: Path | str, as_json: bool) -> None:
             if damaged.harmless:
                 harmless.setdefault(damaged.why, []).append(damaged.file)
         for reason, files in harmless.items():
-            click.echo(f"harmless: {some(files)}: {reason}")
+            click.echo(f"harmless: {join_some(files)}: {reason}")
         if damage:
             rows = len({one for each in damage for one in each.ids})
             click.echo(f"{counted(len(damage), 'place')} damaged, {counted(rows, 'row')} hit")
@@ -66,7 +66,7 @@ def verify(store: Path | str, as_json: bool) -> None:
                     "next: tell whoever offers it, for whom it may be: obygaze stores repair"
                 )
         else:
-            click.echo(f"{shown(store)} is sound")
+            click.echo(f"{redact_url(store)} is sound")
     if damage:
         click.get_current_context().exit(1)
 
@@ -103,7 +103,7 @@ def repair(store: Path, reopen: bool, as_json: bool) -> None:
 
 def _print_damage(damage: Sequence[Damage]) -> None:
     for one in damage:
-        hit = f"; hit: {some(one.ids)}" if one.ids else ""
+        hit = f"; hit: {join_some(one.ids)}" if one.ids else ""
         click.echo(f"{one.file}: {one.why}{hit}")
 
 
@@ -122,7 +122,7 @@ def _print_repair(done: Repair) -> None:
         click.echo(f"{done.path} is open again")
     if done.to_do:
         click.echo(
-            f"{counted(len(done.to_do), 'row')} to be done again: {some(done.to_do)}\n"
+            f"{counted(len(done.to_do), 'row')} to be done again: {join_some(done.to_do)}\n"
             "next: run the extraction again"
         )
     if not (done.damage or done.restored or done.cleared or done.left or done.reopened):

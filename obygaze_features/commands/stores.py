@@ -14,13 +14,13 @@ from obygaze_features.commands.exchange import export, import_, pack, unpack
 from obygaze_features.commands.serve import serve
 from obygaze_features.commands.soundness import repair, verify
 from obygaze_features.commands.transfer import pull, push
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, for_shell, shown
+from obygaze_features.common.text import counted, for_shell, redact_url
 
 __all__ = ["stores"]
 
@@ -94,7 +94,7 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 
 def _print(path: object, facts: dict[str, Any]) -> None:
     rows, backbone = facts["rows"], facts["backbone"]
-    click.echo(f"{shown(path)}: {facts['name']}, features of {facts['manifest']}")
+    click.echo(f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}")
     click.echo(f"state      {facts['state']}")
     click.echo(
         f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "

@@ -9,8 +9,8 @@ import click
 
 from obygaze_features.commands.extract import which_clips
 from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE
-from obygaze_features.common.commands import echo_json, json_option
-from obygaze_features.common.words import counted
+from obygaze_features.common.cli import echo_json, json_option
+from obygaze_features.common.text import counted
 from obygaze_features.errors import VideoError
 
 __all__ = ["thumbnails"]
@@ -53,7 +53,7 @@ def thumbnails(
       obygaze features thumbnails manifests/mine --videos films -o thumbnails
       obygaze features thumbnails manifests/mine --videos films -o thumbnails --films tt0108160
     """
-    from obygaze_features.common.cache import cache_folder
+    from obygaze_features.common.package import cache_folder
     from obygaze_features.extraction.plan import Wanted
     from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
     from obygaze_features.manifests import Manifest

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import folder_argument, overwrite_option
-from obygaze_features.common.words import counted, unknown
+from obygaze_features.common.cli import folder_argument, overwrite_option
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import AnnotationError, UsageError
 
 __all__ = ["figure"]
@@ -52,7 +52,7 @@ def figure(
     segments, clips = Timelines.load(timelines), Manifest.load(manifest)
     known = films_drawn(segments, clips)
     if strange := [film for film in films if film not in known]:
-        raise UsageError(unknown("film", strange[0], known))
+        raise UsageError(unknown_name("film", strange[0], known))
     if not known:
         raise AnnotationError(
             f"{manifest} has clips of none of the films of {timelines}; project the timelines "

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.commands.exchange import name_left_out
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     ADDRESS,
     echo_json,
     folder_argument,
@@ -18,7 +18,7 @@ from obygaze_features.common.commands import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, size
+from obygaze_features.common.text import counted, size
 from obygaze_features.errors import ObygazeError
 
 __all__ = ["pull", "push"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from obygaze_features.common.elan import Document, Span, Tier
-from obygaze_features.common.words import quote, size
+from obygaze_features.common.text import shorten, size
 from obygaze_features.errors import ObygazeError
 
 __all__ = ["LARGEST", "Reading", "read_eaf", "read_text"]
@@ -44,7 +44,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> Reading:
     header = root.find("HEADER")
     units = "milliseconds" if header is None else header.get("TIME_UNITS", "milliseconds")
     if units != "milliseconds":
-        raise error(f"{path} has its times in {quote(units)}; save it again with ELAN")
+        raise error(f"{path} has its times in {shorten(units)}; save it again with ELAN")
     slots = {
         slot.get("TIME_SLOT_ID", ""): int(value)
         for slot in root.iter("TIME_SLOT")
@@ -120,7 +120,7 @@ def _parse(path: Path, error: type[ObygazeError]) -> Xml.Element:
     except Xml.ParseError as problem:
         raise error(f"{path} is not XML, or is cut short ({problem})") from None
     if root.tag != "ANNOTATION_DOCUMENT":
-        raise error(f"{path} is XML of another kind ({quote(root.tag)}); an .eaf file is meant")
+        raise error(f"{path} is XML of another kind ({shorten(root.tag)}); an .eaf file is meant")
     return root
 
 
@@ -167,7 +167,7 @@ def _hang(
             texts.setdefault(above, []).append(_value(note))
         elif _value(note).strip():
             left_out.append(
-                (_where(tier, note), f"hangs on no annotation of {quote(parent)} that has times")
+                (_where(tier, note), f"hangs on no annotation of {shorten(parent)} that has times")
             )
     for one, said in texts.items():
         beside = {**spans[one].beside, what: ", ".join(said)}
@@ -189,7 +189,7 @@ def _ends(above: Mapping[str, str]) -> dict[str, str]:
 
 
 def _where(tier: Xml.Element, note: Xml.Element) -> str:
-    return f"tier {quote(tier.get('TIER_ID', ''))}, annotation {note.get('ANNOTATION_ID', '')}"
+    return f"tier {shorten(tier.get('TIER_ID', ''))}, annotation {note.get('ANNOTATION_ID', '')}"
 
 
 def _value(note: Xml.Element) -> str:
@@ -198,11 +198,11 @@ def _value(note: Xml.Element) -> str:
 
 def _remarks(root: Xml.Element) -> Iterator[str]:
     for one in root.iter("EXTERNAL_REF"):
-        place = quote(one.get("VALUE", ""))
+        place = shorten(one.get("VALUE", ""))
         yield f"refers to {place}, which is not fetched; annotations are taken at their own words"
     for one in root.iter("MEDIA_DESCRIPTOR"):
         if one.get("TIME_ORIGIN", "0") not in ("", "0"):
             yield (
-                f"its film is shifted by {quote(one.get('TIME_ORIGIN', ''))} milliseconds "
+                f"its film is shifted by {shorten(one.get('TIME_ORIGIN', ''))} milliseconds "
                 "(TIME_ORIGIN); times are taken as ELAN shows them"
             )

@@ -12,25 +12,33 @@ import ctypes
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.unfinished import SUFFIX, clear_unfinished, prefix
-from obygaze_features.common.words import closest
+from obygaze_features.common.text import closest, is_folder_of
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
+    "SUFFIX",
     "SYNTHETIC",
+    "check_format",
+    "clear_unfinished",
     "describe_absent",
     "disk_errors",
+    "is_alive",
     "new_file",
     "new_folder",
     "parse_json",
+    "prefix",
     "publish_exclusively",
+    "read_format",
     "read_json",
     "refuse_to_overwrite",
     "require_folder",
@@ -44,6 +52,8 @@ __all__ = [
 ]
 
 
+#: How the name of an unfinished file or folder ends.
+SUFFIX = ".partial"
 #: A file in folders that obygaze made up, so that nothing else is taken for one and replaced.
 SYNTHETIC = "SYNTHETIC.txt"
 
@@ -313,6 +323,49 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
         raise error(f"{where} is not valid JSON: {problem}") from None
 
 
+def prefix(path: Path) -> str:
+    """How the name begins under which this process writes what is to become `path`."""
+    return f".{path.name}.{_here()}_{os.getpid()}_"
+
+
+def clear_unfinished(path: Path) -> None:
+    """Remove what lies beside `path` of processes of this machine that were to make it and died."""
+    pattern = re.compile(
+        rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+{re.escape(SUFFIX)}"
+    )
+    with contextlib.suppress(OSError):  # whoever goes on says what is wrong with the folder
+        for left in path.parent.iterdir():
+            found = pattern.fullmatch(left.name)
+            if not found or is_alive(int(found[1])):
+                continue
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def is_alive(process: object) -> bool:
+    """Whether a process of this host is there; unknown counts as alive."""
+    if not isinstance(process, int) or os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+@cache
+def _here() -> str:
+    """The machine, or this container of it: process numbers mean nothing anywhere else."""
+    space = ""
+    with contextlib.suppress(OSError):
+        space = str(Path("/proc/self/ns/pid").readlink())
+    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
+
+
 def _write_beside(path: Path, data: bytes) -> Path:
     descriptor, name = tempfile.mkstemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent)
     temporary = Path(name)
@@ -326,3 +379,54 @@ def _write_beside(path: Path, data: bytes) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def read_format(
+    path: Path, name: str, version: int, error: type[ObygazeError], *, make: str
+) -> dict[str, Any]:
+    """Read a header, unless it is of another format or of a version above ours.
+
+    Parameters
+    ----------
+    path
+        The JSON file; the folder that holds it is what people know.
+    name, version
+        Its ``format``, and the highest ``format_version`` that can be read.
+    error
+        What is raised if it is not so.
+    make
+        The command that makes such a folder.
+    """
+    what = _what(name)
+    if not path.is_file():
+        require_folder(path.parent, f"a {what}", error)
+        inside = sorted(path.parent.glob(f"*/{path.name}"))
+        if inside:
+            raise error(is_folder_of(path.parent, what, inside[0].parent))
+        raise error(f"{path.parent} is not a {what}: it has no {path.name} (make one with: {make})")
+    try:
+        header = read_json(path, error)
+    except error as problem:
+        raise error(f"{problem}; if it was cut short, make it again with: {make}") from None
+    return check_format(header, path, name, version, error)
+
+
+def check_format(
+    content: Any, where: object, name: str, version: int, error: type[ObygazeError]
+) -> dict[str, Any]:
+    """What a JSON file at `where` holds, unless it is of another format, or of a later version."""
+    if not isinstance(content, dict) or content.get("format") != name:
+        raise error(f'{where} is not a {_what(name)}: its "format" is not "{name}"')
+    found = content.get("format_version")
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= version:
+        raise error(
+            f"{where} is of format version {found!r}, this obygaze reads up to {version}; "
+            "update obygaze (pip install --upgrade obygaze)"
+        )
+    return content
+
+
+def _what(name: str) -> str:
+    what = name.removeprefix("obygaze-")
+    # Timelines of many films and annotators are one folder, and all others are called by one thing.
+    return "folder of timelines" if what == "timelines" else what.removesuffix("s")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from obygaze_features.common.files import describe_absent
-from obygaze_features.common.words import some, unknown
+from obygaze_features.common.text import join_some, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
 
 __all__ = ["Table", "align", "format_table", "map_columns", "plain", "read_table"]
@@ -142,7 +142,7 @@ def map_columns(
     column_of: dict[str, str] = {}
     for meaning, name in columns.items():
         if meaning not in meanings:
-            raise UsageError(f"--column: {unknown('meaning', meaning, meanings)}")
+            raise UsageError(f"--column: {unknown_name('meaning', meaning, meanings)}")
         if name not in table.columns and name.casefold() not in by_key:
             raise ManifestError(_no_column(table.path, [name], table.columns))
         column_of[meaning] = name if name in table.columns else by_key[name.casefold()]
@@ -155,7 +155,7 @@ def map_columns(
         if meaning not in column_of:
             raise ManifestError(
                 f"{table.path}, line 1: no column {meaning!r}; say which one is with "
-                f"--column {meaning}=NAME (there are {some(list(table.columns), 20)})"
+                f"--column {meaning}=NAME (there are {join_some(list(table.columns), 20)})"
             )
     mapped = {}
     for name, cells in table.columns.items():
@@ -294,7 +294,7 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
 
 def _no_column(path: Path, names: Iterable[str], header: Iterable[str]) -> str:
     missing = ", ".join(map(repr, names))
-    return f"{path}, line 1: no column {missing}; there are {some(list(header), 20)}"
+    return f"{path}, line 1: no column {missing}; there are {join_some(list(header), 20)}"
 
 
 def _not_utf8(path: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.common.words import counted, duration, size
+from obygaze_features.common.text import counted, duration, size
 from obygaze_features.extraction.clips import Clip, ClipReader
 from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
 from obygaze_features.extraction.forward import Forward

@@ -9,7 +9,7 @@ from typing import Any
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, format_table
-from obygaze_features.common.words import counted, duration, some
+from obygaze_features.common.text import counted, duration, join_some
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.clips import question, reason
 from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
@@ -99,7 +99,8 @@ def describe_probe(rows: Sequence[Row], *, most: int = 20) -> str:
             problems.setdefault(problem, []).append(row["id"])
     if problems:
         table = [
-            [ODD.get(problem, problem), some(ids, 3), len(ids)] for problem, ids in problems.items()
+            [ODD.get(problem, problem), join_some(ids, 3), len(ids)]
+            for problem, ids in problems.items()
         ]
         lines += ["", align(["what is odd, and does no harm", "such as", "clips"], table, left=2)]
     bad = [row for row in rows if row["error"]]

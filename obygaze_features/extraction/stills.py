@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Towers
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.clips import reason, resized
 from obygaze_features.manifests import Item

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import write_bytes, write_text
+from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.clips import question, reason

@@ -11,7 +11,7 @@ from pathlib import Path
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import Table, format_table, map_columns, read_table
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.gender_words import MASK, Variants, variants
 from obygaze_features.language.kept_scores import Kept, Scores, row_key
@@ -125,13 +125,13 @@ def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
         if not one.strip():
             yield row, "an empty id"
         elif one in seen:
-            yield row, f"duplicate id {quote(one)}"
+            yield row, f"duplicate id {shorten(one)}"
         elif not caption.strip() or not cells["object"].strip():
             yield row, f"{one} has no {'object' if caption.strip() else 'caption'}"
         elif MASK in caption and not with_variants:
             yield row, f"the caption of {one} has {MASK}, which is filled in with --variants"
         elif not _is_share(cells.get("confidence", "0")):
-            told = quote(cells["confidence"])
+            told = shorten(cells["confidence"])
             yield row, f"the confidence of {one} is {told}, and a number from 0 to 1 is meant"
         seen.add(one)
 

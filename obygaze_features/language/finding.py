@@ -17,7 +17,7 @@ from obygaze_features.backbones.hub import (
 from obygaze_features.backbones.random_weights import cached
 from obygaze_features.backbones.tokens import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.common.files import read_json
-from obygaze_features.common.words import hint
+from obygaze_features.common.text import suggest
 from obygaze_features.errors import BackboneError
 from obygaze_features.language.made_up import write_gpt2, write_sentence_encoder
 
@@ -91,7 +91,7 @@ def find(spec: str, known: Mapping[str, Known]) -> Found:
     repository = known[spec].repository if spec in known else spec
     if not is_repository(repository):
         raise BackboneError(
-            f"{spec} is neither a folder nor a model by name; {hint(path.name, known)}"
+            f"{spec} is neither a folder nor a model by name; {suggest(path.name, known)}"
         )
     folder = cached_checkpoint(repository, ()) or _fetch(repository, spec)
     if not has_tokenizer(folder):

@@ -15,8 +15,8 @@ from obygaze_features.backbones.checkpoint import load_model, quiet, weight_file
 from obygaze_features.backbones.devices import arithmetic, device_of, enough_memory, move
 from obygaze_features.backbones.finding import sha256_of
 from obygaze_features.backbones.tokens import Tokens, read_tokenizer
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.language.finding import LANGUAGE_MODELS, find
 

@@ -8,8 +8,8 @@ from typing import Any
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS
 from obygaze_features.backbones.checkpoint import quiet
 from obygaze_features.backbones.made_up_words import byte_letters
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import to_json, write_text
+from obygaze_features.common.package import need
 
 __all__ = ["write_gpt2", "write_sentence_encoder"]
 

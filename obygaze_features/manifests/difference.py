@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["Difference", "describe_difference", "difference"]
@@ -76,7 +76,7 @@ def describe_difference(found: Difference, left: str, right: str) -> str:
         (list(found.changed), "not alike in " + ", ".join(_fields(found))),
     ):
         if ids:
-            lines.append(f"{counted(len(ids), 'item')} {text}: {some(ids)}")
+            lines.append(f"{counted(len(ids), 'item')} {text}: {join_some(ids)}")
     if not found.same_order:
         lines.append("the common items are in another order")
     for what, parts in (("labels", found.labels), ("split", found.splits)):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
-from obygaze_features.common.words import counted
+from obygaze_features.common.package import need
+from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.statistics import Statistics
 

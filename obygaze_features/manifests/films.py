@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from obygaze_features.common.reference import reference_file
+from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import read_table
 from obygaze_features.manifests.manifest import Manifest
 

@@ -17,7 +17,7 @@ from itertools import islice
 import numpy as np
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.words import quote, some
+from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem
 
 __all__ = [
@@ -78,7 +78,7 @@ class Items:
             self._check()
 
     def __repr__(self) -> str:
-        return f"Items({some(self.ids, 3)})"
+        return f"Items({join_some(self.ids, 3)})"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -273,10 +273,10 @@ def id_problem(identifier: str) -> str | None:
     if not identifier:
         return "an empty id"
     if len(identifier) > MAX_ID:
-        return f"id {quote(identifier)} is longer than {MAX_ID} characters"
+        return f"id {shorten(identifier)} is longer than {MAX_ID} characters"
     if _ID.fullmatch(identifier) is None or ".." in identifier:
         return (
-            f"id {quote(identifier)} is not allowed: letters, digits and . _ + - "
+            f"id {shorten(identifier)} is not allowed: letters, digits and . _ + - "
             "without '..', starting with a letter or digit"
         )
     return None
@@ -286,7 +286,7 @@ def media_problem(name: str) -> str | None:
     """What is wrong with the name of a file, or its path below the film's folder, if anything."""
     if _NO_NAME - {"/"} & set(name) or (name and not {"", ".", ".."}.isdisjoint(name.split("/"))):
         return (
-            f"media {quote(name)} is not a file's name or a path below the folder of videos "
+            f"media {shorten(name)} is not a file's name or a path below the folder of videos "
             "(such as season1/clip.mp4)"
         )
     return None
@@ -310,7 +310,7 @@ def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
         if any(cells):
             for row, cell in enumerate(cells):
                 if cell and _SECONDS.fullmatch(cell) is None:
-                    yield row, f"{column} {quote(cell)} is not a number of seconds"
+                    yield row, f"{column} {shorten(cell)} is not a number of seconds"
 
 
 def _seconds(cells: list[str]) -> np.ndarray:

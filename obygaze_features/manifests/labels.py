@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.scheme import LabelScheme
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import require_folder
-from obygaze_features.common.words import some
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import VideoError
 from obygaze_features.manifests.items import Item, media_stem
 from obygaze_features.manifests.moviegraphs import stem_from_id
@@ -130,7 +130,7 @@ class MediaFolder:
             for path in self.root.rglob("*")
             if path.suffix.lower() in self.suffixes and not path.name.startswith(".")
         )
-        return f"{self.root} has {some(files, 3) if files else 'no videos or images'}"
+        return f"{self.root} has {join_some(files, 3) if files else 'no videos or images'}"
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         if folder not in self._listed:

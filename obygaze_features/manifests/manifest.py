@@ -14,15 +14,15 @@ from typing import Any, Protocol, TypeVar
 
 from obygaze_features.common.files import (
     new_folder,
+    read_format,
     read_json,
     refuse_to_overwrite,
     to_json,
     write_bytes,
     write_text,
 )
-from obygaze_features.common.headers import read_format
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Item, ItemProblem, Items, id_problem
 from obygaze_features.manifests.labels import LabelSet

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.splits import Split
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from obygaze_features.common.reference import reference_json
-from obygaze_features.common.words import unknown
+from obygaze_features.common.package import reference_json
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ManifestError
 
 __all__ = ["Concept", "LabelScheme", "Level", "name_key", "obygaze_scheme"]
@@ -169,4 +169,4 @@ def _find(text: str, known: dict[str, str], what: str, names: Sequence[str]) -> 
     try:
         return known[name_key(text)]
     except KeyError:
-        raise ManifestError(unknown(what, text, names)) from None
+        raise ManifestError(unknown_name(what, text, names)) from None

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.labels import LabelSet
@@ -155,4 +155,4 @@ def problems(table: Table) -> Iterator[tuple[int, str]]:
             yield row, f"duplicate id {identifier!r}"
         seen.add(identifier)
         if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
-            yield row, f"fold {quote(fold)} is not a whole number from 0 to 999999"
+            yield row, f"fold {shorten(fold)} is not a whole number from 0 to 999999"

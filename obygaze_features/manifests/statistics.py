@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.tables import align
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.scheme import LabelScheme
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 
 __all__ = ["heat", "overlay", "png", "stretch"]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
 from obygaze_features.common.progress import meter
 from obygaze_features.common.tables import format_table
-from obygaze_features.common.words import counted, quote, unknown
+from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.clips import reason
 from obygaze_features.extraction.plan import check_items
@@ -113,7 +113,7 @@ def write_saliency(
     columns = {"film": manifest.items.films, **manifest.items.extra}
     texts = _texts(text, columns, len(items))
     if by is not None and by not in columns:
-        raise UsageError(f"--by: {unknown('column', by, columns)}")
+        raise UsageError(f"--by: {unknown_name('column', by, columns)}")
     groups = columns[by] if by is not None else [_EVERYTHING] * len(items)
     if "" in groups and not any(groups):
         raise UsageError(f"--by {by}: no image has something in that column")
@@ -173,13 +173,13 @@ def _texts(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[
     fields = list(_FIELD.finditer(text))
     if (left := _FIELD.sub("", text)) and not {"{", "}"}.isdisjoint(left):
         raise UsageError(
-            f"--text {quote(text)}: a brace without its other; {{COLUMN}} is meant, with both"
+            f"--text {shorten(text)}: a brace without its other; {{COLUMN}} is meant, with both"
         )
     for name in (one[1] for one in fields):
         if name not in columns:
-            raise UsageError(f"--text {quote(text)}: {unknown('column', name, columns)}")
+            raise UsageError(f"--text {shorten(text)}: {unknown_name('column', name, columns)}")
         if "" in columns[name]:
-            raise UsageError(f"--text {quote(text)}: not every image has something in {name!r}")
+            raise UsageError(f"--text {shorten(text)}: not every image has something in {name!r}")
     texts = [text] * count
     for one in reversed(fields):  # so that places further to the front stay where they are
         start, end = one.span()

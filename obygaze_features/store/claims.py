@@ -19,8 +19,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from obygaze_features.common.files import disk_errors, publish_exclusively
-from obygaze_features.common.unfinished import is_alive
+from obygaze_features.common.files import disk_errors, is_alive, publish_exclusively
 from obygaze_features.errors import StoreError
 
 __all__ = ["LEASE", "Claims"]

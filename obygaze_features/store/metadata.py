@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_folder
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.words import holds
+from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import BlockRecord, Status
@@ -77,7 +77,7 @@ def _no_store(place: Place) -> str:
         if not place.path.exists():
             require_folder(place.path, "a feature store", StoreError)
         if inner := sorted(one.name for one in place.path.glob("*.zarr")):
-            return holds(place.path, "store", place.path / inner[0])
+            return is_folder_of(place.path, "store", place.path / inner[0])
     elif lacking := place.lacking():
         return f"{lacking}; check the address"
     return f"{place.where} is not a feature store: it has no zarr.json"

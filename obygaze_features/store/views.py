@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import Status
 from obygaze_features.store.items import read_items

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
-from obygaze_features.common.words import some
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.claims import LEASE, Claims
@@ -262,7 +262,7 @@ def _apart(was: Any, now: Any) -> str:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         if len(keys) > 1:
-            return some(keys, most=3)
+            return join_some(keys, most=3)
         return f"{keys[0]}: {_apart(was.get(keys[0]), now.get(keys[0]))}"
     return f"{_short(was)} there, {_short(now)} here"
 

@@ -1,5 +1,5 @@
 """From a film clip to frames: which ones, and their pixels. Needs PyAV."""
 
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 
 need("av", extra="extract")

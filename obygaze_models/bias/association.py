@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.partitions import exact_p, normal_p, sampled_p
 
@@ -144,7 +144,7 @@ def _effects(first: Array, second: Array, ddof: int) -> Array:
 
 def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
     if settings.p not in get_args(P):
-        raise UsageError(unknown("p", settings.p, get_args(P)))
+        raise UsageError(unknown_name("p", settings.p, get_args(P)))
     if settings.p == "normal":
         return normal_p(first, second), "normal", None
     every = math.comb(len(first) + len(second), len(first))

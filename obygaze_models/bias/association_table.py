@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import counted, some, unknown
+from obygaze_features.common.text import counted, join_some, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, each_alone
 from obygaze_models.bias.battery import AssociationTest, Battery, Published, select
@@ -107,7 +107,7 @@ def run_battery(
     if model is not None and model not in battery.models:
         if not battery.models:
             raise UsageError(f"{battery.name} has no published figures; leave out --published")
-        raise UsageError(unknown("published model", model, battery.models))
+        raise UsageError(unknown_name("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):
         raise BiasError(
             f"{vectors.where} is of {vectors.backbone} (weights {vectors.weights[:12]}), "
@@ -244,7 +244,7 @@ def _refuse_overlap(sets: _Sets, *, apart: bool) -> None:
             both := sorted(set(sets[one]) & set(sets[other]))
         ):
             continue
-        raise BiasError(f"the sets {one} and {other} overlap: {some([*map(repr, both)], 3)}")
+        raise BiasError(f"the sets {one} and {other} overlap: {join_some([*map(repr, both)], 3)}")
 
 
 def _refuse_pointless(sets: _Sets, embeddings: _Embeddings) -> None:

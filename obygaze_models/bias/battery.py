@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import read_json
-from obygaze_features.common.headers import check_format
-from obygaze_features.common.reference import reference_file
-from obygaze_features.common.words import quote, some, unknown
+from obygaze_features.common.files import check_format, read_json
+from obygaze_features.common.package import reference_file
+from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
 
 __all__ = [
@@ -84,7 +83,7 @@ def read_battery(name: str | Path) -> Battery:
         path = reference_file(f"batteries/{name}.json")
     elif not path.is_file():
         raise BiasError(
-            f"{unknown('battery', str(name), SHIPPED)} (or give the JSON file of your own)"
+            f"{unknown_name('battery', str(name), SHIPPED)} (or give the JSON file of your own)"
         )
     content = check_format(read_json(path, BiasError), path, FORMAT, FORMAT_VERSION, BiasError)
     try:
@@ -104,8 +103,8 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
     if not have_columns:
         known = dict.fromkeys(name for one in tables for name in one)
         raise BiasError(
-            f"no column {some([name for name in selector if name not in known] or [*selector])} "
-            + (f"beside {some([*known], 12)}" if known else "is known of these embeddings")
+            f"no column {join_some([n for n in selector if n not in known] or [*selector])} "
+            + (f"beside {join_some([*known], 12)}" if known else "is known of these embeddings")
             + "; give the manifest that has it (--manifest), or ids"
         )
     problems = []
@@ -126,7 +125,7 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
     name = next(name for name in lost if lost[name])
     others = {key: one for key, one in selector.items() if key != name}
     also = f" where {_in_words(others)}" if others else ""
-    raise BiasError(f"no item has the {name} {some([*map(repr, lost[name])])}{also}")
+    raise BiasError(f"no item has the {name} {join_some([*map(repr, lost[name])])}{also}")
 
 
 def _in_words(selector: Mapping[str, tuple[str, ...]]) -> str:
@@ -142,7 +141,7 @@ def _battery(content: Mapping[str, Any], stem: str) -> Battery:
     found = tuple(_test(_mapping(one, "a test"), sets) for one in tests)
     names = [one.name for one in found]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise BiasError(f"two tests are called {quote(twice[0])}")
+        raise BiasError(f"two tests are called {shorten(twice[0])}")
     models = _mapping(content.get("models", {}), "models")
     for one in found:
         if strange := sorted(set(one.published) - set(models)):
@@ -158,7 +157,7 @@ def _battery(content: Mapping[str, Any], stem: str) -> Battery:
 
 def _test(test: Mapping[str, Any], sets: Mapping[str, Any]) -> AssociationTest:
     name = _text(test.get("name"), "a test's name")
-    _known(test, f"test {quote(name)}", "name x y a b published")
+    _known(test, f"test {shorten(name)}", "name x y a b published")
     of: dict[str, Selector] = {}
     for key in "xyab":
         if key in test:
@@ -179,7 +178,7 @@ def _selector(value: Any, sets: Mapping[str, Any], where: str) -> Selector:
     if isinstance(value, str):
         if value not in sets:
             known = f"unknown set {value!r}; it has no sets of a name"
-            raise BiasError(f"{where}: {unknown('set', value, sets) if sets else known}")
+            raise BiasError(f"{where}: {unknown_name('set', value, sets) if sets else known}")
         return _selector(sets[value], {}, f"sets: {value}")
     if isinstance(value, list):
         return _texts(value, where)
@@ -193,7 +192,7 @@ def _selector(value: Any, sets: Mapping[str, Any], where: str) -> Selector:
 
 def _known(value: Mapping[str, Any], what: str, keys: str) -> None:
     if strange := sorted(set(value) - set(keys.split())):
-        raise BiasError(f"{what}: {unknown('key', strange[0], keys.split())}")
+        raise BiasError(f"{what}: {unknown_name('key', strange[0], keys.split())}")
 
 
 def _text(value: Any, where: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, map_columns
-from obygaze_features.common.words import quote, unknown
+from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.cooccurrence import GENDERS, Leaning, cooccurrences, gender_of
 from obygaze_models.bias.gender_score import ROUNDING, TIE, gender_score, leanings
@@ -159,7 +159,7 @@ def _refuse_duplicates(table: Table) -> None:
     seen: set[str] = set()
     for row, one in enumerate(table.columns.get("id", ())):
         if one in seen:
-            raise table.problem(row, f"duplicate id {quote(one)}")
+            raise table.problem(row, f"duplicate id {shorten(one)}")
         seen.add(one)
 
 
@@ -202,7 +202,7 @@ def _genders(table: Table, called: Mapping[str, str], *, needed: bool) -> tuple[
                 known[said] = lexicon.group("group", said)
             except BiasError:
                 raise table.problem(
-                    row, unknown(called["group"], said, lexicon.groups["group"])
+                    row, unknown_name(called["group"], said, lexicon.groups["group"])
                 ) from None
     return tuple(known[said] for said in table["group"])
 

@@ -9,10 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from obygaze_features.common.files import read_json
-from obygaze_features.common.headers import check_format
-from obygaze_features.common.reference import reference_json
-from obygaze_features.common.words import quote, unknown
+from obygaze_features.common.files import check_format, read_json
+from obygaze_features.common.package import reference_json
+from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
 
 __all__ = ["Lexicon", "read_lexicon", "shipped_lexicon", "tokens"]
@@ -55,7 +54,7 @@ class Lexicon:
         """A group's name from what a file says: the name, or what it also goes by, in any case."""
         found = self._known[column].get(said.casefold())
         if found is None:
-            raise BiasError(unknown(column, said, self.groups[column]))
+            raise BiasError(unknown_name(column, said, self.groups[column]))
         return found
 
     def count(self, text: str) -> Counter[str]:
@@ -86,7 +85,7 @@ def _parsed(content: Any, where: object) -> Lexicon:
         for word in of:
             if tokens(word) != [word]:
                 raise BiasError(
-                    f"{where}: {said} has {quote(word)}, which no token is; give words in lower "
+                    f"{where}: {said} has {shorten(word)}, which no token is; give words in lower "
                     "case, without spaces, . or ,"
                 )
     return Lexicon(name, _tuples(words), {column: _tuples(of) for column, of in groups.items()})

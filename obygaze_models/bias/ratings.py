@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table
-from obygaze_features.common.words import quote, some, unknown
+from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.reliability import wilson_interval
 from obygaze_models.bias.tables import numbers, read_rows, require, table_errors
@@ -84,7 +84,7 @@ def read_ratings(path: Path, raters: Sequence[str] = ()) -> Ratings:
                 )
             found.append(CLASSIFIER)
         if strange := [name for name in raters if name not in found]:
-            raise BiasError(f"{path}: {unknown('rater', strange[0], found)}")
+            raise BiasError(f"{path}: {unknown_name('rater', strange[0], found)}")
         names = tuple(dict.fromkeys(raters)) or tuple(found)
         if not names:
             raise BiasError(
@@ -96,7 +96,7 @@ def read_ratings(path: Path, raters: Sequence[str] = ()) -> Ratings:
             if not image or not group:
                 raise table.problem(row, f"the {'group' if image else 'image_id'} is missing")
             if image in seen:
-                raise table.problem(row, f"duplicate image_id {quote(image)}")
+                raise table.problem(row, f"duplicate image_id {shorten(image)}")
             seen.add(image)
         said = _probabilities(table) if probable and CLASSIFIER in names else None
         columns = [
@@ -147,8 +147,9 @@ def _labels(table: Table, rater: str) -> NDArray[Any]:
         if label not in _LABELS:
             raise table.problem(
                 row,
-                f"unknown label {quote(cell)} of {rater}; known are {some(list(_LABELS), 9)} (if "
-                f"{rater} is no rater, name those who are: --rater NAME)",
+                f"unknown label {shorten(cell)} of {rater}; known are "
+                f"{join_some(list(_LABELS), 9)} (if {rater} is no rater, "
+                f"name those who are: --rater NAME)",
             )
         said[row] = _LABELS[label]
     return said

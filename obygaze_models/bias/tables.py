@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import BiasError, ManifestError
 
 __all__ = ["cells", "numbers", "read_rows", "require", "table_errors"]
@@ -59,7 +59,7 @@ def numbers(
             if "_" in cell:  # Python reads 0_5 as 5
                 raise ValueError
         except ValueError:
-            raise table.problem(row, f"{called} {quote(cell)} is not a number") from None
+            raise table.problem(row, f"{called} {shorten(cell)} is not a number") from None
         if not (math.isfinite(value) and low <= value <= high):
             raise table.problem(row, f"{called} {cell} is not from {low:g} to {high:g}")
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
@@ -145,19 +145,19 @@ def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
     try:
         for line, name, numbers in lines(path, frozenset(ids)):
             if name in found:
-                raise BiasError(f"{path}, line {line}: {quote(name)} is there twice")
+                raise BiasError(f"{path}, line {line}: {shorten(name)} is there twice")
             try:
                 found[name] = np.array(numbers, dtype=np.float64)
             except ValueError:
-                wrong = quote(next(one for one in numbers if not _is_number(one)))
+                wrong = shorten(next(one for one in numbers if not _is_number(one)))
                 raise BiasError(
-                    f"{path}, line {line}: {wrong} of {quote(name)} is not a number"
+                    f"{path}, line {line}: {wrong} of {shorten(name)} is not a number"
                 ) from None
             width = len(next(iter(found.values())))
             if len(numbers) != width:
                 raise BiasError(
                     f"{path}, line {line}: {counted(len(numbers), 'number')} where "
-                    f"{quote(next(iter(found)))} has {width}"
+                    f"{shorten(next(iter(found)))} has {width}"
                 )
     except OSError as problem:
         raise BiasError(f"{path} cannot be read: {problem.strerror}") from None

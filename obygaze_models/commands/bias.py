@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from obygaze_features.common.commands import LazyGroup
+from obygaze_features.common.cli import LazyGroup
 
 __all__ = ["bias"]
 

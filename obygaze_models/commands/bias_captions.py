@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
@@ -66,7 +66,7 @@ def captions(
       obygaze bias captions captions.csv -o rates.csv -o rates.svg
       obygaze bias captions sobem-captions/ --minimum 50 --json
     """
-    from obygaze_features.common.words import counted
+    from obygaze_features.common.text import counted
     from obygaze_models.bias.captions import emotion_rates, read_captions
     from obygaze_models.bias.figures import rates_figure
     from obygaze_models.bias.lexicon import read_lexicon, shipped_lexicon
@@ -110,7 +110,7 @@ def _flat(rate: Rate, several: bool) -> dict[str, Any]:
 
 
 def _notes(found: Rates, blank: int) -> Iterator[str]:
-    from obygaze_features.common.words import counted
+    from obygaze_features.common.text import counted
     from obygaze_models.bias.captions import INTENSITIES
 
     if blank:

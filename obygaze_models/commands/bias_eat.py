@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.commands import ADDRESS, echo_json, json_option, overwrite_option
+from obygaze_features.common.cli import ADDRESS, echo_json, json_option, overwrite_option
 from obygaze_features.errors import UsageError
 from obygaze_models.commands.bias_outputs import check_outputs, outputs_option, write_outputs
 

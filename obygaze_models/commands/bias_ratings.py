@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
@@ -53,7 +53,7 @@ def ratings(
       obygaze bias ratings labels.csv -o shares.csv -o shares.svg
       obygaze bias ratings labels.csv --rater ann --rater ben --json
     """
-    from obygaze_features.common.words import counted
+    from obygaze_features.common.text import counted
     from obygaze_models.bias.figures import shares_figure
     from obygaze_models.bias.ratings import read_ratings, shares_of
     from obygaze_models.bias.reliability import cronbach_alpha, pairs_of

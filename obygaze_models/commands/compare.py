@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import echo_json, json_option, overwrite_option
-from obygaze_features.common.words import counted, unknown
+from obygaze_features.common.cli import echo_json, json_option, overwrite_option
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.runs import run_folders
@@ -66,7 +66,7 @@ def compare(
     found = compare_runs(results, models=models)
     known = dict.fromkeys(name for one in found.comparisons for name in one.scores)
     if metric is not None and metric not in known:
-        raise UsageError(unknown("metric", metric, known))
+        raise UsageError(unknown_name("metric", metric, known))
     shown = [
         (one, metric or next(iter(one.scores)))
         for one in found.comparisons

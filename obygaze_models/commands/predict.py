@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_models.commands.cautions import echo_cautions
 
 if TYPE_CHECKING:

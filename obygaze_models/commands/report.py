@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import overwrite_option
+from obygaze_features.common.cli import overwrite_option
 from obygaze_models.commands.runs import run_folders
 
 __all__ = ["report"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import echo_json, json_option, overwrite_option
+from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_models.commands.cautions import echo_cautions
 
 __all__ = ["reproduce"]
@@ -89,7 +89,7 @@ def reproduce(
         --store xclip-kinetics=stores/xclip-kinetics.zarr \\
         --store xclip-lsmdc=stores/xclip-lsmdc.zarr
     """
-    from obygaze_features.common.words import duration
+    from obygaze_features.common.text import duration
     from obygaze_models.reproduce.formats import as_json as to_data
     from obygaze_models.reproduce.formats import as_text
     from obygaze_models.reproduce.reproduce import WHAT as KNOWN

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, for_shell, some
+from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_models.commands.cautions import echo_cautions
 
 __all__ = ["score_run", "write_run"]
@@ -82,7 +82,7 @@ def write_run(
     click.echo(f"{counted(made.clips, 'test clip')} ranked, tag {made.tag} -> {output}")
     if made.missing:
         lost = counted(len(made.missing), "test clip")
-        click.echo(f"{lost} without features, such as {some(made.missing, 2)}")
+        click.echo(f"{lost} without features, such as {join_some(made.missing, 2)}")
     echo_cautions(made.cautions)
     if made.seen:
         seen = counted(len(made.seen), "test clip was", "test clips were")
@@ -122,9 +122,9 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
     value = "undefined" if found.value is None else f"{found.value:.4f}"
     click.echo(f"{found.labels}: {found.title} {value} ({of})")
     if found.missing:
-        click.echo(f"{len(found.missing):,} not returned, such as {some(found.missing, 2)}")
+        click.echo(f"{len(found.missing):,} not returned, such as {join_some(found.missing, 2)}")
     if found.outside:
-        stand = some(found.outside, 2)
+        stand = join_some(found.outside, 2)
         click.echo(f"{len(found.outside):,} returned that are no labelled test clips: {stand}")
     if found.tag is not None:
         click.echo(f"{found.tag}: {_MARKED[found.external_data]}")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.commands import (
+from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.words import counted, for_shell
+from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError
 from obygaze_models.commands.cautions import echo_cautions
 

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.directions import Output, project
 from obygaze_models.estimators.svm import LinearSVMFit, SharedGram, choose_c, fit_linear_svm

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def make_learner(name: str, options: Mapping[str, Any] | None = None) -> Learner
     Learner(name='mlp', options={'hidden': (64,)})
     """
     if name not in ESTIMATORS:
-        raise ExperimentError(unknown("estimator", name, ESTIMATORS))
+        raise ExperimentError(unknown_name("estimator", name, ESTIMATORS))
     function = _function(name)
     kinds = typing.get_type_hints(function)
     known = [
@@ -141,7 +141,7 @@ def make_learner(name: str, options: Mapping[str, Any] | None = None) -> Learner
     checked = {}
     for option, value in (options or {}).items():
         if option not in known:
-            raise ExperimentError(f"estimator {name!r}: {unknown('option', option, known)}")
+            raise ExperimentError(f"estimator {name!r}: {unknown_name('option', option, known)}")
         checked[option] = tuple(value) if isinstance(value, list) else value
         if not _is_of(kinds[option], checked[option]):
             raise ExperimentError(

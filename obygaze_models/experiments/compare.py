@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import binomtest
 
-from obygaze_features.common.words import counted, unknown
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.intervals import REPLICATES
 from obygaze_models.experiments.paired import Array, Difference, paired_differences
@@ -115,7 +115,7 @@ def compare_runs(
         )
     for name in models:
         if name not in names:
-            raise ExperimentError(unknown("model", name, names))
+            raise ExperimentError(unknown_name("model", name, names))
     pairs = list(_pairs(sides, models, several=len(runs) > 1))
     paired = {side.who.name for pair in pairs for side in pair}
     left_out = [

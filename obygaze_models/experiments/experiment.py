@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_models.estimators.registry import Learner, make_learner
@@ -111,7 +111,7 @@ class Experiment:
             ("set of negatives", self.negatives, NEGATIVES),
         ):
             if value is not None and value not in known:
-                raise ExperimentError(f"{self.name!r}: {unknown(what, value, known)}")
+                raise ExperimentError(f"{self.name!r}: {unknown_name(what, value, known)}")
         given = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.cache import cache_folder
 from obygaze_features.common.files import write_bytes
+from obygaze_features.common.package import cache_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import FeatureStore
 from obygaze_features.store.format import CHECKSUMS
@@ -60,7 +60,7 @@ def read_features(
     spec = next((one for one in store.specs if one.name == array), None)
     if spec is None:
         names = [one.name for one in store.specs]
-        raise ExperimentError(f"{store.where}: {unknown('array', array, names)}")
+        raise ExperimentError(f"{store.where}: {unknown_name('array', array, names)}")
     axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from obygaze_features.common.words import some
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import FeatureStore
@@ -42,7 +42,7 @@ class Join:
 
     def lines(self) -> list[str]:
         """What is missing on either side, for people to read."""
-        return [f"{len(ids)} {what}: {some(ids)}" for _, what, ids in self.missing()]
+        return [f"{len(ids)} {what}: {join_some(ids)}" for _, what, ids in self.missing()]
 
     def missing(self) -> list[tuple[str, str, list[str]]]:
         """The same in parts: which list, what it lacks, and its clips."""
@@ -84,8 +84,8 @@ def join(
     if not used:
         raise ExperimentError(
             f"none of the {len(placed)} clips of {manifest.name} that have a label and a fold, "
-            f"such as {some(placed, 2) or 'none'}, has features in {store.where}, "
-            f"which is of clips such as {some(store.ids, 2)}; take the store of this manifest"
+            f"such as {join_some(placed, 2) or 'none'}, has features in {store.where}, "
+            f"which is of clips such as {join_some(store.ids, 2)}; take the store of this manifest"
         )
     # What can be heard or told is not in the picture: it is learnt only where it is asked for.
     scheme = manifest.label_scheme(experiment.labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet
 from obygaze_models.experiments.task import LevelsTask, LevelTask, Task
@@ -30,7 +30,7 @@ def measure_of(labels: LabelSet) -> str | None:
     measure = labels.about.get("measure")
     if measure is not None and measure not in MEASURES:
         raise ExperimentError(
-            f"labels/{labels.name}.json: {unknown('measure', str(measure), MEASURES)}"
+            f"labels/{labels.name}.json: {unknown_name('measure', str(measure), MEASURES)}"
         )
     return measure
 

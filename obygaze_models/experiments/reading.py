@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store.places.choose import is_url
 from obygaze_models.experiments.experiment import ALL, Experiment
@@ -45,7 +45,7 @@ def load_experiment(path: Path) -> Experiment:
         raise ExperimentError(f"{path} is not valid TOML: {problem}") from None
     for key in table:
         if key not in _WANTED:
-            raise ExperimentError(f"{path}: {unknown('key', key, _WANTED)}")
+            raise ExperimentError(f"{path}: {unknown_name('key', key, _WANTED)}")
     if missing := [key for key in _REQUIRED if key not in table]:
         raise ExperimentError(
             f"{path}: {missing[0]} is missing; add {missing[0]} = ..., {_WANTED[missing[0]]}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.words import counted, some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.overlap import met
 from obygaze_features.store import FeatureStore
@@ -212,8 +212,8 @@ def _not_returned(plan: Plan, joined: Join) -> list[str]:
         return []
     clips = counted(len(lost), "test clip has", "test clips have")
     return [
-        f"{clips} no features ({some(lost, 3)}): left out here, and counted against a run file by "
-        "the official measure (obygaze models write-run and score-run)."
+        f"{clips} no features ({join_some(lost, 3)}): left out here, and counted against a run "
+        "file by the official measure (obygaze models write-run and score-run)."
     ]
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import sha256_of
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.experiments.clip_table import Clip, read_clip_table
 from obygaze_models.experiments.explanations import Explained, read_explanations

@@ -24,8 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import new_folder, sha256_of, to_json, write_text
-from obygaze_features.common.headers import read_format
+from obygaze_features.common.files import new_folder, read_format, sha256_of, to_json, write_text
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest

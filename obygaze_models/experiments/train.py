@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import new_folder, write_text
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
@@ -88,7 +88,7 @@ def train_model(
     learners = experiment.learners
     name = estimator or next(iter(learners))
     if name not in learners:
-        raise ExperimentError(f"{experiment.name!r}: {unknown('estimator', name, learners)}")
+        raise ExperimentError(f"{experiment.name!r}: {unknown_name('estimator', name, learners)}")
     manifest, store = Manifest.load(experiment.manifest), open_store(experiment.store)
     scheme = manifest.label_scheme(experiment.labels)
     experiment = experiment.in_codes(scheme)
@@ -98,7 +98,7 @@ def train_model(
     )
     if chosen is None:
         raise ExperimentError(
-            f"{experiment.name!r}: {unknown('task', f'{concept} vs ...', problems)}"
+            f"{experiment.name!r}: {unknown_name('task', f'{concept} vs ...', problems)}"
         )
     task = problems[chosen].train
     plan = make_plan(experiment, manifest, [problems[chosen]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.drawing.marks import (
     Scale,
     circle,

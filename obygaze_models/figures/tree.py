@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.drawing.marks import (
     Scale,
     Series,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.words import some
+from obygaze_features.common.text import join_some
 from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.official import official_in_words
 from obygaze_models.experiments.run import saved_models
@@ -319,7 +319,7 @@ def _about_join(run: Shown) -> list[Html]:
             html(
                 "{} {}.",
                 number(len(ids), "join", run.number, which, form=","),
-                f"{what}: {some(ids)}",
+                f"{what}: {join_some(ids)}",
             )
             for which, what, ids in joined.missing()
         ),

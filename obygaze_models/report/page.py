@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import refuse_to_overwrite, write_text
+from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.results import Results
 from obygaze_models.report import diagnosis, pictures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.experiments.plan import RELEASED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.drawing.levels import level_series
 from obygaze_features.manifests.films import film_titles
 from obygaze_features.manifests.statistics import Counts, Statistics, statistics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.targets import NEGATIVES

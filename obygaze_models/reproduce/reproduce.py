@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from obygaze_features.common.files import new_folder, to_json, write_text
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.drawing.file import write_svg
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.features import store_fingerprint
@@ -131,7 +131,7 @@ def reproduce(
     ):
         for name in given:
             if name not in known:
-                raise ExperimentError(unknown(kind, name, known))
+                raise ExperimentError(unknown_name(kind, name, known))
     from obygaze_models.report.page import write_report
 
     began, clock = datetime.now(UTC), time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_models.published import AVERAGES, published_row
 from obygaze_models.reproduce.bench import Bench, Setting
 from obygaze_models.reproduce.caveats import about_runs, leakage, once, pools

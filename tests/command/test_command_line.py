@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from docs.help import contexts
-from obygaze_features.common.commands import LazyGroup, RootGroup
-from obygaze_features.common.words import closest, unknown
+from obygaze_features.common.cli import LazyGroup, RootGroup
+from obygaze_features.common.text import closest, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
 
 ALL = {context.command_path: context.command for context in contexts()}
@@ -96,8 +96,12 @@ def test_a_mistyped_command_is_answered(
 
 def test_far_names_are_not_suggested() -> None:
     models = ["mlp", "logistic", "random-directions", "svm"]
-    assert unknown("model", "random-forest", models).endswith(f"; known are {', '.join(models)}")
-    assert "known are f1, balanced" in unknown("metric", "accuracy", ["f1", "balanced_accuracy"])
+    assert unknown_name("model", "random-forest", models).endswith(
+        f"; known are {', '.join(models)}"
+    )
+    assert "known are f1, balanced" in unknown_name(
+        "metric", "accuracy", ["f1", "balanced_accuracy"]
+    )
     for typed, meant in {
         "mpl": "mlp", "MLP": "mlp", "logstic": "logistic", "random-direction": "random-directions",
     }.items():  # fmt: skip
@@ -155,7 +159,7 @@ def test_sigterm_ends_cleanly_and_soon(tmp_path: Path) -> None:
     """A command that would run for a minute, asked to stop in the middle of its work."""
     script = (
         "import sys, time\nfrom pathlib import Path\nimport click\n"
-        "from obygaze_features.common.commands import RootGroup\n"
+        "from obygaze_features.common.cli import RootGroup\n"
         "from obygaze_features.common.files import new_folder\n"
         "@click.group(cls=RootGroup, lazy={})\ndef root(): pass\n"
         "@root.command()\ndef work():\n"

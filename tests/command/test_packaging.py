@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from obygaze_features.common.reference import reference_file, reference_json
+from obygaze_features.common.package import reference_file, reference_json
 from obygaze_models.experiments.protocol import PROTOCOLS
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import simulated
 from obygaze_models.experiments.intervals import Scored, film_intervals
 from obygaze_models.persistence import load_model, read_about

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from obygaze_features.common import extras
+from obygaze_features.common import package
 from obygaze_features.errors import MissingExtra, StoreError
 from obygaze_features.store import Done, StoreWriter, open_store, views
 from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
@@ -68,7 +68,7 @@ def test_a_view_without_its_package_names_the_extra(path, monkeypatch):
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(extras.importlib, "import_module", absent)
+    monkeypatch.setattr(package.importlib, "import_module", absent)
     for view in (to_pandas, to_xarray):
         with pytest.raises(MissingExtra, match=r"obygaze\[views\]"):
             view(open_store(path))

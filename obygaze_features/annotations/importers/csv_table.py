@@ -12,9 +12,9 @@ from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.commands import table_options
+from obygaze_features.common.cli import table_options
 from obygaze_features.common.tables import Table, map_columns, read_table
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.mobygaze import frame_span
 from obygaze_features.manifests.importers.shared import (

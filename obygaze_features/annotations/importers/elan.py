@@ -14,7 +14,7 @@ from obygaze_features.annotations.importers.shared import finish, output_options
 from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.elan_reader import Reading, read_eaf
-from obygaze_features.common.words import counted
+from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.shared import safe_id
 from obygaze_features.manifests.scheme import obygaze_scheme

@@ -11,7 +11,7 @@ from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.mobygaze import frame_span, read_mobygaze

@@ -11,9 +11,9 @@ import click
 from obygaze_features.annotations.cells import moment, unguarded
 from obygaze_features.annotations.remarks import LEFT_OUT, any_left_out, remark_lines
 from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.commands import echo_json, json_option, overwrite_option
+from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_features.common.tables import map_columns, read_table
-from obygaze_features.common.words import counted, for_shell, quote
+from obygaze_features.common.text import counted, for_shell, shorten
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.shared import safe_id
 
@@ -59,10 +59,10 @@ def read_films(path: Path | None) -> dict[str, Film]:
         name, end = unguarded(cells["film"].strip()), cells.get("end", "").strip()
         try:
             if safe_id(name) in seen:
-                raise AnnotationError(f"film {quote(name)} is there already")
+                raise AnnotationError(f"film {shorten(name)} is there already")
             known = moment(end, "end", table.delimiter) if end else None
             if known == 0:
-                raise AnnotationError(f"film {quote(name)} ends where it starts")
+                raise AnnotationError(f"film {shorten(name)} ends where it starts")
         except AnnotationError as error:
             raise table.problem(row, str(error)) from None
         seen.add(safe_id(name))

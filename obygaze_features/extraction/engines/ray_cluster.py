@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.errors import ClusterError, UsageError
 from obygaze_features.extraction.engines.ray_token import GREETING, settle_token
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.importers.shared import finish, output_options, source_argument
 from obygaze_features.manifests.items import Item, Items, id_problem, media_stem
@@ -124,17 +124,17 @@ def _read(folder: Path, what: str, columns: Mapping[str, Mapping[str, str] | Non
             if problem := id_problem(media_stem(name)):
                 raise table.problem(row, problem)
             if name in mine:
-                raise table.problem(row, f"duplicate name {quote(name)}")
+                raise table.problem(row, f"duplicate name {shorten(name)}")
             for column, meanings in columns.items():
                 if meanings is not None:
                     if cells[column] not in meanings:
                         known = ", ".join(meanings)
                         raise table.problem(
-                            row, f"{column} {quote(cells[column])} is none of {known}"
+                            row, f"{column} {shorten(cells[column])} is none of {known}"
                         )
                     cells[column] = meanings[cells[column]]
                 elif not _is_number(cells[column]):
-                    raise table.problem(row, f"{column} {quote(cells[column])} is not a number")
+                    raise table.problem(row, f"{column} {shorten(cells[column])} is not a number")
             mine[name] = cells
         differ += sum(
             any(rows[name][column] != cells[column] for column in columns)

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from obygaze_features.common.commands import levels_option, table_options
+from obygaze_features.common.cli import levels_option, table_options
 from obygaze_features.common.tables import Table, map_columns, read_table
-from obygaze_features.common.words import quote, some
+from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.shared import (
@@ -119,7 +119,7 @@ def read_labels(
     ):
         matches = row_of(film, cell)
         if len(matches) > 1:
-            meant = some([manifest.ids[match] for match in matches])
+            meant = join_some([manifest.ids[match] for match in matches])
             raise table.problem(
                 row, f"{cell!r} could be each of {meant}; give its folders, too, or its id"
             )
@@ -132,8 +132,8 @@ def read_labels(
         files = [name for name in manifest.items.media if name]
         raise ManifestError(
             f"{source}: no row names an item of {manifest.name} (looked for "
-            f"{some(strangers, 2)}; it has ids such as {some(manifest.ids, 2)}"
-            + (f" and files such as {some(files, 2)})" if files else ")")
+            f"{join_some(strangers, 2)}; it has ids such as {join_some(manifest.ids, 2)}"
+            + (f" and files such as {join_some(files, 2)})" if files else ")")
             + "; say which column names them with --column id=NAME"
         )
     keep = [k for k in table.columns if k not in items.COLUMNS]
@@ -204,7 +204,7 @@ def _seconds(table: Table, row: int, cell: str) -> str:
     text = decimal_point(cell, table.delimiter)
     seconds = clock_seconds(text)
     if seconds is None and ":" in text:
-        raise table.problem(row, f"{quote(cell)} is not a time; write seconds or h:mm:ss")
+        raise table.problem(row, f"{shorten(cell)} is not a time; write seconds or h:mm:ss")
     return text if seconds is None else f"{seconds:.6f}"
 
 
@@ -251,7 +251,7 @@ def _label_set(
         try:
             scheme.level(level)
         except ManifestError as error:
-            levels = some(sorted(set(table["level"])), 8)
+            levels = join_some(sorted(set(table["level"])), 8)
             hint = (
                 "levels of your own, from the least to the most: --levels LOW,...,HIGH; "
                 f"the table has {levels}"

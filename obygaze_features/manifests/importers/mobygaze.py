@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from obygaze_features.annotations.timelines import Segment
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, map_columns, read_table
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import (
     fetched,
@@ -152,7 +152,7 @@ def _with_unlisted(table: Table, scheme: LabelScheme) -> tuple[LabelScheme, list
 
 def _number(text: str, what: str) -> float:
     if _NUMBER.fullmatch(text) is None:
-        raise ManifestError(f"{what} {quote(text)} is not a number")
+        raise ManifestError(f"{what} {shorten(text)} is not a number")
     return float(text)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import (

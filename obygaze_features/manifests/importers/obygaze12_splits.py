@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.commands import overwrite_option
+from obygaze_features.common.cli import overwrite_option
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.words import counted, for_shell, quote
+from obygaze_features.common.text import counted, for_shell, shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.shared import source_argument
 from obygaze_features.manifests.manifest import Manifest, save_parts
@@ -51,7 +51,7 @@ def _read(path: Path, manifest: Manifest) -> Split:
     classes = []
     for row, (identifier, label) in enumerate(zip(table["id"], table["label"], strict=True)):
         if identifier not in manifest:
-            raise table.problem(row, f"id {quote(identifier)} is not in the manifest")
+            raise table.problem(row, f"id {shorten(identifier)} is not in the manifest")
         if by_film:
             # 0 and 1 stand for the two classes in the file's name, say HN_S.
             negative, _, positive = path.stem.replace("ENHN", "EN+HN").partition("_")

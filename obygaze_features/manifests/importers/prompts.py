@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.files import read_json
-from obygaze_features.common.reference import reference_file
+from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.words import counted, quote
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items
 from obygaze_features.manifests.articles import ARTICLES, with_article
@@ -80,7 +80,7 @@ def import_prompts(
             identifier = _id(cells.get("set", ""), text)
             if identifier.lower() in made:
                 raise table.problem(
-                    row, f"{quote(text)} is there already as {identifier}; take one of them out"
+                    row, f"{shorten(text)} is there already as {identifier}; take one of them out"
                 )
             made[identifier.lower()] = Item(identifier, kind="text", text=text)
             kept["template"].append(template)
@@ -184,6 +184,6 @@ def command(
     example = manifest.items[each - 1]
     notes = [
         f"{counted(len(manifest) // each, 'stimulus', 'stimuli')} in {counted(each, 'template')}",
-        f"ids: {quote(example.text)} is {example.id}",
+        f"ids: {shorten(example.text)} is {example.id}",
     ]
     finish(manifest, output, overwrite=overwrite, notes=notes)

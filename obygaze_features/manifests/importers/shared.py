@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import click
 
-from obygaze_features.common.commands import overwrite_option
-from obygaze_features.common.reference import reference_json
+from obygaze_features.common.cli import overwrite_option
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table
-from obygaze_features.common.words import for_shell, quote
+from obygaze_features.common.text import for_shell, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.download import download
 from obygaze_features.manifests.items import Item, media_stem
@@ -59,7 +59,7 @@ def parse_list(text: str) -> list[str]:
     []
     """
     if _LIST.fullmatch(text.strip()) is None:
-        raise ManifestError(f"{quote(text)} is not a list such as ['Body', 'Look']")
+        raise ManifestError(f"{shorten(text)} is not a list such as ['Body', 'Look']")
     strings = (" ".join(found[1:-1].split()) for found in _STRINGS.findall(text))
     return [string for string in strings if string]
 

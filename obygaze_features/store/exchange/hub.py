@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import sha256_of
+from obygaze_features.common.package import need
 from obygaze_features.errors import ObygazeError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.push import holds_else, refuse_damaged

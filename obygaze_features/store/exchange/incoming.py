@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store.assemble import Assembled, assembled
@@ -127,7 +127,7 @@ def index_ids(path: Path, ids: Sequence[str]) -> dict[str, int]:
     row_of = {identifier: row for row, identifier in enumerate(ids)}
     if len(row_of) < len(ids):
         twice = next(identifier for row, identifier in enumerate(ids) if row_of[identifier] != row)
-        raise StoreError(f"{path} has two rows for {quote(twice)}")
+        raise StoreError(f"{path} has two rows for {shorten(twice)}")
     return row_of
 
 
@@ -153,7 +153,7 @@ def _check_same(names: tuple[str, ...], stored: tuple[str, ...], output: Path) -
     if set(names) != set(stored):
         raise UsageError(
             f"{output} was begun with {', '.join(stored)}, and the source has "
-            f"{', '.join(map(quote, sorted(names))):.200}; name the arrays alike, or choose "
+            f"{', '.join(map(shorten, sorted(names))):.200}; name the arrays alike, or choose "
             "another output"
         )
 

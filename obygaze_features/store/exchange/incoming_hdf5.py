@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store import format as spec
@@ -131,7 +131,7 @@ class Hdf5Source:
         if code == Status.TODO:
             return None
         if code > Status.DONE:
-            return Failed(code, reason if reason.isprintable() else quote(reason, 200), source)
+            return Failed(code, reason if reason.isprintable() else shorten(reason, 200), source)
         values = {}
         for name, one in arrays.items():
             try:

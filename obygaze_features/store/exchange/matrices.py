@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.extras import need
-from obygaze_features.common.words import quote
+from obygaze_features.common.package import need
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store.commit import Done, Failed
@@ -76,8 +76,8 @@ class MatrixSource:
         if not any(item in self._row_of for item in manifest.ids):
             raise StoreError(
                 f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
-                f"are like {quote(ids[0])}, those of the manifest like {quote(manifest.ids[0])}; "
-                "its items.csv has the id of each file"
+                f"are like {shorten(ids[0])}, those of the manifest like "
+                f"{shorten(manifest.ids[0])}; its items.csv has the id of each file"
             )
         return tuple(self.matrices)
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import disk_errors, new_file
+from obygaze_features.common.package import need
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside

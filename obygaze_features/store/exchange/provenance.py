@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.words import unknown
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store.format import ArraySpec, Recipe
 
@@ -92,7 +92,7 @@ def read_provenance(path: Path) -> Provenance:
     ):
         for key in table:
             if key not in known:
-                raise StoreError(f"{path}: {unknown(what, key, known)}")
+                raise StoreError(f"{path}: {unknown_name(what, key, known)}")
     if odd := [key for key in ("name", "family") if not isinstance(backbone.get(key), str | None)]:
         raise StoreError(f"{path}: the backbone's {odd[0]} is text")
     if not isinstance(backbone.get("config"), dict | None):

@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from obygaze_features.common.words import quote
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError
 from obygaze_features.store.exchange.clip_folders import ClipFolders
 from obygaze_features.store.exchange.provenance import Provenance
@@ -49,7 +49,7 @@ def _load(path: Path, name: str) -> NDArray[Any]:
     if isinstance(held, dict) and name in held:
         held = held[name]
     if isinstance(held, dict):
-        keys = ", ".join(quote(str(key)) for key in list(held)[:3])
+        keys = ", ".join(shorten(str(key)) for key in list(held)[:3])
         raise StoreError(f"it is a dictionary without {name}; it has {keys or 'nothing'}")
     if not isinstance(held, torch.Tensor) or not _is_plain(held):
         raise StoreError(f"it holds no plain tensor but a {type(held).__name__}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from obygaze_features.common.files import refuse_to_overwrite
+from obygaze_features.common.files import SUFFIX, clear_unfinished, prefix, refuse_to_overwrite
 from obygaze_features.common.progress import meter
-from obygaze_features.common.unfinished import SUFFIX, clear_unfinished, prefix
 from obygaze_features.errors import StoreError
 from obygaze_features.store.exchange.pack import Packed
 from obygaze_features.store.exchange.unpack import unpack

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.extras import need
 from obygaze_features.common.files import sha256_of
+from obygaze_features.common.package import need
 from obygaze_features.common.progress import Advance, meter, progress
-from obygaze_features.common.words import shown
+from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.own_files import beside, damaged, own_files
@@ -117,7 +117,7 @@ def _place_for(path: Path, target: str) -> str:
     for folder in around:
         if _is_store(folder):
             raise UsageError(
-                f"{shown(own)} is inside the store {shown(folder)}; give another place"
+                f"{redact_url(own)} is inside the store {redact_url(folder)}; give another place"
             )
     return own
 
@@ -125,7 +125,7 @@ def _place_for(path: Path, target: str) -> str:
 def _is_store(address: str) -> bool:
     """Whether an address is that of a store, or of one that is being pushed."""
     system, root = file_system(address)
-    with in_one_line(shown(address)), contextlib.suppress(FileNotFoundError, PermissionError):
+    with in_one_line(redact_url(address)), contextlib.suppress(FileNotFoundError, PermissionError):
         return any(system.exists(f"{root}/{name}") for name in (spec.CHECKSUMS, spec.PUSHING))
     return False
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from obygaze_features.common.extras import need
-from obygaze_features.common.words import shown
+from obygaze_features.common.package import need
+from obygaze_features.common.text import redact_url
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
 from obygaze_features.store.places.place import Span
 from obygaze_features.store.places.spans import LARGEST, read_together
@@ -35,7 +35,7 @@ class FsspecPlace:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.where = shown(address).rstrip("/")
+        self.where = redact_url(address).rstrip("/")
         self._made: tuple[int, Any, str] | None = None
         self._opened()
 
@@ -96,7 +96,7 @@ class FsspecPlace:
 
 def file_system(address: str) -> tuple[Any, str]:
     """Of a URL fsspec's file system, and the path in it."""
-    fsspec, where = need("fsspec", extra="remote"), shown(address)
+    fsspec, where = need("fsspec", extra="remote"), redact_url(address)
     settings = _OF_S3 if address.startswith(("s3://", "s3a://")) else {}
     with in_one_line(where):
         try:
@@ -139,4 +139,4 @@ def in_one_line(where: str) -> Iterator[None]:
 def _without_secrets(text: str) -> str:
     """A message without users, passwords and queries of the addresses in it, nor its number."""
     text = re.sub(r"\[Errno -?\d+\] ", "", text)
-    return _URL.sub(lambda url: shown(url[0]), re.sub(r"://[^/]*@", "://", text))
+    return _URL.sub(lambda url: redact_url(url[0]), re.sub(r"://[^/]*@", "://", text))

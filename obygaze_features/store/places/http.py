@@ -17,7 +17,7 @@ from http.client import HTTPException, HTTPResponse, InvalidURL
 from importlib.metadata import version
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
-from obygaze_features.common.words import shown
+from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store.places.connections import Connections, basic
 from obygaze_features.store.places.place import Span
@@ -69,7 +69,7 @@ class Http:
         except ValueError:
             named = False
         if not named:
-            raise UsageError(f"{shown(url)} names no host, or no port of one")
+            raise UsageError(f"{redact_url(url)} names no host, or no port of one")
         self.address = address or url
         host = parts.netloc.rpartition("@")[2]
         self._url = _quoted(urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")))
@@ -208,7 +208,7 @@ class Http:
         url = _quoted(urljoin(url, answer.headers.get("Location", "")))
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            place = shown(url)  # what follows may be a key to it
+            place = redact_url(url)  # what follows may be a key to it
             raise StoreError(
                 f"{self.where}: the server sends us to {place!r:.80}, which is no page"
             )

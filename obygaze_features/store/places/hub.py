@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from obygaze_features.common.extras import need
+from obygaze_features.common.package import need
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store.places.http import Http
 

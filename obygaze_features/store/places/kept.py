@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from obygaze_features.common.cache import cache_folder
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.lru import Lru, size_limit
+from obygaze_features.common.package import cache_folder
 from obygaze_features.errors import StoreError
 from obygaze_features.store.checksums import without_consolidated
 from obygaze_features.store.format import CHECKSUMS

@@ -11,18 +11,18 @@ from pathlib import Path
 
 __all__ = [
     "closest",
+    "closest_id",
     "counted",
+    "did_you_mean",
     "duration",
     "for_shell",
-    "hint",
-    "holds",
-    "near",
-    "nearest",
-    "quote",
-    "shown",
+    "is_folder_of",
+    "join_some",
+    "redact_url",
+    "shorten",
     "size",
-    "some",
-    "unknown",
+    "suggest",
+    "unknown_name",
 ]
 
 
@@ -71,12 +71,12 @@ def size(count: int) -> str:
     return f"{count / 1000**step:,.{1 if step and count / 1000**step < 10 else 0}f} {units[step]}"
 
 
-def some(names: Sequence[str], most: int = 5) -> str:
+def join_some(names: Sequence[str], most: int = 5) -> str:
     """A few names, and how many more there are.
 
     Examples
     --------
-    >>> some(["a", "b", "c"], most=2)
+    >>> join_some(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
@@ -97,12 +97,12 @@ def closest(typed: str, names: Iterable[str]) -> str | None:
     return by_key[near_keys[0]] if near_keys else None
 
 
-def hint(name: str, names: Iterable[str]) -> str:
+def suggest(name: str, names: Iterable[str]) -> str:
     """What to take instead of an unknown name: the nearest one, or all there are.
 
     Examples
     --------
-    >>> hint("natve", ["native", "frames"]), hint("x", ["native", "frames"])
+    >>> suggest("natve", ["native", "frames"]), suggest("x", ["native", "frames"])
     ('did you mean native?', 'known are native, frames')
     """
     names = list(names)
@@ -110,36 +110,36 @@ def hint(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     """A name that is not known, and the one that may be meant.
 
     Examples
     --------
-    >>> unknown("array", "natve", ["native", "frames"])
+    >>> unknown_name("array", "natve", ["native", "frames"])
     "unknown array 'natve'; did you mean native?"
     """
-    return f"unknown {what} {quote(name)}; {hint(name, known)}"
+    return f"unknown {what} {shorten(name)}; {suggest(name, known)}"
 
 
-def near(strange: Iterable[str], known: Iterable[str]) -> str:
+def did_you_mean(strange: Iterable[str], known: Iterable[str]) -> str:
     """The known names that strange ones may be meant for: as they are but for their case.
 
     Examples
     --------
-    >>> near(["juno", "Leon"], ["Juno", "Brazil"])
+    >>> did_you_mean(["juno", "Leon"], ["Juno", "Brazil"])
     '; did you mean Juno?'
     """
     by_key = {one.casefold(): one for one in known}
     meant = [by_key[name.casefold()] for name in strange if name.casefold() in by_key]
-    return f"; did you mean {some(meant)}?" if meant else ""
+    return f"; did you mean {join_some(meant)}?" if meant else ""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def closest_id(name: str, known: Iterable[str]) -> str | None:
     """The known name that may be meant; one of another number is another, however alike.
 
     Examples
     --------
-    >>> nearest("clip-0017", ["clip-017", "clip-018"]), nearest("clip-17", ["clip-16"])
+    >>> closest_id("clip-0017", ["clip-017", "clip-018"]), closest_id("clip-17", ["clip-16"])
     ('clip-017', None)
     """
     known, said = list(known), _parted(name)
@@ -153,28 +153,28 @@ def _parted(name: str) -> tuple[str, list[int]]:
     return _DIGITS.sub("0", name), [int(digits) for digits in _DIGITS.findall(name)]
 
 
-def holds(path: Path, what: str, inside: Path) -> str:
+def is_folder_of(path: Path, what: str, inside: Path) -> str:
     """A folder of such things where one of them is meant.
 
     Examples
     --------
-    >>> holds(Path("runs"), "run", Path("runs/first"))
+    >>> is_folder_of(Path("runs"), "run", Path("runs/first"))
     'runs is not a run, but a folder of some; did you mean runs/first?'
     """
     return f"{path} is not a {what}, but a folder of some; did you mean {inside}?"
 
 
-def quote(text: str, most: int = 60) -> str:
+def shorten(text: str, most: int = 60) -> str:
     """A cell for an error message: quoted, and cut where it is long."""
     return repr(text if len(text) <= most else f"{text[:most]}...")
 
 
-def shown(address: object) -> str:
+def redact_url(address: object) -> str:
     """A path, or an address without what may be secret in it: a user, a password, a query.
 
     Examples
     --------
-    >>> shown("https://ann:p@ss@lab.example/x.zarr?token=1"), shown("file:///mnt/a@b/x.zarr")
+    >>> redact_url("https://ann:p@ss@lab.example/x.zarr?token=1"), redact_url("file:///mnt/a@b/x.zarr")
     ('https://lab.example/x.zarr', 'file:///mnt/a@b/x.zarr')
     """
     text = str(address)
@@ -189,4 +189,4 @@ def for_shell(path: object) -> str:
     >>> for_shell("my films/m"), for_shell("stores/x.zarr")
     ("'my films/m'", 'stores/x.zarr')
     """
-    return shlex.quote(shown(path))
+    return shlex.quote(redact_url(path))

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import click
 from click.exceptions import NoSuchCommand
 
-from obygaze_features.common.extras import missing_extra
-from obygaze_features.common.words import shown, unknown
+from obygaze_features.common.package import missing_extra
+from obygaze_features.common.text import redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError
 
 __all__ = [
@@ -45,7 +45,7 @@ class _Local(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "://" in str(value):
-            where = shown(value)
+            where = redact_url(value)
             raise UsageError(
                 f"{where} is an address, and a path is meant; fetch a store with: "
                 f"obygaze stores pull {where} -o NAME.zarr"
@@ -172,7 +172,9 @@ class RootGroup(LazyGroup):
             group = error.ctx
             assert group is not None
             assert isinstance(group.command, click.Group)
-            problem = unknown("command", error.command_name, group.command.list_commands(group))
+            problem = unknown_name(
+                "command", error.command_name, group.command.list_commands(group)
+            )
             if commands := _commands_called(error.command_name, group):
                 problem = f"unknown command {error.command_name!r}; did you mean {commands}?"
             click.echo(f"Error: {group.command_path}: {problem}", err=True)
