@@ -26,7 +26,7 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
 from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter, differences
 
 __all__ = ["Assembled", "Plan", "assemble", "assembled", "merge", "subset"]
@@ -49,7 +49,7 @@ class Plan:
     """
 
     items: Items
-    sources: Sequence[FeatureStore]
+    sources: Sequence[Store]
     source: NDArray[np.intp]
     row: NDArray[np.intp]
 
@@ -73,7 +73,7 @@ class Assembled:
 
 
 def subset(
-    store: FeatureStore,
+    store: Store,
     output: Path,
     *,
     ids: Collection[str] | None = None,
@@ -109,7 +109,7 @@ def subset(
     return _make(output, plan, attributes, "subset", overwrite=overwrite)
 
 
-def merge(stores: Sequence[FeatureStore], output: Path, *, overwrite: bool = False) -> Assembled:
+def merge(stores: Sequence[Store], output: Path, *, overwrite: bool = False) -> Assembled:
     """Join stores: parts of one, or stores of different films.
 
     Stores of the same items are parts of one store, and each row comes from the first that has it
@@ -210,7 +210,7 @@ def _outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
     return found
 
 
-def _of_parts(stores: Sequence[FeatureStore]) -> Plan:
+def _of_parts(stores: Sequence[Store]) -> Plan:
     """Each row from the first part that has it done, else from the first where it failed."""
     n = len(stores[0])
     source = np.full(n, NOWHERE, np.intp)
@@ -225,8 +225,8 @@ def _of_parts(stores: Sequence[FeatureStore]) -> Plan:
 
 
 def _refuse_unequal(
-    stores: Sequence[FeatureStore],
-    other: FeatureStore,
+    stores: Sequence[Store],
+    other: Store,
     rows: NDArray[np.intp],
     source: NDArray[np.intp],
 ) -> None:
@@ -243,9 +243,9 @@ def _refuse_unequal(
             )
 
 
-def _of_films(stores: Sequence[FeatureStore]) -> Plan:
+def _of_films(stores: Sequence[Store]) -> Plan:
     """All items of all stores, one store after the other."""
-    seen: dict[str, FeatureStore] = {}
+    seen: dict[str, Store] = {}
     for store in stores:
         common = [one for one in store.ids if one in seen]
         if common:
@@ -279,16 +279,16 @@ def _of_films(stores: Sequence[FeatureStore]) -> Plan:
     return Plan(items, stores, source, np.concatenate([np.arange(size) for size in sizes]))
 
 
-def _joined(stores: Sequence[FeatureStore], key: str) -> str:
+def _joined(stores: Sequence[Store], key: str) -> str:
     """What the stores say about something, each thing once."""
     return "; ".join(dict.fromkeys(text for one in stores if (text := one.attributes[key])))
 
 
-def _digest(store: FeatureStore) -> str:
+def _digest(store: Store) -> str:
     return f"digest {str(store.attributes['items_digest'])[:12]}"
 
 
-def _check_output(output: Path, stores: Sequence[FeatureStore]) -> None:
+def _check_output(output: Path, stores: Sequence[Store]) -> None:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
     folders = [one.place.path.resolve() for one in stores if isinstance(one.place, Folder)]

@@ -20,7 +20,7 @@ from obygaze_features.store.checksums import CHANGED, compare
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import read_record
 from obygaze_features.store.places.place import Place
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 from obygaze_features.store.rows import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
@@ -57,7 +57,7 @@ def brief(place: Place, problem: StoreError) -> str:
     return str(problem).replace(f"{place.where}/", "")
 
 
-def in_blocks(store: FeatureStore, ids: Sequence[str]) -> Iterator[Damage]:
+def in_blocks(store: Store, ids: Sequence[str]) -> Iterator[Damage]:
     """Damage to records, and to the shards that they name."""
     for block in progress(range(store.blocks), "Verifying", unit="block"):
         # A writer may have moved a file between two looks; a third one shows what is damage.
@@ -65,7 +65,7 @@ def in_blocks(store: FeatureStore, ids: Sequence[str]) -> Iterator[Damage]:
             yield from _block(store, ids, block)
 
 
-def _block(store: FeatureStore, ids: Sequence[str], block: int) -> Iterator[Damage]:
+def _block(store: Store, ids: Sequence[str], block: int) -> Iterator[Damage]:
     name = spec.record_name(block)
     try:
         record = record_of(store, ids, block)
@@ -83,13 +83,13 @@ def _block(store: FeatureStore, ids: Sequence[str], block: int) -> Iterator[Dama
             yield from _shard(store, ids, one, file, sha256, done, block)
 
 
-def record_of(store: FeatureStore, ids: Sequence[str], block: int) -> BlockRecord | None:
+def record_of(store: Store, ids: Sequence[str], block: int) -> BlockRecord | None:
     """A block's record as it is by now, if it has one."""
     rows = spec.rows_of_block(block, len(ids), store.block_rows)
     return read_record(store.place, block, ids[rows.start : rows.stop], store.arrays)
 
 
-def _shard_name(store: FeatureStore, one: ArraySpec, record: BlockRecord) -> str:
+def _shard_name(store: Store, one: ArraySpec, record: BlockRecord) -> str:
     """Where a block's committed shard lies: perhaps still in ``staging/``."""
     staged = spec.staged_name(one, record.block, record.shards[one.name] or "")
     try:
@@ -100,7 +100,7 @@ def _shard_name(store: FeatureStore, one: ArraySpec, record: BlockRecord) -> str
 
 
 def in_final_shards(
-    store: FeatureStore,
+    store: Store,
     ids: Sequence[str],
     status: NDArray[np.uint8],
     sums: Mapping[str, str],
@@ -121,7 +121,7 @@ def in_final_shards(
 
 
 def _shard(
-    store: FeatureStore,
+    store: Store,
     ids: Sequence[str],
     one: StoredArray,
     name: str,
@@ -143,7 +143,7 @@ def _shard(
 
 
 def _damaged_rows(
-    store: FeatureStore, one: StoredArray, name: str, rows: NDArray[np.intp], shard: int
+    store: Store, one: StoredArray, name: str, rows: NDArray[np.intp], shard: int
 ) -> dict[str, list[int]]:
     """Reason -> rows of a shard, counted from its start, that cannot be read."""
     found: dict[str, list[int]] = {}

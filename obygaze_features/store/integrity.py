@@ -25,7 +25,7 @@ from obygaze_features.store.leftovers import leftovers
 from obygaze_features.store.metadata import read_status_column
 from obygaze_features.store.places.choose import place_of
 from obygaze_features.store.places.place import Place, as_file, load_json
-from obygaze_features.store.reader import FeatureStore, open_at
+from obygaze_features.store.reader import Store, open_at
 
 __all__ = ["Damage", "verify"]
 
@@ -70,7 +70,7 @@ def verify(address: Path | str) -> list[Damage]:
     return [*found, *(one for one in leftovers(store, ids, sums) if one.file not in known)]
 
 
-def _known_ids(store: FeatureStore) -> list[str]:
+def _known_ids(store: Store) -> list[str]:
     """The ids, from the table of items if the array is damaged."""
     try:
         return store.ids
@@ -78,7 +78,7 @@ def _known_ids(store: FeatureStore) -> list[str]:
         return _column(store.place, spec.ITEMS, "id")
 
 
-def _known_status(store: FeatureStore) -> NDArray[np.uint8]:
+def _known_status(store: Store) -> NDArray[np.uint8]:
     """The status of a final store's rows, from the table of rows if the array is damaged."""
     try:
         return store.status
@@ -139,7 +139,7 @@ def _wrong_copies(place: Place, headers: Sequence[str]) -> Iterator[Damage]:
             yield Damage("zarr.json", None, (), reason)
 
 
-def _wrongly_listed(store: FeatureStore, sums: Mapping[str, str]) -> Iterator[Damage]:
+def _wrongly_listed(store: Store, sums: Mapping[str, str]) -> Iterator[Damage]:
     """Where a final store's list of checksums is not that of its files, though all it has hold."""
     names = plain_files(store, sums) | shard_files(store, _known_status(store))
     for name in sorted(names - sums.keys()):

@@ -24,17 +24,17 @@ from obygaze_features.store.places.place import Place
 from obygaze_features.store.rows import RowReader
 from obygaze_features.store.shards import DamagedChunk
 
-__all__ = ["FeatureStore", "open_at", "open_store"]
+__all__ = ["Store", "open_at", "open_store"]
 
 PART_BYTES = 32 * 2**20
-"""What `FeatureStore.iter_blocks` reads at a time from a final store."""
+"""What `Store.iter_blocks` reads at a time from a final store."""
 
 Rows = NDArray[np.intp]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureStore:
+class Store:
     """The features of one manifest's items under one backbone. Open one with `open_store`.
 
     What is done, and why the rest is not, is as it was when it was first asked for. Open the
@@ -77,7 +77,7 @@ class FeatureStore:
 
     def __repr__(self) -> str:
         state, rows = self.attributes["state"], len(self)
-        return f"FeatureStore({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
+        return f"Store({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Mapped files do not travel to another process; each opens the store for itself.
@@ -358,7 +358,7 @@ class FeatureStore:
             ) from None
 
 
-def open_store(address: Path | str, *, checksums: bool = True) -> FeatureStore:
+def open_store(address: Path | str, *, checksums: bool = True) -> Store:
     """Open a store for reading.
 
     Parameters
@@ -374,9 +374,9 @@ def open_store(address: Path | str, *, checksums: bool = True) -> FeatureStore:
     return open_at(place if place.is_local else keep(place), checksums=checksums)
 
 
-def open_at(place: Place, *, checksums: bool = True) -> FeatureStore:
+def open_at(place: Place, *, checksums: bool = True) -> Store:
     """Open the store at a place."""
-    store = FeatureStore(place, read_attributes(place), checksums)
+    store = Store(place, read_attributes(place), checksums)
     if place.is_local:
         list(store.stored.values())  # what is wrong with one is better said at once
     return store

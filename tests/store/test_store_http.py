@@ -49,7 +49,7 @@ def test_everything_reads_as_from_the_folder(server, made, state):
     np.testing.assert_array_equal(again["tt001"]["frames"], ROWS[1])
     dataset = StoreDataset(f"{server.url}/{state}.zarr", "native", ["tt001", "tt040"])
     assert pickle.loads(pickle.dumps(dataset))[1].tolist() == VALUES["native"][40].tolist()
-    assert repr(there).startswith(f"FeatureStore('{server.url}/{state}.zarr', ")
+    assert repr(there).startswith(f"Store('{server.url}/{state}.zarr', ")
 
 
 @pytest.mark.parametrize("name", ["final", "compressed"])

@@ -20,7 +20,7 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.compare import read_probe
 from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 
 __all__ = ["ATTRIBUTES", "ITEMS", "REASONS", "SOURCES", "export_hdf5"]
 
@@ -32,7 +32,7 @@ _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation"
 
 
 def export_hdf5(
-    store: FeatureStore,
+    store: Store,
     output: Path,
     *,
     arrays: Sequence[str] | None = None,
@@ -61,7 +61,7 @@ def export_hdf5(
     return Exported.of(output, store, specs)
 
 
-def _write(path: Path, store: FeatureStore, specs: Sequence[ArraySpec]) -> None:
+def _write(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
     import h5py
 
     text = h5py.string_dtype()

@@ -11,7 +11,7 @@ from obygaze_features.store.checksums import read_checksums
 from obygaze_features.store.contents import check_list
 from obygaze_features.store.packed import is_store_name
 from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 
 __all__ = ["beside", "damaged", "own_files"]
 
@@ -50,7 +50,7 @@ def damaged(path: Path, name: str, why: str, doing: str) -> StoreError:
     )
 
 
-def _checked_list(store: FeatureStore) -> dict[str, str]:
+def _checked_list(store: Store) -> dict[str, str]:
     sums, where = read_checksums(store.place), store.place.of(spec.CHECKSUMS)
     for name in sums:
         if not is_store_name(name):

@@ -23,7 +23,7 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.items import read_items
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 
 __all__ = ["POOLED", "export_parquet"]
 
@@ -33,7 +33,7 @@ _COLUMNS = ("id", "film", "status", "source", "reason")
 
 
 def export_parquet(
-    store: FeatureStore,
+    store: Store,
     output: Path,
     *,
     arrays: Sequence[str] | None = None,
@@ -69,7 +69,7 @@ def export_parquet(
 
 def _write(
     path: Path,
-    store: FeatureStore,
+    store: Store,
     specs: Sequence[ArraySpec],
     pa: ModuleType,
     parquet: ModuleType,
