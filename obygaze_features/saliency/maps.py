@@ -124,7 +124,7 @@ def write_saliency(
     failed: dict[str, str] = {}
     with (
         warnings.catch_warnings(),
-        new_folder(folder, overwrite=overwrite, marker=RECORD, discard=True) as new,
+        new_folder(folder, overwrite=overwrite, marker=RECORD, allow_missing=True) as new,
     ):
         # What is odd about a file that can be read is not to come between.
         warnings.filterwarnings("ignore", module=r"PIL\.")

@@ -173,7 +173,9 @@ def _make(
     probe = next((found for one in plan.sources if (found := read_probe(one))), {})
     with (
         disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder,
+        new_folder(
+            output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True
+        ) as folder,
     ):
         assemble(folder, plan, attributes, probe)
         append_to_log(folder, event, sources=[one.where for one in plan.sources])

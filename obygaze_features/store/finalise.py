@@ -86,7 +86,7 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
         finish_moves(store)
         store = open_store(path)
         confirm = unchanged(store)
-        with new_folder(path, overwrite=True, discard=True, confirm=confirm) as folder:
+        with new_folder(path, overwrite=True, allow_missing=True, after_swap=confirm) as folder:
             _fill(folder, store, compress=compress)
     return _finalised(path, store)
 

@@ -265,7 +265,7 @@ def _reopen(store: Store, damage: tuple[Damage, ...]) -> tuple[str, ...]:
         probe = read_probe(store)
     except StoreError:
         probe = {}
-    with new_folder(path, overwrite=True, discard=True) as folder:
+    with new_folder(path, overwrite=True, allow_missing=True) as folder:
         assemble(folder, plan, store.attributes, probe)
         if (path / spec.LOG).exists():
             shutil.copyfile(path / spec.LOG, folder / spec.LOG)

@@ -262,7 +262,7 @@ def _apart(was: Any, now: Any) -> str:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         if len(keys) > 1:
-            return join_some(keys, most=3)
+            return join_some(keys, limit=3)
         return f"{keys[0]}: {_apart(was.get(keys[0]), now.get(keys[0]))}"
     return f"{_short(was)} there, {_short(now)} here"
 

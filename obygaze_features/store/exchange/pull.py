@@ -91,7 +91,7 @@ def pull(address: str | Path, output: Path, *, overwrite: bool = False) -> Pulle
         raise StoreError(f"{place.join(spec.CHECKSUMS)} lists {odd[0]!r:.80}, no name of a store's")
     with (
         disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as made,
+        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True) as made,
         _begun(place, output) as folder,
     ):
         fetched = _fetch_all(place, sums, folder)
@@ -162,7 +162,7 @@ def _fetch_all(place: Location, sums: Mapping[str, str], folder: Path) -> int:
         for number, (name, sha256) in enumerate(sums.items(), 1):
             words = f"file {number:,} of {len(sums):,}"
             try:
-                fetched += _fetch(place, name, sha256, folder, partial(advance, words=words))
+                fetched += _fetch(place, name, sha256, folder, partial(advance, note=words))
             except FileNotFoundError:
                 raise StoreError(
                     f"{place.join(name)} is not there, although {spec.CHECKSUMS} lists it; tell "

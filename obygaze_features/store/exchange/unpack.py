@@ -59,7 +59,9 @@ def unpack(archive: Path, output: Path, *, overwrite: bool = False) -> Packed:
         sums = _checksums(archive, opened)
         _check_listed(archive, {info.filename for info in entries}, sums)
         _check_whole(archive, sums)
-        with new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder:
+        with new_folder(
+            output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True
+        ) as folder:
             for info in progress(entries, "Unpacking", unit="file"):
                 sha256 = _copy(opened, info, folder / info.filename)
                 if sums.get(info.filename, sha256) != sha256:
