@@ -167,7 +167,7 @@ def predict(
     if band is not None:
         unsure = (band[0] <= table[:, 1]) & (table[:, 1] <= band[1])
         said = [UNSURE if no else one for no, one in zip(unsure.tolist(), said, strict=True)]
-    items = read_items(store.place, store.attributes)
+    items = read_items(store.location, store.attributes)
     again = overlapping(about, items, found).tolist()
     known = frozenset(about["seen"])
     seen = [

@@ -25,7 +25,7 @@ from obygaze_features.store.compare import read_probe
 from obygaze_features.store.format import Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
-from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.location import Folder
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter, differences
 
@@ -97,7 +97,7 @@ def subset(
     if ids is None and films is None:
         raise UsageError("a subset is of ids or of films; give some")
     _check_output(output, [store])
-    items = Manifest(store.attributes["manifest"], read_items(store.place, store.attributes))
+    items = Manifest(store.attributes["manifest"], read_items(store.location, store.attributes))
     if lacking := [one for one in ids or () if one not in items.items.row_of]:
         raise UnknownItem(f"{store.where} has no item {lacking[0]!r}")
     chosen = items.select(ids=ids, films=films).items
@@ -221,7 +221,7 @@ def _of_parts(stores: Sequence[Store]) -> Plan:
     for number, store in enumerate(stores):
         twice = np.flatnonzero((store.status == Status.DONE) & (source != number))
         _refuse_unequal(stores, store, twice, source)
-    return Plan(read_items(stores[0].place, stores[0].attributes), stores, source, np.arange(n))
+    return Plan(read_items(stores[0].location, stores[0].attributes), stores, source, np.arange(n))
 
 
 def _refuse_unequal(
@@ -256,7 +256,7 @@ def _of_films(stores: Sequence[Store]) -> Plan:
                 "obygaze stores subset"
             )
         seen |= dict.fromkeys(store.ids, store)
-    tables = [read_items(store.place, store.attributes) for store in stores]
+    tables = [read_items(store.location, store.attributes) for store in stores]
     extra = list(dict.fromkeys(name for table in tables for name in table.extra))
     try:
         items = Items(
@@ -291,7 +291,7 @@ def _digest(store: Store) -> str:
 def _check_output(output: Path, stores: Sequence[Store]) -> None:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    folders = [one.place.path.resolve() for one in stores if isinstance(one.place, Folder)]
+    folders = [one.location.path.resolve() for one in stores if isinstance(one.location, Folder)]
     if output.resolve() in folders:
         raise UsageError(f"{output} is one of the stores to be read; choose another output")
     if any(folder in output.resolve().parents for folder in folders):

@@ -197,7 +197,7 @@ def is_written(store: Store, block: int) -> bool:
 
 def refuse_if_final(store: Store) -> None:
     """Raise if somebody finalised the store since it was opened."""
-    if read_attributes(store.place)["state"] != "open":
+    if read_attributes(store.location)["state"] != "open":
         raise StoreError(
             f"{store.path} was finalised while it was being filled; open it again with: "
             f"obygaze stores repair {store.path} --reopen"

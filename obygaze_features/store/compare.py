@@ -163,11 +163,13 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
         name = f"{spec.PROBE}/{spec.shard_name(one, 0)}"
         stored = StoredArray(one, spec.shard_layout(one, 1), "plain")
         try:
-            found[one.name] = open_shard(store.place, name, stored, 0).read(np.zeros(1, np.intp))[0]
+            found[one.name] = open_shard(store.location, name, stored, 0).read(
+                np.zeros(1, np.intp)
+            )[0]
         except FileNotFoundError:
             continue
         except DamagedChunk as problem:
-            raise StoreError(f"{problem}; {remedy(store.place)}") from None
+            raise StoreError(f"{problem}; {remedy(store.location)}") from None
     return found
 
 

@@ -26,7 +26,7 @@ from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, consolidate, write_checksums
-from obygaze_features.store.places.mapped import map_file
+from obygaze_features.store.location import map_file
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
 
@@ -166,7 +166,9 @@ def refuse_while_at_work(store: Store) -> None:
 
 
 def _fill(folder: Path, store: Store, *, compress: bool) -> None:
-    items = read_items(store.place, store.attributes)  # raises if they are not as they were written
+    items = read_items(
+        store.location, store.attributes
+    )  # raises if they are not as they were written
     lay_out_final(
         folder, store.attributes, store.specs, store.ids, store.status,
         films=items.films, compress=compress,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.damage import Damage, record_of
-from obygaze_features.store.places.folder import Folder
+from obygaze_features.store.location import Folder
 from obygaze_features.store.reader import Store
 
 __all__ = ["committed", "leftovers"]
@@ -18,7 +18,7 @@ _IN_TURN = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
 
 def leftovers(store: Store, ids: Sequence[str], sums: Mapping[str, str]) -> Iterator[Damage]:
     """Files that no record and no list of checksums names; looked for where they can be listed."""
-    if not isinstance(store.place, Folder):
+    if not isinstance(store.location, Folder):
         return
     root = store.path
     every = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]

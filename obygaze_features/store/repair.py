@@ -41,8 +41,8 @@ from obygaze_features.store.integrity import verify
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
 from obygaze_features.store.leftovers import committed
+from obygaze_features.store.location import Folder
 from obygaze_features.store.metadata import read_attributes, read_status_column
-from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import Store, open_store
 
 __all__ = ["Repair", "repair"]
@@ -260,7 +260,7 @@ def _reopen(store: Store, damage: tuple[Damage, ...]) -> tuple[str, ...]:
     source = np.zeros(n, np.intp)
     source[np.isin(np.arange(n) // store.block_rows, hit // store.block_rows)] = NOWHERE
     known_before = np.flatnonzero((source == NOWHERE) & (store.status != Status.TODO))
-    plan = Plan(read_items(store.place, store.attributes), [store], source, np.arange(n))
+    plan = Plan(read_items(store.location, store.attributes), [store], source, np.arange(n))
     try:
         probe = read_probe(store)
     except StoreError:

@@ -60,7 +60,7 @@ def to_xarray(store: Store, names: Sequence[str] | None = None) -> xr.Dataset:
         meaning = store.attributes["arrays"][name]["meaning"]
         variables[name] = (dims, values, {"meaning": meaning})
     rows = np.flatnonzero(store.status == Status.DONE)
-    items = read_items(store.place, store.attributes)
+    items = read_items(store.location, store.attributes)
     columns = dict(zip(spec.COORDINATES, (items.ids, items.films), strict=True))
     coordinates = {name: ("item", np.array(column)[rows]) for name, column in columns.items()}
     about = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")

@@ -149,7 +149,7 @@ def _export(
     from obygaze_models.elan import elan_files
     from obygaze_models.exports import film_tables
 
-    items = read_items(store.place, store.attributes)
+    items = read_items(store.location, store.attributes)
     files: dict[Path, str] = {}
     lines = []
     if tables:

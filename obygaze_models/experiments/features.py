@@ -84,7 +84,7 @@ def store_fingerprint(store: Store) -> str:
     """A SHA-256 of what a store holds: of its attributes and its list of checksums."""
     digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
     if store.is_final:
-        digest.update(store.place.read(CHECKSUMS))
+        digest.update(store.location.read(CHECKSUMS))
     for record in store.records:
         digest.update(record.to_bytes())
     return digest.hexdigest()

@@ -54,7 +54,7 @@ def export_hdf5(
     overwrite
         Replace the file that lies at `output`.
     """
-    refuse_inside(store.place.address, output)
+    refuse_inside(store.location.address, output)
     specs = chosen(store, store.arrays if arrays is None else arrays)
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
         _write(temporary, store, specs)
@@ -69,7 +69,7 @@ def _write(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
         file.attrs.update({key: store.attributes[key] for key in _ABOUT})
         values = {one.name: store.attributes["arrays"][one.name] for one in specs}
         file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": values}, ensure_ascii=False)
-        file[ITEMS] = store.place.read(spec.ITEMS).decode("utf-8")
+        file[ITEMS] = store.location.read(spec.ITEMS).decode("utf-8")
         file[spec.STATUS] = store.status
         for name, column in (
             (spec.IDS, store.ids),

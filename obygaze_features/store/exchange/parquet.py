@@ -52,7 +52,7 @@ def export_parquet(
     overwrite
         Replace the file that lies at `output`.
     """
-    refuse_inside(store.place.address, output)
+    refuse_inside(store.location.address, output)
     names = [name for name in POOLED if name in store.arrays] if arrays is None else arrays
     if not names:
         raise UsageError(
@@ -74,7 +74,7 @@ def _write(
     pa: ModuleType,
     parquet: ModuleType,
 ) -> None:
-    films = read_items(store.place, store.attributes).films
+    films = read_items(store.location, store.attributes).films
     fields = [
         pa.field("id", pa.string()),
         pa.field("film", pa.string()),

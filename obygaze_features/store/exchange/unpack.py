@@ -22,9 +22,9 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.contents import check_list
 from obygaze_features.store.exchange.pack import COPIED, Packed
 from obygaze_features.store.finalise import READ_ONLY
+from obygaze_features.store.location import Folder
 from obygaze_features.store.packed import check_entries
 from obygaze_features.store.places.archive import Archive
-from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import open_at
 
 __all__ = ["unpack"]
