@@ -16,12 +16,12 @@ from torch import Tensor
 
 from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.backbones.devices import free_memory, is_out_of_memory
+from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decoders import Decoder
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.locate import MediaFolder
-from obygaze_features.preprocess import resize_and_crop
-from obygaze_features.sampling import Sampling
 from obygaze_features.store import Failed, Status
 
 __all__ = ["Clip", "ClipReader", "question", "reason", "resized"]

@@ -6,7 +6,7 @@ from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.runs import Run, RunSet
 from obygaze_features.manifests.scheme import Concept, LabelScheme, Level, obygaze_scheme
-from obygaze_features.manifests.splits import Split
+from obygaze_features.manifests.splits import Split, leave_film_out, stratified
 
 __all__ = [
     "Concept",
@@ -20,6 +20,8 @@ __all__ = [
     "Run",
     "RunSet",
     "Split",
+    "leave_film_out",
     "match_ids",
     "obygaze_scheme",
+    "stratified",
 ]

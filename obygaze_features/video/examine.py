@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
-from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import Pictures, decode_into
 from obygaze_features.video.index import index_file
 

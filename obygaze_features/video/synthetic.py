@@ -56,7 +56,7 @@ def write_synthetic_dataset(
     """
     lines = ["id,film,media,level,concepts,synthetic"]
     names = obygaze_scheme().visual_concepts
-    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, discard=True) as new:
+    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Drawn by obygaze features make-clips; nothing was filmed.\n")
         for number in range(films * scenes):
             film, scene = f"tt{number // scenes + 1:07d}", number % scenes + 1

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
-from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.examine import examine
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file

@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from obygaze_features.sampling import uniform_indices
+from obygaze_features.backbones.sampling import uniform_indices
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from tests.video.films import KINDS, everything, numbers, upright, write
