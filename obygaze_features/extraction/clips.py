@@ -19,7 +19,7 @@ from obygaze_features.backbones.devices import free_memory, is_out_of_memory
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decoders import Decoder
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.preprocess import resize_and_crop
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import Failed, Status
