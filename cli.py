@@ -57,7 +57,7 @@ def main(debug: bool) -> None:
     """Detect how films objectify their characters: from clips to features, models and reports.
 
     \b
-    The way through:
+    In four steps:
       obygaze manifests import ...   list the clips and their labels
       obygaze features extract ...   films -> store (GPU or CPU, needs the films)
       obygaze models run ...         store -> models and their scores (CPU, seconds)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Result, side_by_side
-from obygaze_features.sampling import uniform_indices
+from obygaze_features.backbones.sampling import uniform_indices
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import (

@@ -14,11 +14,11 @@ import torch
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.extraction import Wanted, extract
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.probe import probe_clips
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.sampling import Sampling
 from obygaze_features.store import diff, open_store
 from obygaze_features.video.synthetic import write_clip
 

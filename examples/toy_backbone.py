@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Card, Family, Network
 from obygaze_features.backbones.checkpoint import weight_files
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
-from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:  # torch is imported where it is needed: commands that need none start at once
@@ -35,7 +35,7 @@ def load(path: Path, mode: str) -> Network:
     from safetensors.torch import load_file
     from torch.nn import Linear
 
-    from obygaze_features.preprocess import read_preprocessing
+    from obygaze_features.backbones.preprocess import read_preprocessing
 
     files = weight_files(path)
     config = read_json(path / "config.json", BackboneError)

@@ -1,1 +1,66 @@
-"""The feature store: lists of clips, stores of features, and the way from films to them."""
+"""The feature store: manifests, stores of features, and extraction from films into them.
+
+Every everyday name is here, imported when it is first used, and each command calls one of them::
+
+    import obygaze_features as of
+
+    manifest = of.Manifest.from_csv("annotations.csv")
+    of.extract(manifest, "films", ["xclip-kinetics", "vivit"], "stores")
+    store = of.open_store("stores/xclip-kinetics.zarr")
+    features = store.read("native", ids=manifest.select(levels=["S"]).ids)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from obygaze_features.annotations import Timelines
+    from obygaze_features.backbones import load_backbone
+    from obygaze_features.errors import ObygazeError
+    from obygaze_features.extraction import extract
+    from obygaze_features.manifests import Manifest, leave_film_out, stratified
+    from obygaze_features.store import Store, merge, open_store
+    from obygaze_features.store.exchange import pull
+
+__all__ = [
+    "Manifest",
+    "ObygazeError",
+    "Store",
+    "Timelines",
+    "extract",
+    "leave_film_out",
+    "load_backbone",
+    "merge",
+    "open_store",
+    "pull",
+    "stratified",
+]
+
+_ROOMS = {
+    "Manifest": "manifests",
+    "ObygazeError": "errors",
+    "Store": "store",
+    "Timelines": "annotations",
+    "extract": "extraction",
+    "leave_film_out": "manifests",
+    "load_backbone": "backbones",
+    "merge": "store",
+    "open_store": "store",
+    "pull": "store.exchange",
+    "stratified": "manifests",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.store import FeatureStore
+from obygaze_features.store import Store
 from obygaze_models.experiments.features import read_features
 
 __all__ = ["check_features", "features_of"]
@@ -23,7 +23,7 @@ _ANNOTATED = {
 }
 
 
-def check_features(about: Mapping[str, Any], store: FeatureStore) -> None:
+def check_features(about: Mapping[str, Any], store: Store) -> None:
     """Raise if a store's features are not those that a model fits; one line says what differs.
 
     Parameters
@@ -50,7 +50,7 @@ def check_features(about: Mapping[str, Any], store: FeatureStore) -> None:
 
 
 def features_of(
-    about: Mapping[str, Any], store: FeatureStore, ids: Sequence[str]
+    about: Mapping[str, Any], store: Store, ids: Sequence[str]
 ) -> tuple[list[str], Array]:
     """Which of the ids the store has, and for each the float32 vector that a model reads.
 
@@ -68,7 +68,7 @@ def features_of(
     return read_features(store, ids, wanted["array"], wanted["pooling"])
 
 
-def _differences(wanted: Mapping[str, Any], store: FeatureStore) -> list[str]:
+def _differences(wanted: Mapping[str, Any], store: Store) -> list[str]:
     theirs, ours = wanted["backbone"], store.attributes["backbone"]
     if theirs["weights_sha256"] != ours["weights_sha256"]:
         # All else differs then, too, and says nothing more.

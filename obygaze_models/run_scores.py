@@ -10,7 +10,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import closest_id, join_some
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_features.store import FeatureStore
+from obygaze_features.store import Store
 from obygaze_models.experiments.metrics.trec_average_precision import trec_average_precision
 from obygaze_models.experiments.official import (
     ACCURACY,
@@ -95,7 +95,7 @@ class RunScore:
 
 def write_run(
     model: Path,
-    store: FeatureStore,
+    store: Store,
     manifest: Manifest,
     *,
     labels: str | None = None,

@@ -14,7 +14,7 @@ from obygaze_features.common.tables import format_table
 from obygaze_features.common.text import closest_id
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import FeatureStore, Status
+from obygaze_features.store import Status, Store
 from obygaze_features.store.items import read_items
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.known import Known
@@ -128,7 +128,7 @@ class Score:
 
 def predict(
     model: Path,
-    store: FeatureStore,
+    store: Store,
     *,
     ids: Sequence[str] | None = None,
     band: tuple[float, float] | None = None,
@@ -167,7 +167,7 @@ def predict(
     if band is not None:
         unsure = (band[0] <= table[:, 1]) & (table[:, 1] <= band[1])
         said = [UNSURE if no else one for no, one in zip(unsure.tolist(), said, strict=True)]
-    items = read_items(store.place, store.attributes)
+    items = read_items(store.location, store.attributes)
     again = overlapping(about, items, found).tolist()
     known = frozenset(about["seen"])
     seen = [
@@ -179,7 +179,7 @@ def predict(
 
 
 def score_model(
-    model: Path, store: FeatureStore, manifest: Manifest, *, labels: str | None = None
+    model: Path, store: Store, manifest: Manifest, *, labels: str | None = None
 ) -> Score:
     """Score a saved model on the annotated clips of a manifest.
 

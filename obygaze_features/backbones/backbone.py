@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.sampling import Sampling
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from obygaze_features.backbones.preprocess import Preprocessing
     from obygaze_features.backbones.tokens import Tokens
-    from obygaze_features.preprocess import Preprocessing
 
 __all__ = [
     "ON_REQUEST",

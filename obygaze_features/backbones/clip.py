@@ -57,7 +57,7 @@ def _load(path: Path, mode: str) -> tuple[Any, dict[str, Any]]:
     need("transformers", extra="extract")
     from transformers import CLIPModel
 
-    from obygaze_features.preprocess import read_preprocessing
+    from obygaze_features.backbones.preprocess import read_preprocessing
 
     files = weight_files(path)
     kept = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from obygaze_features.sampling import Sampling
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, UsageError
 
 if TYPE_CHECKING:
-    from obygaze_features.preprocess import Preprocessing
+    from obygaze_features.backbones.preprocess import Preprocessing
 
 __all__ = ["FAMILY", "load", "load_towers", "write_open_clip"]
 
@@ -81,7 +81,7 @@ def _preprocessing(
     config: Mapping[str, Any], settings: Mapping[str, Any], path: Path, mode: str
 ) -> Preprocessing:
     """What ``preprocess_cfg`` asks for; where it is silent, what OpenAI's CLIP does."""
-    from obygaze_features.preprocess import CLIP_TORCHVISION, MODES, SQUASHED
+    from obygaze_features.backbones.preprocess import CLIP_TORCHVISION, MODES, SQUASHED
 
     if mode not in MODES:
         raise UsageError(f"{mode!r} is no mode of preprocessing; take {' or '.join(MODES)}")

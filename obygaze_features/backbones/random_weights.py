@@ -42,7 +42,7 @@ def write_weights(name: str, folder: Path, *, seed: int = 0, overwrite: bool = F
 
 
 def _write(write: Callable[[Path, int], None], folder: Path, *, seed: int, overwrite: bool) -> None:
-    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, discard=True) as new:
+    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")
         write(new, seed)
         for path in new.iterdir():

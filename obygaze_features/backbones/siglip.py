@@ -38,7 +38,7 @@ def load(path: Path, mode: str) -> Network:
     need("transformers", extra="extract")
     from transformers import SiglipVisionModel
 
-    from obygaze_features.preprocess import read_preprocessing
+    from obygaze_features.backbones.preprocess import read_preprocessing
 
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)
@@ -71,7 +71,7 @@ def load_towers(path: Path, mode: str) -> TowerNetwork:
     need("transformers", extra="extract")
     from transformers import SiglipModel
 
-    from obygaze_features.preprocess import read_preprocessing
+    from obygaze_features.backbones.preprocess import read_preprocessing
 
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)

@@ -17,7 +17,7 @@ from obygaze_features.store import ArraySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from obygaze_features.preprocess import Preprocessing
+    from obygaze_features.backbones.preprocess import Preprocessing
 
 __all__ = ["Towers", "load_network", "load_towers"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
 from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.backbones.made_up import TINY, write_random
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tubelets import arrays_of, moments, steps_of
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
-from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def load(path: Path, mode: str) -> Network:
     need("transformers", extra="extract")
     from transformers import VivitModel
 
-    from obygaze_features.preprocess import read_preprocessing
+    from obygaze_features.backbones.preprocess import read_preprocessing
 
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)

@@ -10,11 +10,11 @@ from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, N
 from obygaze_features.backbones.checkpoint import load_model, weight_files
 from obygaze_features.backbones.made_up import TINY, video_processor, write_random
 from obygaze_features.backbones.made_up_words import clip_text, write_clip_tokenizer
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tokens import read_tokenizer
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
-from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def load(path: Path, mode: str) -> Network:
     from torch.nn import ModuleList
     from transformers import XCLIPModel
 
-    from obygaze_features.preprocess import read_preprocessing
+    from obygaze_features.backbones.preprocess import read_preprocessing
 
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)
@@ -87,7 +87,7 @@ def load_towers(path: Path, mode: str) -> TowerNetwork:
     need("transformers", extra="extract")
     from transformers import XCLIPModel
 
-    from obygaze_features.preprocess import read_preprocessing
+    from obygaze_features.backbones.preprocess import read_preprocessing
 
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
-from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def load(path: Path, mode: str) -> Network:
     from torch.nn.functional import normalize
 
     from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
-    from obygaze_features.preprocess import CLIP_TORCHVISION
+    from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 
     file = _file_of(path)
     state = _read(file)

@@ -1,4 +1,4 @@
-"""What the commands share: groups that import late, and errors that fit on one line."""
+"""Shared by all commands: groups that import lazily, common options, errors in one line."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace what lies at the output."
+    "--overwrite", is_flag=True, help="Replace the output if it exists."
 )
 
 
 class _Local(click.Path):
-    """A path; a URL, which a path would spoil, is refused without what is secret in it."""
+    """A local path; a URL is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "://" in str(value):
             where = redact_url(value)
             raise UsageError(
-                f"{where} is an address, and a path is meant; fetch a store with: "
+                f"{where} is a URL; this takes a local path. Fetch the store first: "
                 f"obygaze stores pull {where} -o NAME.zarr"
             )
         return super().convert(value, param, ctx)
@@ -59,7 +59,7 @@ def folder_argument(name: str) -> Callable[[Command], Command]:
 
 
 class _Address(click.ParamType[str | Path]):
-    """A path, or a URL, which a path would spoil."""
+    """A path, or a URL as text."""
 
     name = "address"
 
@@ -209,7 +209,7 @@ class RootGroup(LazyGroup):
 
 
 def _commands_called(name: str, context: click.Context) -> str:
-    """The commands of this name in the groups of a group, as one types them."""
+    """The commands of this name in the subgroups of a group, as typed."""
     group = context.command
     assert isinstance(group, click.Group)
     subgroups = {child: group.get_command(context, child) for child in group.list_commands(context)}
@@ -221,16 +221,16 @@ def _commands_called(name: str, context: click.Context) -> str:
 
 
 def _in_words(error: OSError) -> str:
-    """What the operating system refused, and of which file."""
+    """An error of the operating system in one line."""
     if not error.filename:
         return error.strerror or str(error)
     path = Path(os.fsdecode(error.filename))
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"{path}: a file is where a folder is meant"
+        return f"{path} is a file, not a folder"
     if isinstance(error, PermissionError):
-        # Files are made under a temporary name, which tells nobody anything.
-        place = path.parent if path.name.endswith(".partial") else path
-        return f"{place}: permission denied"
+        # Users do not know the temporary names under which files are written.
+        path = path.parent if path.name.endswith(".partial") else path
+        return f"{path}: permission denied"
     return f"{path}: {error.strerror}"
 
 

@@ -1,8 +1,8 @@
 """Files that appear whole or not at all, and their fingerprints.
 
-Everything is written beside its destination under a temporary name, flushed to disk and
-then renamed. A reader, or a machine that lost its power, sees the old file or the new one. What a
-killed run left of a whole new file or folder goes when the same one is made again.
+Everything is written next to its destination under a temporary name, flushed to disk and renamed.
+A reader, or a machine that lost power, sees the old file or the new one. Temporary files of killed
+processes are removed when the same path is written again.
 """
 
 from __future__ import annotations
@@ -54,47 +54,47 @@ __all__ = [
 
 #: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
-#: A file in folders that obygaze made up, so that nothing else is taken for one and replaced.
+#: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
 
 
 def _read_umask() -> int:
-    """What the user takes away from new files' permissions; it can only be read by setting it."""
+    """The user's umask; it can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
-#: Read once, when the module is loaded: to read it later would race with other threads.
+#: Read at import: reading it later would race with other threads.
 _UMASK = _read_umask()
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
-    """Raise `OutputExists` if something lies at `path` and nobody said to replace it."""
+    """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
         raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
-    """Turn what a full or read-only disk says into one clear line."""
+    """Turn errors of a full or read-only disk into one clear line."""
     try:
         yield
     except ObygazeError:
         raise
     except (FileExistsError, NotADirectoryError) as problem:
-        raise error(f"{path.parent} is a file; a folder is meant") from problem
+        raise error(f"{path.parent} is a file, not a folder") from problem
     except OSError as problem:
-        words = " ".join(str(problem.strerror or problem).split())  # HDF5 says it in two lines
+        reason = " ".join(str(problem.strerror or problem).split())  # HDF5's has two lines
         raise error(
-            f"{path} cannot be written: {words}; what it held before is still there, so see to "
-            "the disk and run the same command again"
+            f"cannot write {path}: {reason} (the old content is unchanged); free or check the disk "
+            "and run the same command again"
         ) from problem
 
 
 def sync_file(path: Path) -> None:
-    """Make what was written to a file survive a loss of power."""
-    # Windows flushes only what is open for writing, which a read-only file cannot be elsewhere.
+    """Make the content of a file survive a loss of power."""
+    # Windows flushes only files opened for writing; elsewhere a read-only file cannot be.
     with path.open("rb+" if os.name == "nt" else "rb") as file:
         os.fsync(file.fileno())
 
@@ -102,7 +102,7 @@ def sync_file(path: Path) -> None:
 def sync_folder(path: Path) -> None:
     """Make a rename or a new name inside `path` survive a loss of power.
 
-    Windows can neither open a folder nor needs to: its renames are journalled.
+    Windows cannot open folders, and needs not: its renames are journalled.
     """
     if os.name == "nt":
         return
@@ -123,7 +123,7 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
 
 
 def describe_absent(path: Path, wish: str) -> str:
-    """That a path does not exist, with the one beside it that it may be a slip of."""
+    """Say that a path does not exist, and which similar one does."""
     near = closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
     return f"{path} does not exist; " + (
         f"did you mean {path.parent / near}?" if near else f"give {wish}"
@@ -131,7 +131,7 @@ def describe_absent(path: Path, wish: str) -> str:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that it is either the old one or the new one, never half of it."""
+    """Replace a file in one step."""
     if path.is_dir():
         raise OutputExists(f"{path} is a folder; give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
-    """Write files; none if one of them is there already."""
+    """Write several files; none if one of them exists."""
     for path in files:
         refuse_to_overwrite(path, overwrite=overwrite)
     for path, text in files.items():
@@ -158,10 +158,10 @@ def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:
-    """Put a file at `path` unless one is there; say whether it was ours that got the name.
+    """Create a file unless it exists; return whether this call created it.
 
-    A hard link either takes the name or fails, on local and on shared file systems alike,
-    so that of several writers exactly one wins. The folder must be there.
+    A hard link either takes the name or fails, on local and on shared file systems, so that
+    exactly one of several writers wins. The folder must exist.
     """
     temporary = _write_beside(path, data)
     try:
@@ -176,7 +176,7 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
 
 @contextlib.contextmanager
 def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield the name of an empty file that becomes `path` only if the block ends well."""
+    """Yield the name of an empty file that becomes `path` when the block succeeds."""
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_dir():
         raise OutputExists(f"{path} is a folder; give the name of a file")
@@ -186,7 +186,7 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         sync_file(temporary)
-        refuse_to_overwrite(path, overwrite=overwrite)  # somebody else may have made one meanwhile
+        refuse_to_overwrite(path, overwrite=overwrite)  # it may exist by now
         os.replace(temporary, path)
         sync_folder(path.parent)
     finally:
@@ -199,42 +199,41 @@ def new_folder(
     *,
     overwrite: bool = False,
     marker: str | None = None,
-    discard: bool = False,
-    confirm: Callable[[Path], None] = lambda replaced: None,
+    allow_missing: bool = False,
+    after_swap: Callable[[Path], None] = lambda replaced: None,
 ) -> Iterator[Path]:
-    """Yield an empty folder that becomes `path` only if the block ends well.
+    """Yield an empty folder that becomes `path` when the block succeeds.
 
     Parameters
     ----------
     path
-        Where the folder is to lie.
+        The final folder.
     overwrite
-        Replace what lies there. Without it an existing `path` raises `OutputExists`.
+        Replace an existing folder; without it an existing `path` raises `OutputExists`.
     marker
-        A file that an existing folder must hold before it is replaced, so that
-        ``--overwrite`` with a mistyped path cannot delete somebody's films.
-    discard
-        The old folder may hold files that the new one lacks; by default that is refused, too.
-    confirm
-        Called with the folder that was replaced, when nobody can change it by `path` any more;
-        if it raises, the old folder is put back.
+        A file that an existing folder must contain to be replaced, so that ``--overwrite``
+        with a mistyped path cannot delete somebody's films.
+    allow_missing
+        The old folder may have files that the new one lacks; by default that is refused.
+    after_swap
+        Called with the replaced folder; if it raises, the old folder is put back.
     """
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
         raise OutputExists(f"{path} is a link; give the folder that it leads to")
     if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
         raise OutputExists(
-            f"{path} is not something that obygaze made (it has no {marker}); "
-            "it is left alone, remove it yourself or choose another name"
+            f"{path} was not made by obygaze (it has no {marker}); "
+            "remove it yourself or choose another name"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_unfinished(path)
     temporary = Path(tempfile.mkdtemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent))
     try:
-        # mkdtemp makes folders that only their owner can read; a store is for the whole lab.
+        # mkdtemp makes private folders; a store is for the whole lab.
         temporary.chmod(0o777 & ~_UMASK)
         yield temporary
-        if path.exists() and not discard:
+        if path.exists() and not allow_missing:
             _refuse_to_lose(path, temporary)
         for folder, _, names in os.walk(temporary):
             for name in names:
@@ -243,7 +242,7 @@ def new_folder(
         if overwrite and path.exists():
             _exchange(temporary, path)
             try:
-                confirm(temporary)
+                after_swap(temporary)
             except BaseException:
                 _exchange(temporary, path)
                 raise
@@ -251,11 +250,11 @@ def new_folder(
             try:
                 os.rename(temporary, path)
             except OSError:
-                refuse_to_overwrite(path)  # somebody else made one in the meantime
+                refuse_to_overwrite(path)  # it may exist by now
                 raise
         sync_folder(path.parent)
     finally:
-        # What is left under the temporary name: a failed attempt, or what was replaced.
+        # A failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -275,10 +274,10 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Let two folders change names in one step, so that there is one at `path` at any moment.
+    """Swap two folders in one step, so that `path` always exists.
 
-    Only Linux offers it (renameat2). Elsewhere there are two steps, and if the second fails
-    the first is taken back.
+    Only Linux can (renameat2). Elsewhere it takes two steps; if the second fails, the first is
+    undone.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -302,7 +301,7 @@ def sha256_of(path: Path) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON for people to read and compare: indented, UTF-8, with a newline at the end."""
+    """JSON that people can read and compare: indented, UTF-8, with a newline at the end."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -316,7 +315,7 @@ def read_json(path: Path, error: type[ObygazeError]) -> Any:
 
 
 def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
-    """Parse what a JSON file holds; `where` it lies is for the message."""
+    """Parse JSON; `where` names the file in the message."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
@@ -324,28 +323,28 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
 
 def prefix(path: Path) -> str:
-    """How the name begins under which this process writes what is to become `path`."""
+    """How this process's temporary names for `path` begin."""
     return f".{path.name}.{_here()}_{os.getpid()}_"
 
 
 def clear_unfinished(path: Path) -> None:
-    """Remove what lies beside `path` of processes of this machine that were to make it and died."""
+    """Remove temporary files for `path` left by processes of this machine that died."""
     pattern = re.compile(
         rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+{re.escape(SUFFIX)}"
     )
-    with contextlib.suppress(OSError):  # whoever goes on says what is wrong with the folder
-        for left in path.parent.iterdir():
-            found = pattern.fullmatch(left.name)
-            if not found or is_alive(int(found[1])):
+    with contextlib.suppress(OSError):  # the caller will report the folder
+        for entry in path.parent.iterdir():
+            match = pattern.fullmatch(entry.name)
+            if not match or is_alive(int(match[1])):
                 continue
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                entry.unlink(missing_ok=True)
 
 
 def is_alive(process: object) -> bool:
-    """Whether a process of this host is there; unknown counts as alive."""
+    """Whether a process of this host runs; unknown counts as alive."""
     if not isinstance(process, int) or os.name == "nt":
         return True
     try:
@@ -359,7 +358,7 @@ def is_alive(process: object) -> bool:
 
 @cache
 def _here() -> str:
-    """The machine, or this container of it: process numbers mean nothing anywhere else."""
+    """A name for this machine or container: process numbers mean nothing elsewhere."""
     space = ""
     with contextlib.suppress(OSError):
         space = str(Path("/proc/self/ns/pid").readlink())
@@ -384,49 +383,49 @@ def _write_beside(path: Path, data: bytes) -> Path:
 def read_format(
     path: Path, name: str, version: int, error: type[ObygazeError], *, make: str
 ) -> dict[str, Any]:
-    """Read a header, unless it is of another format or of a version above ours.
+    """Read a JSON header, and check its format and version.
 
     Parameters
     ----------
     path
-        The JSON file; the folder that holds it is what people know.
+        The JSON file; messages name its folder, which people know.
     name, version
-        Its ``format``, and the highest ``format_version`` that can be read.
+        The expected ``format``, and the highest ``format_version`` that can be read.
     error
-        What is raised if it is not so.
+        The exception to raise.
     make
-        The command that makes such a folder.
+        The command that makes such a folder, for the message.
     """
-    what = _what(name)
+    kind = _kind(name)
     if not path.is_file():
-        require_folder(path.parent, f"a {what}", error)
+        require_folder(path.parent, f"a {kind}", error)
         inside = sorted(path.parent.glob(f"*/{path.name}"))
         if inside:
-            raise error(is_folder_of(path.parent, what, inside[0].parent))
-        raise error(f"{path.parent} is not a {what}: it has no {path.name} (make one with: {make})")
+            raise error(is_folder_of(path.parent, kind, inside[0].parent))
+        raise error(f"{path.parent} is not a {kind}: it has no {path.name} (make one with: {make})")
     try:
         header = read_json(path, error)
     except error as problem:
-        raise error(f"{problem}; if it was cut short, make it again with: {make}") from None
+        raise error(f"{problem}; if it was cut off, make it again with: {make}") from None
     return check_format(header, path, name, version, error)
 
 
 def check_format(
     content: Any, where: object, name: str, version: int, error: type[ObygazeError]
 ) -> dict[str, Any]:
-    """What a JSON file at `where` holds, unless it is of another format, or of a later version."""
+    """Return a JSON header, if its format and version can be read."""
     if not isinstance(content, dict) or content.get("format") != name:
-        raise error(f'{where} is not a {_what(name)}: its "format" is not "{name}"')
-    found = content.get("format_version")
-    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= version:
+        raise error(f'{where} is not a {_kind(name)}: its "format" is not "{name}"')
+    number = content.get("format_version")
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= version:
         raise error(
-            f"{where} is of format version {found!r}, this obygaze reads up to {version}; "
+            f"{where} has format version {number!r}, this obygaze reads up to {version}; "
             "update obygaze (pip install --upgrade obygaze)"
         )
     return content
 
 
-def _what(name: str) -> str:
-    what = name.removeprefix("obygaze-")
-    # Timelines of many films and annotators are one folder, and all others are called by one thing.
-    return "folder of timelines" if what == "timelines" else what.removesuffix("s")
+def _kind(name: str) -> str:
+    """What people call a folder of this format: obygaze-manifest -> manifest."""
+    kind = name.removeprefix("obygaze-")
+    return "folder of timelines" if kind == "timelines" else kind.removesuffix("s")

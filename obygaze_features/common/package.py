@@ -31,12 +31,12 @@ def reference_json(name: str) -> Any:
     return read_json(reference_file(name), ManifestError)
 
 
-#: Modules that many files import at their top; other optional ones are asked for by `need`.
+#: Optional modules that files import at their top; the others are imported by `need`.
 _COMMON = {"safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
 
 
 def need(module: str, *, extra: str) -> ModuleType:
-    """Import `module`, or say which extra of obygaze brings it."""
+    """Import `module`, or say which extra of obygaze installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as problem:
@@ -44,7 +44,7 @@ def need(module: str, *, extra: str) -> ModuleType:
 
 
 def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra | None:
-    """What to say where such a package is not installed; None if the module is not one of them."""
+    """The error for a missing optional package; None if the module is not one of ours."""
     module = (problem.name or "").partition(".")[0]
     return _missing(module, problem, extra) if module in _COMMON else None
 
@@ -57,5 +57,5 @@ def _missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
 
 
 def cache_folder(name: str) -> Path:
-    """A folder of the user's cache; it may not be there yet."""
+    """A folder in the user's cache; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "obygaze" / name

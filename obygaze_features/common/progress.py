@@ -1,4 +1,4 @@
-"""A progress bar with an estimate, quiet where nobody watches."""
+"""A progress bar with an estimate, silent where standard error is not a terminal."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ T = TypeVar("T")
 
 
 class Advance(Protocol):
-    """Moves a bar on."""
+    """Moves a bar forward."""
 
-    def __call__(self, steps: int, words: str = "") -> None:
-        """By so many steps, with a word on how things go."""
+    def __call__(self, steps: int, note: str = "") -> None:
+        """Add steps, and show a note beside the bar."""
 
 
 def progress(
-    values: Iterable[T], what: str, *, unit: str = "it", total: int | None = None
+    values: Iterable[T], label: str, *, unit: str = "it", total: int | None = None
 ) -> Iterator[T]:
-    """Go through `values` with a bar on standard error, if that is a terminal."""
+    """Iterate over `values` with a bar."""
     if not sys.stderr.isatty():
         yield from values
         return
     from tqdm import tqdm
 
-    yield from tqdm(values, desc=what, unit=unit, total=total, dynamic_ncols=True, leave=False)
+    yield from tqdm(values, desc=label, unit=unit, total=total, dynamic_ncols=True, leave=False)
 
 
 @contextlib.contextmanager
-def meter(total: int | None, what: str, *, unit: str) -> Iterator[Advance]:
-    """A bar that the block moves on by calling what it gets: by how much, and how things go."""
+def meter(total: int | None, label: str, *, unit: str) -> Iterator[Advance]:
+    """A bar that the block moves by calling the value it gets."""
     if not sys.stderr.isatty():
-        yield lambda steps, words="": None
+        yield lambda steps, note="": None
         return
     from tqdm import tqdm
 
     scale = unit == "B"
     with tqdm(
-        total=total, desc=what, unit=unit, unit_scale=scale, dynamic_ncols=True, leave=False
+        total=total, desc=label, unit=unit, unit_scale=scale, dynamic_ncols=True, leave=False
     ) as bar:
 
-        def advance(steps: int, words: str = "") -> None:
-            bar.set_postfix_str(words, refresh=False)
+        def advance(steps: int, note: str = "") -> None:
+            bar.set_postfix_str(note, refresh=False)
             bar.update(steps)
 
         yield advance

@@ -1,4 +1,4 @@
-"""Small words for people: plurals, and cells quoted in messages."""
+"""Text for people: plurals, sizes, suggestions, and what is safe to print."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time to one digit more than one needs.
+    """Seconds, minutes or hours, rounded for reading.
 
     Examples
     --------
@@ -71,20 +71,20 @@ def size(count: int) -> str:
     return f"{count / 1000**step:,.{1 if step and count / 1000**step < 10 else 0}f} {units[step]}"
 
 
-def join_some(names: Sequence[str], most: int = 5) -> str:
-    """A few names, and how many more there are.
+def join_some(names: Sequence[str], limit: int = 5) -> str:
+    """The first few names, and how many more there are.
 
     Examples
     --------
-    >>> join_some(["a", "b", "c"], most=2)
+    >>> join_some(["a", "b", "c"], limit=2)
     'a, b and 1 more'
     """
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def closest(typed: str, names: Iterable[str]) -> str | None:
-    """The name that a mistyped one stands for, where only a slip explains the difference.
+    """The name that `typed` is a slip of, if any is that close.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def closest(typed: str, names: Iterable[str]) -> str | None:
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """What to take instead of an unknown name: the nearest one, or all there are.
+    """What to type instead of an unknown name: the closest one, or all of them.
 
     Examples
     --------
@@ -110,67 +110,68 @@ def suggest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """A name that is not known, and the one that may be meant.
+def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
+    """Say that `name` does not exist, and what to type instead.
 
     Examples
     --------
     >>> unknown_name("array", "natve", ["native", "frames"])
     "unknown array 'natve'; did you mean native?"
     """
-    return f"unknown {what} {shorten(name)}; {suggest(name, known)}"
+    return f"unknown {kind} {shorten(name)}; {suggest(name, names)}"
 
 
-def did_you_mean(strange: Iterable[str], known: Iterable[str]) -> str:
-    """The known names that strange ones may be meant for: as they are but for their case.
+def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
+    """The names that differ from unknown ones only in case.
 
     Examples
     --------
     >>> did_you_mean(["juno", "Leon"], ["Juno", "Brazil"])
     '; did you mean Juno?'
     """
-    by_key = {one.casefold(): one for one in known}
-    meant = [by_key[name.casefold()] for name in strange if name.casefold() in by_key]
-    return f"; did you mean {join_some(meant)}?" if meant else ""
+    by_key = {name.casefold(): name for name in names}
+    matches = [by_key[name.casefold()] for name in unknown if name.casefold() in by_key]
+    return f"; did you mean {join_some(matches)}?" if matches else ""
 
 
-def closest_id(name: str, known: Iterable[str]) -> str | None:
-    """The known name that may be meant; one of another number is another, however alike.
+def closest_id(typed: str, ids: Iterable[str]) -> str | None:
+    """The id that `typed` is a slip of; ids whose numbers differ are different ids.
 
     Examples
     --------
     >>> closest_id("clip-0017", ["clip-017", "clip-018"]), closest_id("clip-17", ["clip-16"])
     ('clip-017', None)
     """
-    known, said = list(known), _parted(name)
-    if same := [one for one in known if _parted(one) == said]:
-        return same[0]
-    return closest(name, [name for name in known if _parted(name)[0] != said[0]])
+    ids, pattern = list(ids), _split_numbers(typed)
+    for name in ids:
+        if _split_numbers(name) == pattern:
+            return name
+    return closest(typed, [name for name in ids if _split_numbers(name)[0] != pattern[0]])
 
 
-def _parted(name: str) -> tuple[str, list[int]]:
-    """What stands around a name's numbers, and the numbers."""
+def _split_numbers(name: str) -> tuple[str, list[int]]:
+    """The text around a name's numbers, and the numbers."""
     return _DIGITS.sub("0", name), [int(digits) for digits in _DIGITS.findall(name)]
 
 
-def is_folder_of(path: Path, what: str, inside: Path) -> str:
-    """A folder of such things where one of them is meant.
+def is_folder_of(path: Path, kind: str, inside: Path) -> str:
+    """Say that `path` is a folder around a store, a run and so on.
 
     Examples
     --------
     >>> is_folder_of(Path("runs"), "run", Path("runs/first"))
-    'runs is not a run, but a folder of some; did you mean runs/first?'
+    'runs is not a run; did you mean runs/first?'
     """
-    return f"{path} is not a {what}, but a folder of some; did you mean {inside}?"
+    return f"{path} is not a {kind}; did you mean {inside}?"
 
 
-def shorten(text: str, most: int = 60) -> str:
-    """A cell for an error message: quoted, and cut where it is long."""
-    return repr(text if len(text) <= most else f"{text[:most]}...")
+def shorten(text: str, limit: int = 60) -> str:
+    """A text for an error message: quoted, and cut where it is long."""
+    return repr(text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def redact_url(address: object) -> str:
-    """A path, or an address without what may be secret in it: a user, a password, a query.
+    """A path, or a URL without its user, password and query, which may be secret.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def redact_url(address: object) -> str:
 
 
 def for_shell(path: object) -> str:
-    """A path or an address in a command to be typed: quoted where it has blanks, and no secrets.
+    """A path or a URL as part of a command to type: quoted if needed, without secrets.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from obygaze_features.backbones import Towers
 from obygaze_features.backbones.devices import free_memory, is_out_of_memory
+from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction.decoders import default_workers
@@ -25,7 +26,6 @@ from obygaze_features.extraction.stills import Still, StillReader
 from obygaze_features.extraction.summary import Summary
 from obygaze_features.extraction.writing import Writing
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.preprocess import normalise
 from obygaze_features.store import Done, Failed, Status
 from obygaze_features.store.format import BLOCK_ROWS
 

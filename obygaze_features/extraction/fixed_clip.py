@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.preprocess import normalise, resize_and_crop
 
 __all__ = ["probe_frames", "probe_of"]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import allowed_memory, free_memory, is_out_of_memory
+from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError
-from obygaze_features.preprocess import normalise
 from obygaze_features.store.format import BLOCK_ROWS
 
 __all__ = ["Forward"]

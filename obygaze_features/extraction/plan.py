@@ -18,9 +18,9 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import Located, locate
 from obygaze_features.store import (
     ArraySpec,
-    FeatureStore,
     Recipe,
     Status,
+    Store,
     StoreWriter,
     open_store,
 )
@@ -75,7 +75,7 @@ class Wanted:
         rows = rows[: self.limit]
         return rows[part_of(rows // BLOCK_ROWS, self.part)] if self.part else rows
 
-    def of(self, store: FeatureStore, rows: Rows) -> Rows:
+    def of(self, store: Store, rows: Rows) -> Rows:
         """Those of some rows that a store lacks."""
         if self.failed and store.is_final and store.failures:
             raise StoreError(

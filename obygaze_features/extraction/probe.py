@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, format_table
 from obygaze_features.common.text import counted, duration, join_some
@@ -16,7 +17,6 @@ from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, de
 from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items, check_media
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
-from obygaze_features.sampling import Sampling
 
 __all__ = ["COLUMNS", "describe_probe", "probe_clips", "probe_table"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import write_bytes, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
@@ -19,7 +20,6 @@ from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, de
 from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
-from obygaze_features.sampling import Sampling
 
 __all__ = ["NOTE", "WARNING", "Thumbnails", "thumbnail_name", "write_thumbnails"]
 
@@ -90,7 +90,7 @@ def write_thumbnails(
         answer = decoder.ask(question("decode", path, item, [HALVES], cache))
         if "error" in answer:
             return reason(answer["error"], item, media.root)
-        middle = decoder.pictures(answer["shape"])[answer["where"][0][1]]
+        middle = decoder.pictures(answer["shape"])[answer["rows"][0][1]]
         write_bytes(folder / thumbnail_name(item.id), _jpeg(middle, width))
         return None
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import TowerNetwork
 from obygaze_features.backbones.devices import arithmetic, device_of, enough_memory
 from obygaze_features.backbones.finding import find
+from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.backbones.towers import load_network
-from obygaze_features.preprocess import normalise
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from obygaze_features.preprocess import Preprocessing
+    from obygaze_features.backbones.preprocess import Preprocessing
 
 __all__ = ["Seer", "grad_cam", "load_seer"]
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
 from obygaze_features.common.progress import meter
 from obygaze_features.common.tables import format_table
@@ -27,7 +28,6 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.importers.prompts import with_article
 from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
-from obygaze_features.preprocess import resize_and_crop
 from obygaze_features.saliency.grad_cam import Seer, grad_cam
 from obygaze_features.saliency.heat import heat, overlay, png, stretch
 
@@ -124,7 +124,7 @@ def write_saliency(
     failed: dict[str, str] = {}
     with (
         warnings.catch_warnings(),
-        new_folder(folder, overwrite=overwrite, marker=RECORD, discard=True) as new,
+        new_folder(folder, overwrite=overwrite, marker=RECORD, allow_missing=True) as new,
     ):
         # What is odd about a file that can be read is not to come between.
         warnings.filterwarnings("ignore", module=r"PIL\.")

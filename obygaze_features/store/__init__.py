@@ -9,7 +9,7 @@ from obygaze_features.store.describe import describe
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.integrity import verify
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.repair import repair
 from obygaze_features.store.writer import StoreWriter
 
@@ -18,9 +18,9 @@ __all__ = [
     "BlockWriter",
     "Done",
     "Failed",
-    "FeatureStore",
     "Recipe",
     "Status",
+    "Store",
     "StoreWriter",
     "describe",
     "diff",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import ArraySpec
+from obygaze_features.store.location import Location, read_json_at
 from obygaze_features.store.metadata import is_count, remedy
-from obygaze_features.store.places.place import Place, load_json
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
 
 __all__ = ["StoredArray", "StoredArrays", "read_array", "read_bytes_array"]
@@ -46,14 +46,14 @@ class StoredArray:
 class StoredArrays(Mapping[str, StoredArray]):
     """The arrays of a store; what `Zarr` says of each is read when it is first asked for."""
 
-    def __init__(self, place: Place, attributes: Mapping[str, Any]) -> None:
-        self.place, self.attributes = place, attributes
+    def __init__(self, location: Location, attributes: Mapping[str, Any]) -> None:
+        self.location, self.attributes = location, attributes
         self.specs = {one.name: one for one in spec.specs_of(attributes)}
         self._known: dict[str, StoredArray] = {}
 
     def __getitem__(self, name: str) -> StoredArray:
         if name not in self._known:
-            self._known[name] = read_array(self.place, self.specs[name], self.attributes)
+            self._known[name] = read_array(self.location, self.specs[name], self.attributes)
         return self._known[name]
 
     def __contains__(self, name: object) -> bool:
@@ -66,10 +66,10 @@ class StoredArrays(Mapping[str, StoredArray]):
         return len(self.specs)
 
 
-def read_array(place: Place, one: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
+def read_array(location: Location, one: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
     """How an array of a store lies in its files."""
     name, shape = f"{one.name}/zarr.json", (attributes["n"], *one.shape)
-    header, meta = place.of(name), _read_array_metadata(place, name, shape, one.dtype)
+    header, meta = location.join(name), _read_array_metadata(location, name, shape, one.dtype)
     try:
         (sharding,) = meta["codecs"]
         inner = sharding["configuration"]
@@ -109,49 +109,53 @@ def _coding(codecs: list[Any]) -> Literal["plain", "zstd", "other"]:
     return "other"
 
 
-def read_bytes_array(place: Place, name: str, shape: Sequence[int | None]) -> NDArray[np.uint8]:
+def read_bytes_array(
+    location: Location, name: str, shape: Sequence[int | None]
+) -> NDArray[np.uint8]:
     """An array of bytes in one chunk with its checksum: ids and status; None is any length.
 
     Where looking costs a request, the array's ``zarr.json`` is not asked: its one file says all.
     """
     file = "/".join([name, "c", *("0" for _ in shape)])
-    if place.is_local:
-        shape = _shape_of_bytes(place, name, shape)
+    if location.is_local:
+        shape = _shape_of_bytes(location, name, shape)
     try:
-        data = place.read(file)
+        data = location.read(file)
     except OSError as problem:
         why = problem.strerror
-        raise StoreError(f"{place.of(file)} cannot be read: {why}; {remedy(place)}") from None
+        raise StoreError(
+            f"{location.join(file)} cannot be read: {why}; {remedy(location)}"
+        ) from None
     size = math.prod(one or 1 for one in shape)
     if None in shape:
         size *= max(1, (len(data) - CHECKSUM_BYTES) // size)
     if len(data) != size + CHECKSUM_BYTES:
-        raise StoreError(f"{place.of(file)} is cut short or too long; {remedy(place)}")
+        raise StoreError(f"{location.join(file)} is cut short or too long; {remedy(location)}")
     if checksum(data[:size]) != data[size:]:
-        raise StoreError(f"{place.of(file)}: its checksum is wrong; {remedy(place)}")
+        raise StoreError(f"{location.join(file)}: its checksum is wrong; {remedy(location)}")
     return np.frombuffer(data, np.uint8, size).reshape([one or -1 for one in shape])
 
 
-def _shape_of_bytes(place: Place, name: str, shape: Sequence[int | None]) -> list[int]:
+def _shape_of_bytes(location: Location, name: str, shape: Sequence[int | None]) -> list[int]:
     header = f"{name}/zarr.json"
-    meta = _read_array_metadata(place, header, shape, "uint8")
+    meta = _read_array_metadata(location, header, shape, "uint8")
     try:
         names = [codec["name"] for codec in meta["codecs"]]
         plain = meta["chunk_key_encoding"] == _KEYS and _chunk_shape(meta) == meta["shape"]
     except (KeyError, TypeError):
         plain = False
     if not plain or names != ["bytes", "crc32c"]:
-        raise StoreError(f"{place.of(header)}: {name} is not one chunk with a checksum")
+        raise StoreError(f"{location.join(header)}: {name} is not one chunk with a checksum")
     known: list[int] = meta["shape"]
     return known
 
 
 def _read_array_metadata(
-    place: Place, name: str, shape: Sequence[int | None], dtype: str
+    location: Location, name: str, shape: Sequence[int | None], dtype: str
 ) -> dict[str, Any]:
-    header = place.of(name)
+    header = location.join(name)
     try:
-        meta = load_json(place, name)
+        meta = read_json_at(location, name)
     except (FileNotFoundError, NotADirectoryError):
         array = name.removesuffix("/zarr.json")
         raise StoreError(f"{header} is missing; {array} cannot be read without it") from None

@@ -25,8 +25,8 @@ from obygaze_features.store.compare import read_probe
 from obygaze_features.store.format import Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
-from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.location import Folder
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter, differences
 
 __all__ = ["Assembled", "Plan", "assemble", "assembled", "merge", "subset"]
@@ -49,7 +49,7 @@ class Plan:
     """
 
     items: Items
-    sources: Sequence[FeatureStore]
+    sources: Sequence[Store]
     source: NDArray[np.intp]
     row: NDArray[np.intp]
 
@@ -73,7 +73,7 @@ class Assembled:
 
 
 def subset(
-    store: FeatureStore,
+    store: Store,
     output: Path,
     *,
     ids: Collection[str] | None = None,
@@ -97,7 +97,7 @@ def subset(
     if ids is None and films is None:
         raise UsageError("a subset is of ids or of films; give some")
     _check_output(output, [store])
-    items = Manifest(store.attributes["manifest"], read_items(store.place, store.attributes))
+    items = Manifest(store.attributes["manifest"], read_items(store.location, store.attributes))
     if lacking := [one for one in ids or () if one not in items.items.row_of]:
         raise UnknownItem(f"{store.where} has no item {lacking[0]!r}")
     chosen = items.select(ids=ids, films=films).items
@@ -109,7 +109,7 @@ def subset(
     return _make(output, plan, attributes, "subset", overwrite=overwrite)
 
 
-def merge(stores: Sequence[FeatureStore], output: Path, *, overwrite: bool = False) -> Assembled:
+def merge(stores: Sequence[Store], output: Path, *, overwrite: bool = False) -> Assembled:
     """Join stores: parts of one, or stores of different films.
 
     Stores of the same items are parts of one store, and each row comes from the first that has it
@@ -173,7 +173,9 @@ def _make(
     probe = next((found for one in plan.sources if (found := read_probe(one))), {})
     with (
         disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder,
+        new_folder(
+            output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True
+        ) as folder,
     ):
         assemble(folder, plan, attributes, probe)
         append_to_log(folder, event, sources=[one.where for one in plan.sources])
@@ -208,7 +210,7 @@ def _outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
     return found
 
 
-def _of_parts(stores: Sequence[FeatureStore]) -> Plan:
+def _of_parts(stores: Sequence[Store]) -> Plan:
     """Each row from the first part that has it done, else from the first where it failed."""
     n = len(stores[0])
     source = np.full(n, NOWHERE, np.intp)
@@ -219,12 +221,12 @@ def _of_parts(stores: Sequence[FeatureStore]) -> Plan:
     for number, store in enumerate(stores):
         twice = np.flatnonzero((store.status == Status.DONE) & (source != number))
         _refuse_unequal(stores, store, twice, source)
-    return Plan(read_items(stores[0].place, stores[0].attributes), stores, source, np.arange(n))
+    return Plan(read_items(stores[0].location, stores[0].attributes), stores, source, np.arange(n))
 
 
 def _refuse_unequal(
-    stores: Sequence[FeatureStore],
-    other: FeatureStore,
+    stores: Sequence[Store],
+    other: Store,
     rows: NDArray[np.intp],
     source: NDArray[np.intp],
 ) -> None:
@@ -241,9 +243,9 @@ def _refuse_unequal(
             )
 
 
-def _of_films(stores: Sequence[FeatureStore]) -> Plan:
+def _of_films(stores: Sequence[Store]) -> Plan:
     """All items of all stores, one store after the other."""
-    seen: dict[str, FeatureStore] = {}
+    seen: dict[str, Store] = {}
     for store in stores:
         common = [one for one in store.ids if one in seen]
         if common:
@@ -254,7 +256,7 @@ def _of_films(stores: Sequence[FeatureStore]) -> Plan:
                 "obygaze stores subset"
             )
         seen |= dict.fromkeys(store.ids, store)
-    tables = [read_items(store.place, store.attributes) for store in stores]
+    tables = [read_items(store.location, store.attributes) for store in stores]
     extra = list(dict.fromkeys(name for table in tables for name in table.extra))
     try:
         items = Items(
@@ -277,19 +279,19 @@ def _of_films(stores: Sequence[FeatureStore]) -> Plan:
     return Plan(items, stores, source, np.concatenate([np.arange(size) for size in sizes]))
 
 
-def _joined(stores: Sequence[FeatureStore], key: str) -> str:
+def _joined(stores: Sequence[Store], key: str) -> str:
     """What the stores say about something, each thing once."""
     return "; ".join(dict.fromkeys(text for one in stores if (text := one.attributes[key])))
 
 
-def _digest(store: FeatureStore) -> str:
+def _digest(store: Store) -> str:
     return f"digest {str(store.attributes['items_digest'])[:12]}"
 
 
-def _check_output(output: Path, stores: Sequence[FeatureStore]) -> None:
+def _check_output(output: Path, stores: Sequence[Store]) -> None:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    folders = [one.place.path.resolve() for one in stores if isinstance(one.place, Folder)]
+    folders = [one.location.path.resolve() for one in stores if isinstance(one.location, Folder)]
     if output.resolve() in folders:
         raise UsageError(f"{output} is one of the stores to be read; choose another output")
     if any(folder in output.resolve().parents for folder in folders):

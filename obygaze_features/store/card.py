@@ -17,7 +17,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.store import format as spec
 from obygaze_features.store.describe import describe
 from obygaze_features.store.format import Status
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 
 __all__ = ["write_card"]
 
@@ -52,7 +52,7 @@ def write_card(folder: Path, sums: Mapping[str, str]) -> None:
     write_text(folder / spec.CROISSANT, to_json(_croissant(folder, facts, sums)))
 
 
-def _readme(store: FeatureStore, facts: Mapping[str, Any]) -> str:
+def _readme(store: Store, facts: Mapping[str, Any]) -> str:
     rows, backbone = facts["rows"], facts["backbone"]
     name = f"{facts['name']}.zarr"
     counts = ", ".join(

@@ -7,18 +7,18 @@ import json
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
-from obygaze_features.store.places.place import Place, load_json, sha256_at
+from obygaze_features.store.location import Location, read_json_at, sha256_at
 
 __all__ = ["CHANGED", "compare", "read_checksums", "without_consolidated"]
 
 CHANGED = "it is not as it was written"
 
 
-def read_checksums(place: Place) -> dict[str, str]:
+def read_checksums(location: Location) -> dict[str, str]:
     """The SHA-256 of each file that a store's ``checksums.json`` lists."""
-    where = place.of(spec.CHECKSUMS)
+    where = location.join(spec.CHECKSUMS)
     try:
-        sums = load_json(place, spec.CHECKSUMS)
+        sums = read_json_at(location, spec.CHECKSUMS)
     except OSError as problem:
         raise StoreError(f"{where} cannot be read: {problem.strerror}") from None
     if not isinstance(sums, dict):
@@ -26,10 +26,10 @@ def read_checksums(place: Place) -> dict[str, str]:
     return {str(name): str(sha256) for name, sha256 in sums.items()}
 
 
-def compare(place: Place, name: str, sha256: str | None) -> str | None:
+def compare(location: Location, name: str, sha256: str | None) -> str | None:
     """What is wrong with a file, if anything; without a checksum only whether it can be read."""
     try:
-        have = sha256_at(place, name)
+        have = sha256_at(location, name)
     except FileNotFoundError:
         return "it is lost"
     except OSError as problem:

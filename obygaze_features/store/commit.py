@@ -29,7 +29,7 @@ from obygaze_features.errors import BlockTaken, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import read_attributes
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import write_shard
 
 __all__ = [
@@ -66,7 +66,7 @@ class Failed:
 class BlockWriter:
     """One block on its way: rows are put in any order, and committed together."""
 
-    def __init__(self, store: FeatureStore, block: int) -> None:
+    def __init__(self, store: Store, block: int) -> None:
         self.store, self.block = store, block
         self.rows = spec.rows_of_block(block, len(store), store.block_rows)
         self._outcomes: dict[int, Done | Failed | None] = {}
@@ -176,7 +176,7 @@ class BlockWriter:
             raise BlockTaken(f"block {self.block} of {self.store.path} is written already")
 
 
-def finish_moves(store: FeatureStore) -> None:
+def finish_moves(store: Store) -> None:
     """Take the steps that a killed writer left: nothing that was committed is lost by them."""
     names = [path.name for path in (store.path / spec.STAGING).glob("*")]
     for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
@@ -189,22 +189,22 @@ def finish_moves(store: FeatureStore) -> None:
             move(store, record)
 
 
-def is_written(store: FeatureStore, block: int) -> bool:
+def is_written(store: Store, block: int) -> bool:
     """Whether a block has its record by now, or one that `finish_moves` will put back."""
     names = (spec.record_name(block), spec.retired_name(block))
     return any((store.path / name).exists() for name in names)
 
 
-def refuse_if_final(store: FeatureStore) -> None:
+def refuse_if_final(store: Store) -> None:
     """Raise if somebody finalised the store since it was opened."""
-    if read_attributes(store.place)["state"] != "open":
+    if read_attributes(store.location)["state"] != "open":
         raise StoreError(
             f"{store.path} was finalised while it was being filled; open it again with: "
             f"obygaze stores repair {store.path} --reopen"
         )
 
 
-def retire_record(store: FeatureStore, block: int) -> None:
+def retire_record(store: Store, block: int) -> None:
     """Make a block one that does not exist; its shards are nobody's from then on.
 
     The record is renamed away first: of several who try, one succeeds.
@@ -220,7 +220,7 @@ def retire_record(store: FeatureStore, block: int) -> None:
     aside.unlink()
 
 
-def move(store: FeatureStore, record: BlockRecord) -> None:
+def move(store: Store, record: BlockRecord) -> None:
     """Take the last step of a commit, as far as nobody has."""
     for one in store.specs:
         sha256 = record.shards[one.name]
@@ -244,7 +244,7 @@ def _status(outcome: Done | Failed | None) -> int:
     return int(Status.DONE if isinstance(outcome, Done) else outcome.status)
 
 
-def _checked(store: FeatureStore, row: Done | Failed | None) -> Done | Failed | None:
+def _checked(store: Store, row: Done | Failed | None) -> Done | Failed | None:
     """The row in the arrays' own number formats, if these can hold it."""
     if not isinstance(row, Done):
         return row

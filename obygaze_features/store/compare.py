@@ -16,7 +16,7 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.format import Status
 from obygaze_features.store.metadata import remedy
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 from obygaze_features.store.rows import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
@@ -105,7 +105,7 @@ class Difference:
         return {"identical": self.identical, **asdict(self)}
 
 
-def diff(left: FeatureStore, right: FeatureStore) -> Difference:
+def diff(left: Store, right: Store) -> Difference:
     """Compare two stores, whatever their items and their order.
 
     Parameters
@@ -156,26 +156,28 @@ def _attributes_apart(
     return apart
 
 
-def read_probe(store: FeatureStore) -> dict[str, NDArray[Any]]:
+def read_probe(store: Store) -> dict[str, NDArray[Any]]:
     """The features of the fixed synthetic clip, by array; empty if the store has none."""
     found = {}
     for one in store.specs:
         name = f"{spec.PROBE}/{spec.shard_name(one, 0)}"
         stored = StoredArray(one, spec.shard_layout(one, 1), "plain")
         try:
-            found[one.name] = open_shard(store.place, name, stored, 0).read(np.zeros(1, np.intp))[0]
+            found[one.name] = open_shard(store.location, name, stored, 0).read(
+                np.zeros(1, np.intp)
+            )[0]
         except FileNotFoundError:
             continue
         except DamagedChunk as problem:
-            raise StoreError(f"{problem}; {remedy(store.place)}") from None
+            raise StoreError(f"{problem}; {remedy(store.location)}") from None
     return found
 
 
-def _done(store: FeatureStore) -> list[str]:
+def _done(store: Store) -> list[str]:
     return [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE)]
 
 
-def _agreement(left: FeatureStore, right: FeatureStore, ids: list[str], name: str) -> Agreement:
+def _agreement(left: Store, right: Store, ids: list[str], name: str) -> Agreement:
     equal, total, least = 0, 0.0, np.inf
     worst: list[tuple[float, str]] = []
     for start in progress(range(0, len(ids), BATCH), f"Comparing {name}", unit="batch"):

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import Status
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 
 __all__ = ["check_list", "plain_files", "shard_files"]
 
 
-def check_list(where: object, store: FeatureStore, sums: Mapping[str, str]) -> None:
+def check_list(where: object, store: Store, sums: Mapping[str, str]) -> None:
     """Raise unless a final store lists the files that one like it has, and no others.
 
     Parameters
@@ -35,7 +35,7 @@ def check_list(where: object, store: FeatureStore, sums: Mapping[str, str]) -> N
         raise StoreError(f"{where}: {odd[0]!r:.80} is no file of a store, though it lists it")
 
 
-def plain_files(store: FeatureStore, listed: Collection[str]) -> set[str]:
+def plain_files(store: Store, listed: Collection[str]) -> set[str]:
     """All but shards, checksums and the log; what not all stores have, if listed."""
     names = {"zarr.json", spec.ITEMS, spec.ROWS, spec.CARD, spec.CROISSANT}
     names |= {f"{one}/zarr.json" for one in (*store.arrays, spec.IDS, spec.STATUS)}
@@ -53,7 +53,7 @@ def plain_files(store: FeatureStore, listed: Collection[str]) -> set[str]:
     return names
 
 
-def shard_files(store: FeatureStore, status: NDArray[np.uint8]) -> set[str]:
+def shard_files(store: Store, status: NDArray[np.uint8]) -> set[str]:
     """The shards: each that has a row that is done."""
     done = np.flatnonzero(status == Status.DONE)
     return {

@@ -18,9 +18,9 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.checksums import CHANGED, compare
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.location import Location
 from obygaze_features.store.metadata import read_record
-from obygaze_features.store.places.place import Place
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 from obygaze_features.store.rows import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
@@ -52,12 +52,12 @@ class Damage:
     harmless: bool = False
 
 
-def brief(place: Place, problem: StoreError) -> str:
+def brief(location: Location, problem: StoreError) -> str:
     """What is wrong, without the store's own address."""
-    return str(problem).replace(f"{place.where}/", "")
+    return str(problem).replace(f"{location.where}/", "")
 
 
-def in_blocks(store: FeatureStore, ids: Sequence[str]) -> Iterator[Damage]:
+def in_blocks(store: Store, ids: Sequence[str]) -> Iterator[Damage]:
     """Damage to records, and to the shards that they name."""
     for block in progress(range(store.blocks), "Verifying", unit="block"):
         # A writer may have moved a file between two looks; a third one shows what is damage.
@@ -65,13 +65,13 @@ def in_blocks(store: FeatureStore, ids: Sequence[str]) -> Iterator[Damage]:
             yield from _block(store, ids, block)
 
 
-def _block(store: FeatureStore, ids: Sequence[str], block: int) -> Iterator[Damage]:
+def _block(store: Store, ids: Sequence[str], block: int) -> Iterator[Damage]:
     name = spec.record_name(block)
     try:
         record = record_of(store, ids, block)
     except StoreError as problem:
         rows = spec.rows_of_block(block, len(ids), store.block_rows)
-        why = brief(store.place, problem).removeprefix(f"{name}: ").partition(";")[0]
+        why = brief(store.location, problem).removeprefix(f"{name}: ").partition(";")[0]
         yield Damage(name, None, tuple(ids[rows.start : rows.stop]), why)
         return
     if record is None:
@@ -83,24 +83,24 @@ def _block(store: FeatureStore, ids: Sequence[str], block: int) -> Iterator[Dama
             yield from _shard(store, ids, one, file, sha256, done, block)
 
 
-def record_of(store: FeatureStore, ids: Sequence[str], block: int) -> BlockRecord | None:
+def record_of(store: Store, ids: Sequence[str], block: int) -> BlockRecord | None:
     """A block's record as it is by now, if it has one."""
     rows = spec.rows_of_block(block, len(ids), store.block_rows)
-    return read_record(store.place, block, ids[rows.start : rows.stop], store.arrays)
+    return read_record(store.location, block, ids[rows.start : rows.stop], store.arrays)
 
 
-def _shard_name(store: FeatureStore, one: ArraySpec, record: BlockRecord) -> str:
+def _shard_name(store: Store, one: ArraySpec, record: BlockRecord) -> str:
     """Where a block's committed shard lies: perhaps still in ``staging/``."""
     staged = spec.staged_name(one, record.block, record.shards[one.name] or "")
     try:
-        store.place.size(staged)
+        store.location.size(staged)
     except FileNotFoundError:
         return spec.shard_name(one, record.block)
     return staged
 
 
 def in_final_shards(
-    store: FeatureStore,
+    store: Store,
     ids: Sequence[str],
     status: NDArray[np.uint8],
     sums: Mapping[str, str],
@@ -121,7 +121,7 @@ def in_final_shards(
 
 
 def _shard(
-    store: FeatureStore,
+    store: Store,
     ids: Sequence[str],
     one: StoredArray,
     name: str,
@@ -130,10 +130,10 @@ def _shard(
     shard: int,
 ) -> Iterator[Damage]:
     """What is wrong with one shard; `done` says which of its rows must be there."""
-    why = compare(store.place, name, sha256)
+    why = compare(store.location, name, sha256)
     rows = np.flatnonzero(done)
     # What would have to be fetched a second time is taken at its word.
-    look = why == CHANGED or (why is None and (store.place.is_local or not sha256))
+    look = why == CHANGED or (why is None and (store.location.is_local or not sha256))
     by_reason = _damaged_rows(store, one, name, rows, shard) if look else {}
     if why is not None and not by_reason:
         by_reason = {why: rows.tolist()}
@@ -143,12 +143,12 @@ def _shard(
 
 
 def _damaged_rows(
-    store: FeatureStore, one: StoredArray, name: str, rows: NDArray[np.intp], shard: int
+    store: Store, one: StoredArray, name: str, rows: NDArray[np.intp], shard: int
 ) -> dict[str, list[int]]:
     """Reason -> rows of a shard, counted from its start, that cannot be read."""
     found: dict[str, list[int]] = {}
     try:
-        reader = open_shard(store.place, name, one, shard)
+        reader = open_shard(store.location, name, one, shard)
     except DamagedChunk as problem:
         return {problem.why: rows.tolist()}
     chunks = rows // one.layout.chunk_rows

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.store.format import Status
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 
 __all__ = ["describe"]
 
 
-def describe(store: FeatureStore) -> dict[str, Any]:
+def describe(store: Store) -> dict[str, Any]:
     """Rows by status, arrays with shapes and bytes, failures, and the store's attributes."""
     n = len(store)
     done = int((store.status == Status.DONE).sum())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.store.places.place import Place, Span
+from obygaze_features.store.location import Location, Span
 from obygaze_features.store.shards import (
     CHECKSUM_BYTES,
     DamagedChunk,
@@ -28,7 +28,7 @@ class FetchedShard:
 
     Parameters
     ----------
-    place, name
+    location, name
         Where it lies. FileNotFoundError if it does not.
     layout
         How rows lie in it.
@@ -36,10 +36,12 @@ class FetchedShard:
         Whether each chunk is compressed by Zstandard, before its checksum.
     """
 
-    def __init__(self, place: Place, name: str, layout: ShardLayout, *, compressed: bool) -> None:
-        self.place, self.name, self.layout, self.compressed = place, name, layout, compressed
-        self.where = place.of(name)
-        tail = place.read_part(name, -layout.index_bytes, layout.index_bytes)
+    def __init__(
+        self, location: Location, name: str, layout: ShardLayout, *, compressed: bool
+    ) -> None:
+        self.location, self.name, self.layout, self.compressed = location, name, layout, compressed
+        self.where = location.join(name)
+        tail = location.read_part(name, -layout.index_bytes, layout.index_bytes)
         self.index, self.present = read_index(tail, layout, self.where)
 
     def read(
@@ -55,7 +57,7 @@ class FetchedShard:
         for begin, end in self._batches(needed):
             spans = [self._span(chunk) for chunk in needed[begin:end].tolist()]
             try:
-                parts = self.place.read_parts(self.name, spans)
+                parts = self.location.read_parts(self.name, spans)
             except FileNotFoundError:
                 rows_in_all = range(self.layout.shard_rows)
                 raise DamagedChunk(self.where, rows_in_all, "it is not there any more") from None

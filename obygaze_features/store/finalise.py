@@ -26,8 +26,8 @@ from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, consolidate, write_checksums
-from obygaze_features.store.places.mapped import map_file
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.location import map_file
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
 
 __all__ = ["Finalised", "finalise", "lay_out_final", "refuse_while_at_work", "unchanged"]
@@ -86,12 +86,12 @@ def finalise(path: Path, *, compress: bool = False, allow_incomplete: bool = Fal
         finish_moves(store)
         store = open_store(path)
         confirm = unchanged(store)
-        with new_folder(path, overwrite=True, discard=True, confirm=confirm) as folder:
+        with new_folder(path, overwrite=True, allow_missing=True, after_swap=confirm) as folder:
             _fill(folder, store, compress=compress)
     return _finalised(path, store)
 
 
-def _finalised(path: Path, store: FeatureStore, *, already: bool = False) -> Finalised:
+def _finalised(path: Path, store: Store, *, already: bool = False) -> Finalised:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return Finalised(
         path,
@@ -137,7 +137,7 @@ def lay_out_final(
     group.create_array(**spec.status_layout(n))[:] = status
 
 
-def unchanged(store: FeatureStore) -> Callable[[Path], None]:
+def unchanged(store: Store) -> Callable[[Path], None]:
     """A function that raises if blocks were written since; it is told where the store lies then."""
 
     def records(folder: Path) -> dict[str, bytes]:
@@ -155,7 +155,7 @@ def unchanged(store: FeatureStore) -> Callable[[Path], None]:
     return confirm
 
 
-def refuse_while_at_work(store: FeatureStore) -> None:
+def refuse_while_at_work(store: Store) -> None:
     """Raise if somebody writes a block of the store."""
     blocks = Claims(store.path / spec.CLAIMS).at_work()
     if blocks:
@@ -165,8 +165,10 @@ def refuse_while_at_work(store: FeatureStore) -> None:
         )
 
 
-def _fill(folder: Path, store: FeatureStore, *, compress: bool) -> None:
-    items = read_items(store.place, store.attributes)  # raises if they are not as they were written
+def _fill(folder: Path, store: Store, *, compress: bool) -> None:
+    items = read_items(
+        store.location, store.attributes
+    )  # raises if they are not as they were written
     lay_out_final(
         folder, store.attributes, store.specs, store.ids, store.status,
         films=items.films, compress=compress,
@@ -195,9 +197,7 @@ def _fill(folder: Path, store: FeatureStore, *, compress: bool) -> None:
             file.chmod(READ_ONLY)
 
 
-def _write_shards(
-    folder: Path, store: FeatureStore, one: ArraySpec, *, compress: bool
-) -> dict[str, str]:
+def _write_shards(folder: Path, store: Store, one: ArraySpec, *, compress: bool) -> dict[str, str]:
     """Write an array's rows; gives the SHA-256 of each shard's file."""
     import zarr
 
@@ -244,7 +244,7 @@ def _chunks(
 
 
 def _checked_blocks(
-    store: FeatureStore, one: ArraySpec, wanted: range
+    store: Store, one: ArraySpec, wanted: range
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[Any]]]:
     """The rows of `wanted` that are done, block by block, their shards held to the records."""
     size = store.block_rows
@@ -259,7 +259,7 @@ def _checked_blocks(
 
 
 def _checked_rows(
-    store: FeatureStore, one: ArraySpec, record: BlockRecord, rows: NDArray[np.intp]
+    store: Store, one: ArraySpec, record: BlockRecord, rows: NDArray[np.intp]
 ) -> NDArray[Any]:
     path = store.path / spec.shard_name(one, record.block)
     try:

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.damage import Damage, record_of
-from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.location import Folder
+from obygaze_features.store.reader import Store
 
 __all__ = ["committed", "leftovers"]
 
 _IN_TURN = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
 
 
-def leftovers(store: FeatureStore, ids: Sequence[str], sums: Mapping[str, str]) -> Iterator[Damage]:
+def leftovers(store: Store, ids: Sequence[str], sums: Mapping[str, str]) -> Iterator[Damage]:
     """Files that no record and no list of checksums names; looked for where they can be listed."""
-    if not isinstance(store.place, Folder):
+    if not isinstance(store.location, Folder):
         return
     root = store.path
     every = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
@@ -37,7 +37,7 @@ def leftovers(store: FeatureStore, ids: Sequence[str], sums: Mapping[str, str]) 
         yield Damage(name, array, (), reason, harmless=True)
 
 
-def committed(store: FeatureStore, ids: Sequence[str]) -> set[str]:
+def committed(store: Store, ids: Sequence[str]) -> set[str]:
     """Where the shards may lie that a record names."""
     names: set[str] = set()
     for block in range(store.blocks):

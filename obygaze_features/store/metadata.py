@@ -18,8 +18,7 @@ from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import BlockRecord, Status
-from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.places.place import Place, as_file, load_json
+from obygaze_features.store.location import Folder, Location, as_file, read_json_at
 
 __all__ = [
     "check_attributes",
@@ -39,48 +38,48 @@ _DTYPES = ("float32", "float16", "float64", "int32")
 _ROW_COLUMNS = ["id", "status", "source", "reason"]
 
 
-def remedy(place: Place) -> str:
+def remedy(location: Location) -> str:
     """What to do about a damaged store."""
-    if isinstance(place, Folder):
-        return f"run: obygaze stores repair {place.where}"
+    if isinstance(location, Folder):
+        return f"run: obygaze stores repair {location.where}"
     return "get it anew from where it came from, or tell whoever offers it"
 
 
-def read_attributes(place: Place) -> dict[str, Any]:
+def read_attributes(location: Location) -> dict[str, Any]:
     """The attributes of a store; `StoreError` if there is none, or one to come."""
     try:
-        group = load_json(place, "zarr.json")
+        group = read_json_at(location, "zarr.json")
     except (FileNotFoundError, NotADirectoryError):
-        raise StoreError(_no_store(place)) from None
+        raise StoreError(_no_store(location)) from None
     attributes = group.get("attributes") if isinstance(group, dict) else None
     ours = attributes.get(spec.ATTRIBUTES) if isinstance(attributes, dict) else None
     if not isinstance(ours, dict):
-        raise StoreError(f"{place.where} is a Zarr group, but not one that obygaze made")
+        raise StoreError(f"{location.where} is a Zarr group, but not one that obygaze made")
     if ours.get("format_version") != spec.FORMAT_VERSION:
         raise StoreError(
-            f"{place.where} has format version {ours.get('format_version')!r:.20}, "
+            f"{location.where} has format version {ours.get('format_version')!r:.20}, "
             f"and this obygaze reads version {spec.FORMAT_VERSION}"
         )
-    check_attributes(place.of("zarr.json"), ours)
+    check_attributes(location.join("zarr.json"), ours)
     return ours
 
 
-def _no_store(place: Place) -> str:
+def _no_store(location: Location) -> str:
     """What there is instead of a store."""
     try:
-        place.size(spec.PUSHING)
+        location.size(spec.PUSHING)
     except (FileNotFoundError, NotADirectoryError):
         pass
     else:
-        return f"{place.where} is not whole: a push to it has not ended; run the push again"
-    if isinstance(place, Folder):
-        if not place.path.exists():
-            require_folder(place.path, "a feature store", StoreError)
-        if inner := sorted(one.name for one in place.path.glob("*.zarr")):
-            return is_folder_of(place.path, "store", place.path / inner[0])
-    elif lacking := place.lacking():
+        return f"{location.where} is not whole: a push to it has not ended; run the push again"
+    if isinstance(location, Folder):
+        if not location.path.exists():
+            require_folder(location.path, "a feature store", StoreError)
+        if inner := sorted(one.name for one in location.path.glob("*.zarr")):
+            return is_folder_of(location.path, "store", location.path / inner[0])
+    elif lacking := location.lacking():
         return f"{lacking}; check the address"
-    return f"{place.where} is not a feature store: it has no zarr.json"
+    return f"{location.where} is not a feature store: it has no zarr.json"
 
 
 def check_attributes(header: object, ours: Mapping[str, Any]) -> None:
@@ -120,13 +119,16 @@ def check_attributes(header: object, ours: Mapping[str, Any]) -> None:
 
 
 def read_record(
-    place: Place, block: int, ids: Sequence[str], arrays: Sequence[str]
+    location: Location, block: int, ids: Sequence[str], arrays: Sequence[str]
 ) -> BlockRecord | None:
     """A commit record, if there is one; `StoreError` if it is not that of the block's ids."""
     name = spec.record_name(block)
-    where, why = place.of(name), f"it is not the commit record of block {block} as it was written"
+    where, why = (
+        location.join(name),
+        f"it is not the commit record of block {block} as it was written",
+    )
     try:
-        record = BlockRecord.from_json(load_json(place, name))
+        record = BlockRecord.from_json(read_json_at(location, name))
         if _is_right(record, block, ids, arrays):
             return record
     except (FileNotFoundError, NotADirectoryError):
@@ -136,7 +138,7 @@ def read_record(
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         pass
     hit = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else ids[0]
-    raise StoreError(f"{where}: {why}; the rows of {hit} cannot be read; {remedy(place)}")
+    raise StoreError(f"{where}: {why}; the rows of {hit} cannot be read; {remedy(location)}")
 
 
 def _is_right(record: BlockRecord, block: int, ids: Sequence[str], arrays: Sequence[str]) -> bool:
@@ -160,30 +162,32 @@ def _is_right(record: BlockRecord, block: int, ids: Sequence[str], arrays: Seque
 
 
 def read_rows_table(
-    place: Place, ids: Sequence[str], status: NDArray[np.uint8]
+    location: Location, ids: Sequence[str], status: NDArray[np.uint8]
 ) -> dict[str, list[str]]:
     """The columns ``source`` and ``reason`` of a final store's table of rows."""
     try:
-        with as_file(place, spec.ROWS) as file:
+        with as_file(location, spec.ROWS) as file:
             table = read_table(file, required=_ROW_COLUMNS)
     except ManifestError as problem:
-        raise StoreError(f"{problem}; {remedy(place)}") from None
+        raise StoreError(f"{problem}; {remedy(location)}") from None
     if table["id"] != ids or table["status"] != [str(code) for code in status.tolist()]:
-        raise StoreError(f"{place.of(spec.ROWS)} does not go with ids and status; {remedy(place)}")
+        raise StoreError(
+            f"{location.join(spec.ROWS)} does not go with ids and status; {remedy(location)}"
+        )
     return {"source": table["source"], "reason": table["reason"]}
 
 
-def read_status_column(place: Place, n: int) -> NDArray[np.uint8]:
+def read_status_column(location: Location, n: int) -> NDArray[np.uint8]:
     """The status of each row by ``rows.csv``, for a store whose own array of it is damaged."""
     try:
-        with as_file(place, spec.ROWS) as file:
+        with as_file(location, spec.ROWS) as file:
             codes = read_table(file, required=["status"])["status"]
     except ManifestError as problem:
         raise StoreError(str(problem)) from None
     known = {str(int(one)) for one in Status}
     if len(codes) != n or not known.issuperset(codes):
         raise StoreError(
-            f"{place.of(spec.ROWS)} does not say the status of {n} rows; {remedy(place)}"
+            f"{location.join(spec.ROWS)} does not say the status of {n} rows; {remedy(location)}"
         )
     return np.array(codes, np.uint8)
 

@@ -15,26 +15,24 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.arrays import StoredArray, StoredArrays, read_bytes_array
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.location import Folder, Location, location_of
 from obygaze_features.store.lookup import Lookup
 from obygaze_features.store.metadata import read_attributes, read_record, read_rows_table, remedy
-from obygaze_features.store.places.choose import place_of
-from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.places.kept import Kept, keep
-from obygaze_features.store.places.place import Place
 from obygaze_features.store.rows import RowReader
 from obygaze_features.store.shards import DamagedChunk
 
-__all__ = ["FeatureStore", "open_at", "open_store"]
+__all__ = ["Store", "open_at", "open_store"]
 
 PART_BYTES = 32 * 2**20
-"""What `FeatureStore.iter_blocks` reads at a time from a final store."""
+"""What `Store.iter_blocks` reads at a time from a final store."""
 
 Rows = NDArray[np.intp]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureStore:
+class Store:
     """The features of one manifest's items under one backbone. Open one with `open_store`.
 
     What is done, and why the rest is not, is as it was when it was first asked for. Open the
@@ -49,7 +47,7 @@ class FeatureStore:
         ids, rows = store.read(wanted, "frames", missing="skip")
     """
 
-    place: Place
+    location: Location
     attributes: dict[str, Any]
     checksums: bool = True
     _records: dict[int, BlockRecord | None] = field(default_factory=dict, repr=False)
@@ -77,26 +75,26 @@ class FeatureStore:
 
     def __repr__(self) -> str:
         state, rows = self.attributes["state"], len(self)
-        return f"FeatureStore({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
+        return f"Store({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Mapped files do not travel to another process; each opens the store for itself.
-        return partial(open_store, checksums=self.checksums), (self.place.address,)
+        # MappedFile files do not travel to another process; each opens the store for itself.
+        return partial(open_store, checksums=self.checksums), (self.location.address,)
 
     @property
     def where(self) -> str:
         """Where the store lies, for people to read."""
-        return self.place.where
+        return self.location.where
 
     @property
     def path(self) -> Path:
         """The store's folder; `StoreError` if it is not in one, and so can only be read."""
-        if not isinstance(self.place, Folder):
+        if not isinstance(self.location, Folder):
             raise StoreError(
                 f"{self.where} can only be read; to change it, fetch it with: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
-        return self.place.path
+        return self.location.path
 
     @property
     def is_final(self) -> bool:
@@ -106,7 +104,7 @@ class FeatureStore:
     @cached_property
     def stored(self) -> StoredArrays:
         """How each array lies in its files."""
-        return StoredArrays(self.place, self.attributes)
+        return StoredArrays(self.location, self.attributes)
 
     @property
     def arrays(self) -> list[str]:
@@ -146,7 +144,7 @@ class FeatureStore:
             if not self.is_final and 0 <= block < self.blocks:
                 rows = spec.rows_of_block(block, len(self), self.block_rows)
                 ids = self._of_ids(lambda table: spec.decode_ids(table[rows.start : rows.stop]))
-                record = read_record(self.place, block, ids, self.arrays)
+                record = read_record(self.location, block, ids, self.arrays)
             self._records[block] = record  # only now: a record that cannot be read stays an error
         return self._records[block]
 
@@ -154,9 +152,9 @@ class FeatureStore:
     def status(self) -> NDArray[np.uint8]:
         """A `Status` for each row."""
         if self.is_final:
-            status = read_bytes_array(self.place, spec.STATUS, (len(self),))
+            status = read_bytes_array(self.location, spec.STATUS, (len(self),))
             if status.max() > max(Status):
-                where = self.place.of(spec.STATUS)
+                where = self.location.join(spec.STATUS)
                 raise StoreError(f"{where}: no row has a status {status.max()}")
             return status
         status = np.full(len(self), Status.TODO, np.uint8)
@@ -263,7 +261,7 @@ class FeatureStore:
 
     @cached_property
     def _id_bytes(self) -> NDArray[np.uint8]:
-        return read_bytes_array(self.place, spec.IDS, (len(self), None))
+        return read_bytes_array(self.location, spec.IDS, (len(self), None))
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -279,12 +277,12 @@ class FeatureStore:
         except StoreError:
             raise
         except ValueError as problem:
-            where = self.place.of(spec.IDS)
-            raise StoreError(f"{where}: {problem}; {remedy(self.place)}") from None
+            where = self.location.join(spec.IDS)
+            raise StoreError(f"{where}: {problem}; {remedy(self.location)}") from None
 
     @cached_property
     def _table(self) -> dict[str, list[str]]:
-        return read_rows_table(self.place, self.ids, self.status)
+        return read_rows_table(self.location, self.ids, self.status)
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """The row numbers of ids; `StoreError` if one of them is not done."""
@@ -296,9 +294,9 @@ class FeatureStore:
 
     def _refuse_if_replaced(self) -> None:
         """Raise if what was opened is not what lies there now: finalised, or opened again."""
-        if isinstance(self.place, Kept):
-            self.place.refuse_if_changed()
-        if read_attributes(self.place)["state"] != self.attributes["state"]:
+        if isinstance(self.location, Kept):
+            self.location.refuse_if_changed()
+        if read_attributes(self.location)["state"] != self.attributes["state"]:
             raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
@@ -336,7 +334,7 @@ class FeatureStore:
 
     @cached_property
     def _rows(self) -> RowReader:
-        return RowReader(self.place, self.record_of, checksums=self.checksums)
+        return RowReader(self.location, self.record_of, checksums=self.checksums)
 
     def _gather(
         self,
@@ -354,11 +352,11 @@ class FeatureStore:
             more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
             raise StoreError(
                 f"{problem.where}: {problem.why}; the row of {', '.join(ids[:3])}{more} "
-                f"cannot be read; {remedy(self.place)}"
+                f"cannot be read; {remedy(self.location)}"
             ) from None
 
 
-def open_store(address: Path | str, *, checksums: bool = True) -> FeatureStore:
+def open_store(address: Path | str, *, checksums: bool = True) -> Store:
     """Open a store for reading.
 
     Parameters
@@ -370,13 +368,13 @@ def open_store(address: Path | str, *, checksums: bool = True) -> FeatureStore:
         Hold what is read to its checksums. Without, reading is several times faster, and bits
         that flipped on the disk pass unseen.
     """
-    place = place_of(address)
-    return open_at(place if place.is_local else keep(place), checksums=checksums)
+    location = location_of(address)
+    return open_at(location if location.is_local else keep(location), checksums=checksums)
 
 
-def open_at(place: Place, *, checksums: bool = True) -> FeatureStore:
-    """Open the store at a place."""
-    store = FeatureStore(place, read_attributes(place), checksums)
-    if place.is_local:
+def open_at(location: Location, *, checksums: bool = True) -> Store:
+    """Open the store at a location."""
+    store = Store(location, read_attributes(location), checksums)
+    if location.is_local:
         list(store.stored.values())  # what is wrong with one is better said at once
     return store

@@ -41,9 +41,9 @@ from obygaze_features.store.integrity import verify
 from obygaze_features.store.items import read_items
 from obygaze_features.store.layout import append_to_log, lay_out
 from obygaze_features.store.leftovers import committed
+from obygaze_features.store.location import Folder
 from obygaze_features.store.metadata import read_attributes, read_status_column
-from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 
 __all__ = ["Repair", "repair"]
 
@@ -236,7 +236,7 @@ def _remake_rows(path: Path, ids: Sequence[str], sums: Mapping[str, str]) -> dic
     return now
 
 
-def _retire(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
+def _retire(store: Store, damage: tuple[Damage, ...]) -> tuple[str, ...]:
     """Make the blocks of damaged rows missing ones; nobody needs their shards then."""
     row_of = {one: row for row, one in enumerate(store.ids)}
     blocks = sorted({row_of[one.ids[0]] // store.block_rows for one in damage if one.ids})
@@ -252,7 +252,7 @@ def _retire(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
     return tuple(to_do)
 
 
-def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
+def _reopen(store: Store, damage: tuple[Damage, ...]) -> tuple[str, ...]:
     """Replace a final store by an open one that has all its intact blocks."""
     n, path = len(store), store.path
     row_of = {one: row for row, one in enumerate(store.ids)}
@@ -260,12 +260,12 @@ def _reopen(store: FeatureStore, damage: tuple[Damage, ...]) -> tuple[str, ...]:
     source = np.zeros(n, np.intp)
     source[np.isin(np.arange(n) // store.block_rows, hit // store.block_rows)] = NOWHERE
     known_before = np.flatnonzero((source == NOWHERE) & (store.status != Status.TODO))
-    plan = Plan(read_items(store.place, store.attributes), [store], source, np.arange(n))
+    plan = Plan(read_items(store.location, store.attributes), [store], source, np.arange(n))
     try:
         probe = read_probe(store)
     except StoreError:
         probe = {}
-    with new_folder(path, overwrite=True, discard=True) as folder:
+    with new_folder(path, overwrite=True, allow_missing=True) as folder:
         assemble(folder, plan, store.attributes, probe)
         if (path / spec.LOG).exists():
             shutil.copyfile(path / spec.LOG, folder / spec.LOG)

@@ -18,8 +18,7 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.fetched import FetchedShard
 from obygaze_features.store.format import BlockRecord
-from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.places.place import Place
+from obygaze_features.store.location import Folder, Location
 from obygaze_features.store.shards import DamagedChunk, ShardReader
 from obygaze_features.store.through_zarr import ZarrShard
 
@@ -37,7 +36,7 @@ class RowReader:
 
     Parameters
     ----------
-    place
+    location
         Where the shards lie.
     record_of
         Gives a block's commit record, if it has one: it says where an open store's shard may lie.
@@ -46,9 +45,9 @@ class RowReader:
     """
 
     def __init__(
-        self, place: Place, record_of: Callable[[int], BlockRecord | None], *, checksums: bool
+        self, location: Location, record_of: Callable[[int], BlockRecord | None], *, checksums: bool
     ) -> None:
-        self.place, self.record_of, self.checksums = place, record_of, checksums
+        self.location, self.record_of, self.checksums = location, record_of, checksums
         self._shards: dict[tuple[str, int], Shard] = {}
 
     def gather(
@@ -122,23 +121,23 @@ class RowReader:
             names.insert(0, spec.staged_name(one.spec, shard, sha256))
         for name in names:
             try:
-                return open_shard(self.place, name, one, shard)
+                return open_shard(self.location, name, one, shard)
             except FileNotFoundError:
                 why = "it is not there"
             except OSError as problem:
                 why = f"it cannot be read ({problem.strerror})"
-        raise DamagedChunk(self.place.of(names[-1]), range(one.layout.shard_rows), why)
+        raise DamagedChunk(self.location.join(names[-1]), range(one.layout.shard_rows), why)
 
 
-def open_shard(place: Place, name: str, one: StoredArray, shard: int) -> Shard:
+def open_shard(location: Location, name: str, one: StoredArray, shard: int) -> Shard:
     """A shard of an array, to read rows from."""
-    if one.coding == "plain" and (file := place.map(name)):
+    if one.coding == "plain" and (file := location.map(name)):
         return ShardReader(file, one.layout)
-    if one.coding != "plain" and isinstance(place, Folder):
-        return ZarrShard(place.path, one, shard)
+    if one.coding != "plain" and isinstance(location, Folder):
+        return ZarrShard(location.path, one, shard)
     if one.coding == "other":
         raise StoreError(
-            f"{place.of(one.spec.name)} has chunks of another make than ours, which only a folder "
-            f"is read of; fetch it with: obygaze stores pull {place.where} -o NAME.zarr"
+            f"{location.join(one.spec.name)} uses a codec that only works in a local folder; "
+            f"download it: obygaze stores pull {location.where} -o NAME.zarr"
         )
-    return FetchedShard(place, name, one.layout, compressed=one.coding == "zstd")
+    return FetchedShard(location, name, one.layout, compressed=one.coding == "zstd")

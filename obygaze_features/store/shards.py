@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store.places.mapped import Mapped
+from obygaze_features.store.location import MappedFile
 
 __all__ = ["DamagedChunk", "ShardLayout", "ShardReader", "checksum", "read_index", "write_shard"]
 
@@ -136,7 +136,7 @@ def read_index(
 class ShardReader:
     """One shard file, mapped into memory and read through its own index."""
 
-    def __init__(self, file: Mapped, layout: ShardLayout) -> None:
+    def __init__(self, file: MappedFile, layout: ShardLayout) -> None:
         self.file, self.layout = file, layout
         self._bytes = file.bytes
         tail = self._bytes[-layout.index_bytes :]

@@ -18,7 +18,7 @@ from obygaze_features.common.package import need
 from obygaze_features.store import format as spec
 from obygaze_features.store.format import Status
 from obygaze_features.store.items import read_items
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreDataset", "to_pandas", "to_xarray"]
 
 
-def to_pandas(store: FeatureStore, name: str = "native") -> pd.DataFrame:
+def to_pandas(store: Store, name: str = "native") -> pd.DataFrame:
     """An array as a table: ids down, numbers across.
 
     An array with several axes a row, such as ``frames``, gets them into the index: one line for
@@ -46,7 +46,7 @@ def to_pandas(store: FeatureStore, name: str = "native") -> pd.DataFrame:
     return frame
 
 
-def to_xarray(store: FeatureStore, names: Sequence[str] | None = None) -> xr.Dataset:
+def to_xarray(store: Store, names: Sequence[str] | None = None) -> xr.Dataset:
     """Arrays (all of them, unless some are named) as a dataset.
 
     Its dimensions are ``item``, ``frame`` and others that are an array's own, its coordinates
@@ -60,7 +60,7 @@ def to_xarray(store: FeatureStore, names: Sequence[str] | None = None) -> xr.Dat
         meaning = store.attributes["arrays"][name]["meaning"]
         variables[name] = (dims, values, {"meaning": meaning})
     rows = np.flatnonzero(store.status == Status.DONE)
-    items = read_items(store.place, store.attributes)
+    items = read_items(store.location, store.attributes)
     columns = dict(zip(spec.COORDINATES, (items.ids, items.films), strict=True))
     coordinates = {name: ("item", np.array(column)[rows]) for name, column in columns.items()}
     about = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
@@ -96,7 +96,7 @@ class StoreDataset:
 
     def __init__(self, path: Path | str, name: str, ids: Sequence[str] | None = None) -> None:
         self.path, self.name = path, name
-        self._opened: tuple[int, FeatureStore] | None = None
+        self._opened: tuple[int, Store] | None = None
         store = self._store()
         # Chosen once: a store that is still being filled is the same for every worker.
         if ids is None:
@@ -126,13 +126,13 @@ class StoreDataset:
         ids = self._store().ids
         return [ids[row] for row in self._rows.tolist()]
 
-    def _store(self) -> FeatureStore:
+    def _store(self) -> Store:
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = os.getpid(), open_store(self.path)
         return self._opened[1]
 
 
-def _done(store: FeatureStore, name: str) -> tuple[list[str], NDArray[Any]]:
+def _done(store: Store, name: str) -> tuple[list[str], NDArray[Any]]:
     rows = np.flatnonzero(store.status == Status.DONE)
     return [store.ids[row] for row in rows.tolist()], store.take(rows, name)
 

@@ -31,7 +31,7 @@ from obygaze_features.store.commit import (
 from obygaze_features.store.format import BlockRecord, Recipe, Status
 from obygaze_features.store.layout import append_to_log, lay_out
 from obygaze_features.store.metadata import check_attributes
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import Manifest
@@ -47,7 +47,7 @@ class StoreWriter:
     `claimed`, or let them race: the commit record decides.
     """
 
-    def __init__(self, store: FeatureStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         if not store.is_final:
             with disk_errors(store.path, StoreError):
@@ -203,7 +203,7 @@ class StoreWriter:
 
 def open_to_resume(
     path: Path, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
-) -> FeatureStore:
+) -> Store:
     """A store that may be gone on with, as it is; `StoreError` if it was made otherwise."""
     store = open_store(path)
     if store.is_final and not store.status.all():
@@ -262,7 +262,7 @@ def _apart(was: Any, now: Any) -> str:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         if len(keys) > 1:
-            return join_some(keys, most=3)
+            return join_some(keys, limit=3)
         return f"{keys[0]}: {_apart(was.get(keys[0]), now.get(keys[0]))}"
     return f"{_short(was)} there, {_short(now)} here"
 

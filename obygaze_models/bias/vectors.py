@@ -104,7 +104,7 @@ def _of_store(place: str | Path, array: str, pooling: str | None) -> Vectors:
     return Vectors(
         store.where,
         lambda ids: read_features(store, ids, array, pooling),
-        _columns(read_items(store.place, store.attributes)),
+        _columns(read_items(store.location, store.attributes)),
         *_made_with(store.attributes["backbone"]),
     )
 

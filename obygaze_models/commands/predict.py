@@ -18,7 +18,7 @@ from obygaze_features.common.text import counted
 from obygaze_models.commands.cautions import echo_cautions
 
 if TYPE_CHECKING:
-    from obygaze_features.store import FeatureStore
+    from obygaze_features.store import Store
     from obygaze_models.scoring import Predictions
 
 __all__ = ["predict"]
@@ -134,7 +134,7 @@ def predict(
 
 def _export(
     found: Predictions,
-    store: FeatureStore,
+    store: Store,
     tables: Path | None,
     elan: Path | None,
     *,
@@ -149,7 +149,7 @@ def _export(
     from obygaze_models.elan import elan_files
     from obygaze_models.exports import film_tables
 
-    items = read_items(store.place, store.attributes)
+    items = read_items(store.location, store.attributes)
     files: dict[Path, str] = {}
     lines = []
     if tables:

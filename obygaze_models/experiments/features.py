@@ -24,7 +24,7 @@ from obygaze_features.common.package import cache_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_features.store import FeatureStore
+from obygaze_features.store import Store
 from obygaze_features.store.format import CHECKSUMS
 
 __all__ = ["POOLINGS", "read_features", "store_fingerprint"]
@@ -41,7 +41,7 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 
 
 def read_features(
-    store: FeatureStore, ids: Sequence[str], array: str, pooling: str | None = None
+    store: Store, ids: Sequence[str], array: str, pooling: str | None = None
 ) -> tuple[list[str], Array]:
     """Which of the ids the store has, and a float32 vector for each of them.
 
@@ -80,17 +80,17 @@ def read_features(
     return have, pooled[[row_of[one] for one in have]]
 
 
-def store_fingerprint(store: FeatureStore) -> str:
+def store_fingerprint(store: Store) -> str:
     """A SHA-256 of what a store holds: of its attributes and its list of checksums."""
     digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
     if store.is_final:
-        digest.update(store.place.read(CHECKSUMS))
+        digest.update(store.location.read(CHECKSUMS))
     for record in store.records:
         digest.update(record.to_bytes())
     return digest.hexdigest()
 
 
-def _pooled(store: FeatureStore, array: str, pooling: str) -> tuple[list[str], Array]:
+def _pooled(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
     """The pooled vectors of all rows that are done, from the cache or into it."""
     name = f"{store_fingerprint(store)[:32]}-{array}-{pooling}.npz"
     path = cache_folder("pooled") / name

@@ -10,7 +10,7 @@ import numpy as np
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
-from obygaze_features.store import FeatureStore
+from obygaze_features.store import Store
 from obygaze_models.experiments.experiment import ALL, Experiment
 from obygaze_models.experiments.features import read_features
 from obygaze_models.experiments.known import Known
@@ -54,7 +54,7 @@ class Join:
 def join(
     experiment: Experiment,
     manifest: Manifest,
-    store: FeatureStore,
+    store: Store,
     plan: Plan,
     wanted: Collection[str],
 ) -> tuple[Known, Join]:

@@ -16,8 +16,8 @@ import numpy as np
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import overlapping
-from obygaze_features.store import FeatureStore
-from obygaze_features.store.places.choose import is_url
+from obygaze_features.store import Store
+from obygaze_features.store.location import is_url
 from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
@@ -43,7 +43,7 @@ SHOWN = 10
 def make_record(
     experiment: Experiment,
     manifest: Manifest,
-    store: FeatureStore,
+    store: Store,
     plan: Plan,
     problems: Sequence[Problem],
     joined: Join,
@@ -145,7 +145,7 @@ def make_record(
     }
 
 
-def about_features(experiment: Experiment, store: FeatureStore) -> dict[str, Any]:
+def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
     """What a saved model must know of the features it fits, to refuse others."""
     attributes = store.attributes
     return {

@@ -87,7 +87,7 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
 
     started, clock = datetime.now(UTC), time.monotonic()
     _refuse_to_lose(output)
-    with new_folder(output, overwrite=overwrite, marker=RECORD, discard=True) as folder:
+    with new_folder(output, overwrite=overwrite, marker=RECORD, allow_missing=True) as folder:
         manifest = Manifest.load(experiment.manifest)
         scheme = manifest.label_scheme(experiment.labels)
         experiment = experiment.in_codes(scheme)

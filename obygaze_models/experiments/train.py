@@ -126,7 +126,7 @@ def train_model(
     about = about_model(name, experiment, task, fitted, known, manifest, features)
     from obygaze_models.persistence import save_model
 
-    with new_folder(output, overwrite=overwrite, marker="model.json", discard=True) as folder:
+    with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
         folder.rmdir()
         save_model(fitted.model, folder, about)
         card = model_card(

@@ -9,7 +9,7 @@ from typing import Any
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import FeatureStore, open_store
+from obygaze_features.store import Store, open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results, read_results
@@ -90,7 +90,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.read = Manifest.load(self.manifest)
         paths, self.stores = self.stores, {}
-        self.open: dict[str, FeatureStore] = {}
+        self.open: dict[str, Store] = {}
         for name, path in paths.items():
             slot = _slot(name, store := open_store(path))
             if slot in self.open:
@@ -204,7 +204,7 @@ class Bench:
         )
 
 
-def _slot(name: str, store: FeatureStore) -> str:
+def _slot(name: str, store: Store) -> str:
     """Which of `STORES` a store that was given under a backbone's name is."""
     backbone = store.attributes["backbone"]
     slot, recorded = papers_slot(backbone), backbone["name"]

@@ -135,7 +135,7 @@ def reproduce(
     from obygaze_models.report.page import write_report
 
     began, clock = datetime.now(UTC), time.monotonic()
-    with new_folder(output, overwrite=overwrite, marker=MARK, discard=True) as folder:
+    with new_folder(output, overwrite=overwrite, marker=MARK, allow_missing=True) as folder:
         bench = Bench(manifest, dict(stores), folder / "runs", protocols, seed, say)
         present = set(bench.read.labels().levels)
         if set(what) != {"fig2"} and not present.issuperset(LEVELS):

@@ -226,8 +226,7 @@ def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze:
     made.save(tmp_path / "all/mine")
     told = obygaze("annotations", "show", tmp_path / "all")
     assert told.stderr.endswith(
-        f"all is not a folder of timelines, but a folder of some; "
-        f"did you mean {tmp_path}/all/mine?\n"
+        f"all is not a folder of timelines; did you mean {tmp_path}/all/mine?\n"
     )
     told = obygaze("annotations", "show", tmp_path)
     assert "is not a folder of timelines: it has no timelines.json (make one with: " in told.stderr

@@ -11,9 +11,9 @@ from transformers import AutoImageProcessor, CLIPModel, SiglipModel
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.clip import write_clip_weights
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.siglip import write_siglip
 from obygaze_features.errors import BackboneError
-from obygaze_features.preprocess import normalise, resize_and_crop
 from tests.backbones.conftest import all_present, pictures
 
 ALL = ["native", "max", "mean", "frames", "tokens"]

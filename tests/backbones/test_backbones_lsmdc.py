@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import BackboneError
-from obygaze_features.sampling import Sampling
 from tests.backbones.conftest import all_present, pictures
 
 ALL = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]

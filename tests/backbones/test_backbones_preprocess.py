@@ -14,14 +14,14 @@ from PIL import Image
 from transformers import AutoImageProcessor, VivitImageProcessor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from obygaze_features import preprocess
-from obygaze_features.errors import BackboneError, UsageError
-from obygaze_features.preprocess import (
+from obygaze_features.backbones import preprocess
+from obygaze_features.backbones.preprocess import (
     CLIP_TORCHVISION,
     normalise,
     read_preprocessing,
     resize_and_crop,
 )
+from obygaze_features.errors import BackboneError, UsageError
 
 CONFIG = {
     "image_processor_type": "VideoMAEImageProcessor",

@@ -12,8 +12,8 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 
 from obygaze_features.backbones import load_towers
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import BackboneError, UsageError
-from obygaze_features.preprocess import normalise, resize_and_crop
 from tests.backbones.conftest import pictures
 
 TEXTS = [

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, VideoMAEForVideoClassification, VideoMAEModel
 
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.videomae import write_videomae
 from obygaze_features.errors import BackboneError
-from obygaze_features.preprocess import normalise, resize_and_crop
 from tests.backbones.conftest import all_present, pictures
 
 ALL = ["native", "max", "mean", "frames", "tokens"]

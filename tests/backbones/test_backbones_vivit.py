@@ -8,8 +8,8 @@ import torch
 from transformers import VivitForVideoClassification, VivitImageProcessor
 
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.vivit import write_vivit
-from obygaze_features.preprocess import normalise, resize_and_crop
 from tests.backbones.conftest import all_present
 
 ALL = ["native", "cls", "max", "mean", "frames", "tokens"]

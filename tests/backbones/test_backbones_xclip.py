@@ -10,9 +10,9 @@ import torch
 from transformers import AutoImageProcessor, XCLIPModel
 
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.xclip import write_xclip
 from obygaze_features.errors import BackboneError
-from obygaze_features.preprocess import normalise, resize_and_crop
 from tests.backbones.conftest import all_present, pictures
 
 ALL = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]

@@ -107,7 +107,7 @@ def test_a_battery_of_others(tmp_path):
         ),
         ({"tests": [{**WEAT, "name": ""}]}, "a test's name is '', and a text is meant"),
         ({"format": "csv"}, 'is not a battery: its "format" is not "obygaze-battery"'),
-        ({"format_version": 2}, "is of format version 2, this obygaze reads up to 1"),
+        ({"format_version": 2}, "has format version 2, this obygaze reads up to 1"),
         ({"test": []}, "battery: unknown key 'test'; did you mean tests"),
     ],
 )

@@ -367,7 +367,7 @@ def test_bad_folders(case: str, tmp_path: Path) -> None:
 HEAD = {"format": "obygaze-lexicon", "format_version": 1, "name": "own", "groups": {}}
 BROKEN_LEXICONS = {
     "another format": ({"words": {}}, 'is not a lexicon: its "format" is not "obygaze-lexicon"'),
-    "a later version": (HEAD | {"format_version": 2}, "is of format version 2, this obygaze reads"),
+    "a later version": (HEAD | {"format_version": 2}, "has format version 2, this obygaze reads"),
     "no words": (HEAD, '"words" are lists of words by name'),
     "words that are none": (HEAD | {"words": {"a": "sea"}}, '"words" are lists of words by name'),
     "groups that are none": (HEAD | {"words": {"a": []}, "groups": {"b": []}}, '"groups" are, for'),

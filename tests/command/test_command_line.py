@@ -140,7 +140,7 @@ def stop() -> None:
     [
         ("mistake", 1, "Error: what, where, what to do\n"),
         ("misuse", 2, "Error: not together\n"),
-        ("refused", 1, "Error: /dev/null/file: a file is where a folder is meant\n"),
+        ("refused", 1, "Error: /dev/null/file is a file, not a folder\n"),
         ("stop", 130, "Interrupted.\n"),
     ],
 )

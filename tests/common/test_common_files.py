@@ -83,7 +83,7 @@ def test_one_of_many_publishers_wins(tmp_path: Path) -> None:
 def test_what_a_disk_says_is_one_line(tmp_path: Path) -> None:
     """HDF5 says it in several, and without a number."""
     with (
-        pytest.raises(ObygazeError, match=r"x cannot be written: no room \(left\); what"),
+        pytest.raises(ObygazeError, match=r"cannot write .*x: no room \(left\)"),
         disk_errors(tmp_path / "x", ObygazeError),
     ):
         raise OSError("no room\n  (left)\n")
@@ -116,7 +116,7 @@ def test_new_folder_replaces_only_what_it_may(tmp_path: Path) -> None:
     with pytest.raises(OutputExists, match="exists already"), new_folder(path):
         pass
     with (
-        pytest.raises(OutputExists, match="left alone"),
+        pytest.raises(OutputExists, match="was not made by obygaze"),
         new_folder(path, overwrite=True, marker="other"),
     ):
         pass
@@ -139,7 +139,7 @@ def test_new_folder_loses_no_file_of_others(tmp_path: Path) -> None:
         (new / "marker").write_text("new")
     assert (path / "films" / "film.mkv").read_text() == "precious"
     assert (path / "marker").read_text() == "old"
-    with new_folder(path, overwrite=True, marker="marker", discard=True):
+    with new_folder(path, overwrite=True, marker="marker", allow_missing=True):
         pass
     assert list(tmp_path.iterdir()) == [path]
     assert list(path.iterdir()) == []

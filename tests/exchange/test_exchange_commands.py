@@ -92,8 +92,8 @@ def test_an_address_where_a_path_is_meant_is_one_line(obygaze, final_store, tmp_
         result = obygaze("stores", *ask)
         assert (result.exit_code, result.output) == (
             2,
-            "Error: https://lab.example/toy.zarr is an address, and a path is meant; fetch a store "
-            "with: obygaze stores pull https://lab.example/toy.zarr -o NAME.zarr\n",
+            "Error: https://lab.example/toy.zarr is a URL; this takes a local path. Fetch the "
+            "store first: obygaze stores pull https://lab.example/toy.zarr -o NAME.zarr\n",
         )
     obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
     for ask in (

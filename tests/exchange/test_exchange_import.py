@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.preprocess import CLIP_TORCHVISION
 from obygaze_features.store import Status, diff, finalise, open_store
 from obygaze_features.store.exchange import (
     bring_in,

@@ -149,7 +149,7 @@ def test_a_store_is_replaced_only_when_told_and_when_the_new_one_is_there(
     (tmp_path / "films.zarr").mkdir()
     (tmp_path / "films.zarr/one.mkv").write_text("precious")
     server.forget()
-    with pytest.raises(OutputExists, match="is not something that obygaze made"):
+    with pytest.raises(OutputExists, match="was not made by obygaze"):
         pull(url, tmp_path / "films.zarr", overwrite=True)
     assert files_of(tmp_path / "films.zarr") == {"one.mkv": b"precious"}
     assert len(server.requests) <= 2  # said before anything is fetched

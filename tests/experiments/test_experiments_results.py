@@ -140,7 +140,7 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("explanations.jsonl", lambda t: t.replace('"amounts":[', '"amounts":[0,', 1), "damaged"),
         ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 2'), "earlier"),
         ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 4'), "update"),
-        ("run.json", lambda t: t[:900], "cut short, make it again with: obygaze models run"),
+        ("run.json", lambda t: t[:900], "cut off, make it again with: obygaze models run"),
         ("predictions.csv", lambda t: t.replace("S,1,", "S,7,", 1), r"line \d+: label '7', not"),
         ("predictions.csv", lambda t: probability(t, "nan"), "line 2: probability nan, not from 0"),
         ("predictions.csv", lambda t: probability(t, "1.5"), "line 2: probability 1.5, not from 0"),
@@ -207,7 +207,7 @@ def test_saved_models_are_read_or_refused_in_one_line(results, tmp_path):
 
 
 def test_a_folder_of_runs_names_one(results):
-    with pytest.raises(ExperimentError, match=r"a folder of some; did you mean .*/run\?"):
+    with pytest.raises(ExperimentError, match=r"is not a run; did you mean .*/run\?"):
         read_results(results.run.folder.parent)
 
 

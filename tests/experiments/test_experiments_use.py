@@ -168,7 +168,7 @@ def test_a_folder_of_models_is_none_and_says_what_is_in_it(model, tmp_path):
             with pytest.raises(ExperimentError) as problem:
                 read(folder)
             assert str(problem.value) == (
-                f"{folder} is not a model, but a folder of some; did you mean {meant}? "
+                f"{folder} is not a model; did you mean {meant}? "
                 f"(all of them: obygaze models list {folder})"
             )
 

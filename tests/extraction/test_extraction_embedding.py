@@ -19,7 +19,7 @@ from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction import Wanted, embed
 from obygaze_features.extraction.stills import read_picture
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import FeatureStore, Status, open_store
+from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
 
 
@@ -67,7 +67,7 @@ def embedding(found):
     return (found if isinstance(found, torch.Tensor) else found.pooler_output).numpy()
 
 
-def rows(store: FeatureStore, *ids: str) -> np.ndarray:
+def rows(store: Store, *ids: str) -> np.ndarray:
     return store.read(ids, "native")[1]
 
 

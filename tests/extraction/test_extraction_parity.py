@@ -16,11 +16,11 @@ import torch
 from transformers import AutoImageProcessor, VivitModel, XCLIPModel
 
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.preprocess import resize_and_crop
 from obygaze_features.store import open_store
 
 NAMES = ("clip3", "clip5")

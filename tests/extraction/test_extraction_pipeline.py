@@ -19,10 +19,10 @@ from transformers import AutoImageProcessor, XCLIPModel
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.random_weights import write_weights
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.sampling import Sampling
 from obygaze_features.store import diff, finalise, open_store, verify
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file

@@ -130,14 +130,14 @@ def test_overwrite_spares_what_is_not_a_manifest(
     films.mkdir()
     (films / "film.mkv").write_bytes(b"precious")
     result = obygaze("manifests", "import", "obygaze12", source, "-o", films, "--overwrite")
-    refused(result, "is left alone")
+    refused(result, "was not made by obygaze")
     assert (films / "film.mkv").read_bytes() == b"precious"
 
 
 def test_a_newer_format(manifest: Path, obygaze: Run) -> None:
     header = json.loads((manifest / "manifest.json").read_text())
     (manifest / "manifest.json").write_text(json.dumps({**header, "format_version": 99}))
-    refused(obygaze("manifests", "stats", manifest), "is of format version 99")
+    refused(obygaze("manifests", "stats", manifest), "has format version 99")
 
 
 def test_a_folder_that_is_no_manifest(tmp_path: Path, obygaze: Run) -> None:

@@ -90,7 +90,7 @@ def test_a_header_of_wrong_types(manifest: Path, obygaze: Run) -> None:
         ({"label_scheme": {"name": "x", "levels": [{"code": 5, "name": "n"}]}}, "5 is not a text"),
         ({"label_scheme": {"name": "x", "levels": [*levels, levels[0]]}}, "two levels are called"),
         ({"label_scheme": {"name": "x", "levels": []}}, "has no levels"),
-        ({"format_version": "1"}, "is of format version '1'"),
+        ({"format_version": "1"}, "has format version '1'"),
     ]:
         path.write_text(json.dumps({**right, **change}))
         result = obygaze("manifests", "stats", manifest)

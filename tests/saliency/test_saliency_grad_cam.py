@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 
+from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import UsageError
-from obygaze_features.preprocess import normalise
 from obygaze_features.saliency import grad_cam, load_seer
 from tests.saliency.conftest import TINY
 

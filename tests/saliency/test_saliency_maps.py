@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from obygaze_features.preprocess import resize_and_crop
+from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.saliency import grad_cam, load_seer
 from obygaze_features.saliency.heat import heat, overlay, png, stretch
 

@@ -232,7 +232,7 @@ def test_outputs_are_new_and_end_in_zarr(tmp_path):
     subset(one, tmp_path / "some.zarr", ids=["tt1-000"], overwrite=True)
     assert len(open_store(tmp_path / "some.zarr")) == 1
     (tmp_path / "films.zarr").mkdir()
-    with pytest.raises(OutputExists, match="not something that obygaze made"):
+    with pytest.raises(OutputExists, match="not made by obygaze"):
         subset(one, tmp_path / "films.zarr", films=["tt1"], overwrite=True)
 
 

@@ -229,7 +229,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk(small_disk, uninterrupted):
     path = small_disk / "toy.zarr"
     writer = fault_writer.new_store(path)
-    with pytest.raises(StoreError, match=r"toy.zarr cannot be written: No space left on device"):
+    with pytest.raises(StoreError, match=r"cannot write .*toy.zarr: No space left on device"):
         toys.fill(writer, None, fault_writer.compute)
     assert len(open_store(path).records) in range(5, 10)
     check_what_is_done(path)
@@ -253,7 +253,7 @@ def test_a_read_only_disk(small_disk):
     store = open_store(path)
     assert len(store.read(store.ids[:5], "native")[0]) == 5
     assert verify(path) == []
-    said = "cannot be written: Read-only file system"
+    said = "Read-only file system"
     with pytest.raises(StoreError, match=said):
         toys.fill(toys.resume(path))
     with (

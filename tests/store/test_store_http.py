@@ -43,13 +43,13 @@ def test_everything_reads_as_from_the_folder(server, made, state):
         there["tt007"]
     with pytest.raises(StoreError, match="tt288 is not done yet"):
         there["tt288"]
-    items = [read_items(one.place, one.attributes) for one in (here, there)]
+    items = [read_items(one.location, one.attributes) for one in (here, there)]
     assert items[0].digest == items[1].digest
     again = pickle.loads(pickle.dumps(there))
     np.testing.assert_array_equal(again["tt001"]["frames"], ROWS[1])
     dataset = StoreDataset(f"{server.url}/{state}.zarr", "native", ["tt001", "tt040"])
     assert pickle.loads(pickle.dumps(dataset))[1].tolist() == VALUES["native"][40].tolist()
-    assert repr(there).startswith(f"FeatureStore('{server.url}/{state}.zarr', ")
+    assert repr(there).startswith(f"Store('{server.url}/{state}.zarr', ")
 
 
 @pytest.mark.parametrize("name", ["final", "compressed"])
@@ -168,7 +168,7 @@ def test_small_files_are_held_to_the_list(server, own, name):
     flip_bit(own / name, 30)
     store = open_store(f"{server.url}/final.zarr")
     with pytest.raises(StoreError, match=f"{name} is not as it was written"):
-        _ = store.ids, store["tt001"], store.sources, read_items(store.place, store.attributes)
+        _ = store.ids, store["tt001"], store.sources, read_items(store.location, store.attributes)
 
 
 def test_a_store_that_is_replaced_meanwhile_is_not_mixed_with_the_old(server, own, tmp_path):

@@ -179,10 +179,10 @@ def test_a_server_that_sends_more_than_was_asked_for_is_one_line(server):
     _ = store.status
     server.refuse = lambda path: (206, {"Content-Range": f"bytes 0-{10**12}/{10**12 + 1}"})
     with pytest.raises(StoreError, match="the server gives another part than asked for"):
-        store.place.read_part("frames/c/0/0/0", 0, 100)
+        store.location.read_part("frames/c/0/0/0", 0, 100)
     server.refuse = lambda path: (206, {"Content-Range": "bytes 0-0/9"})
     with pytest.raises(StoreError, match="the server sends more than it says"):
-        store.place.read_part("frames/c/0/0/0", 0, 1)
+        store.location.read_part("frames/c/0/0/0", 0, 1)
 
 
 def test_a_proxy_is_asked_where_there_is_one(server, monkeypatch):

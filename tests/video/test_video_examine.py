@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
-from obygaze_features.sampling import Sampling
 from obygaze_features.video.examine import examine
 from tests.video.films import write
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
-from obygaze_features.sampling import Sampling
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import write_clip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from obygaze_features.sampling import Sampling, uniform_indices
+from obygaze_features.backbones.sampling import Sampling, uniform_indices
 
 
 @pytest.mark.parametrize(("n", "count"), [(1, 8), (5, 8), (8, 8), (3000, 32), (7, 3)])

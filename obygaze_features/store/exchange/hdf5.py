@@ -20,7 +20,7 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.compare import read_probe
 from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 
 __all__ = ["ATTRIBUTES", "ITEMS", "REASONS", "SOURCES", "export_hdf5"]
 
@@ -32,7 +32,7 @@ _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation"
 
 
 def export_hdf5(
-    store: FeatureStore,
+    store: Store,
     output: Path,
     *,
     arrays: Sequence[str] | None = None,
@@ -54,14 +54,14 @@ def export_hdf5(
     overwrite
         Replace the file that lies at `output`.
     """
-    refuse_inside(store.place.address, output)
+    refuse_inside(store.location.address, output)
     specs = chosen(store, store.arrays if arrays is None else arrays)
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
         _write(temporary, store, specs)
     return Exported.of(output, store, specs)
 
 
-def _write(path: Path, store: FeatureStore, specs: Sequence[ArraySpec]) -> None:
+def _write(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
     import h5py
 
     text = h5py.string_dtype()
@@ -69,7 +69,7 @@ def _write(path: Path, store: FeatureStore, specs: Sequence[ArraySpec]) -> None:
         file.attrs.update({key: store.attributes[key] for key in _ABOUT})
         values = {one.name: store.attributes["arrays"][one.name] for one in specs}
         file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": values}, ensure_ascii=False)
-        file[ITEMS] = store.place.read(spec.ITEMS).decode("utf-8")
+        file[ITEMS] = store.location.read(spec.ITEMS).decode("utf-8")
         file[spec.STATUS] = store.status
         for name, column in (
             (spec.IDS, store.ids),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import UsageError
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 
 __all__ = ["Exported", "chosen", "parts", "refuse_inside"]
 
@@ -43,7 +43,7 @@ class Exported:
     size: int
 
     @classmethod
-    def of(cls, path: Path, store: FeatureStore, specs: Sequence[ArraySpec]) -> Exported:
+    def of(cls, path: Path, store: Store, specs: Sequence[ArraySpec]) -> Exported:
         """What was written of a store."""
         done = int((store.status == Status.DONE).sum())
         names = tuple(one.name for one in specs)
@@ -56,7 +56,7 @@ def refuse_inside(store: str | Path, output: Path) -> None:
         raise UsageError(f"{output} lies inside the store; choose another output")
 
 
-def chosen(store: FeatureStore, names: Sequence[str]) -> list[ArraySpec]:
+def chosen(store: Store, names: Sequence[str]) -> list[ArraySpec]:
     """The arrays of these names, in the store's order."""
     if unknown := [name for name in names if name not in store.arrays]:
         raise UsageError(
@@ -66,7 +66,7 @@ def chosen(store: FeatureStore, names: Sequence[str]) -> list[ArraySpec]:
 
 
 def parts(
-    store: FeatureStore, specs: Sequence[ArraySpec]
+    store: Store, specs: Sequence[ArraySpec]
 ) -> Iterator[tuple[range, NDArray[np.bool_], dict[str, NDArray[Any]]]]:
     """Go through all rows in order.
 

@@ -9,9 +9,9 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
 from obygaze_features.store.checksums import read_checksums
 from obygaze_features.store.contents import check_list
+from obygaze_features.store.location import Folder
 from obygaze_features.store.packed import is_store_name
-from obygaze_features.store.places.folder import Folder
-from obygaze_features.store.reader import FeatureStore, open_store
+from obygaze_features.store.reader import Store, open_store
 
 __all__ = ["beside", "damaged", "own_files"]
 
@@ -23,7 +23,7 @@ def own_files(path: Path, doing: str) -> tuple[dict[str, str], list[str]]:
     is not done then ("packed").
     """
     store = open_store(path)
-    if not isinstance(store.place, Folder):
+    if not isinstance(store.location, Folder):
         raise StoreError(
             f"{path} is no folder, and cannot be {doing}; take it out of its archive with: "
             f"obygaze stores unpack {path} -o NAME.zarr"
@@ -50,8 +50,8 @@ def damaged(path: Path, name: str, why: str, doing: str) -> StoreError:
     )
 
 
-def _checked_list(store: FeatureStore) -> dict[str, str]:
-    sums, where = read_checksums(store.place), store.place.of(spec.CHECKSUMS)
+def _checked_list(store: Store) -> dict[str, str]:
+    sums, where = read_checksums(store.location), store.location.join(spec.CHECKSUMS)
     for name in sums:
         if not is_store_name(name):
             raise StoreError(f"{where} lists {name!r:.60}, no name of a store's")

@@ -23,7 +23,7 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.items import read_items
-from obygaze_features.store.reader import FeatureStore
+from obygaze_features.store.reader import Store
 
 __all__ = ["POOLED", "export_parquet"]
 
@@ -33,7 +33,7 @@ _COLUMNS = ("id", "film", "status", "source", "reason")
 
 
 def export_parquet(
-    store: FeatureStore,
+    store: Store,
     output: Path,
     *,
     arrays: Sequence[str] | None = None,
@@ -52,7 +52,7 @@ def export_parquet(
     overwrite
         Replace the file that lies at `output`.
     """
-    refuse_inside(store.place.address, output)
+    refuse_inside(store.location.address, output)
     names = [name for name in POOLED if name in store.arrays] if arrays is None else arrays
     if not names:
         raise UsageError(
@@ -69,12 +69,12 @@ def export_parquet(
 
 def _write(
     path: Path,
-    store: FeatureStore,
+    store: Store,
     specs: Sequence[ArraySpec],
     pa: ModuleType,
     parquet: ModuleType,
 ) -> None:
-    films = read_items(store.place, store.attributes).films
+    films = read_items(store.location, store.attributes).films
     fields = [
         pa.field("id", pa.string()),
         pa.field("film", pa.string()),

@@ -29,11 +29,10 @@ from obygaze_features.store.checksums import read_checksums
 from obygaze_features.store.contents import check_list
 from obygaze_features.store.exchange.pull_archive import gives_parts, pull_archive
 from obygaze_features.store.finalise import READ_ONLY
+from obygaze_features.store.location import BLOCK, Location, location_of
 from obygaze_features.store.metadata import read_attributes
 from obygaze_features.store.packed import is_store_name
 from obygaze_features.store.places.archive import Archive
-from obygaze_features.store.places.choose import place_of
-from obygaze_features.store.places.place import BLOCK, Place
 from obygaze_features.store.reader import open_store
 
 __all__ = ["Pulled", "pull"]
@@ -74,7 +73,7 @@ def pull(address: str | Path, output: Path, *, overwrite: bool = False) -> Pulle
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
     refuse_to_overwrite(output, overwrite=overwrite)
-    place = place_of(address)
+    place = location_of(address)
     try:
         state = read_attributes(place)["state"]
     except StoreError:
@@ -89,10 +88,10 @@ def pull(address: str | Path, output: Path, *, overwrite: bool = False) -> Pulle
         )
     sums = read_checksums(place)
     if odd := [name for name in sums if not is_store_name(name)]:
-        raise StoreError(f"{place.of(spec.CHECKSUMS)} lists {odd[0]!r:.80}, no name of a store's")
+        raise StoreError(f"{place.join(spec.CHECKSUMS)} lists {odd[0]!r:.80}, no name of a store's")
     with (
         disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as made,
+        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True) as made,
         _begun(place, output) as folder,
     ):
         fetched = _fetch_all(place, sums, folder)
@@ -104,7 +103,7 @@ def pull(address: str | Path, output: Path, *, overwrite: bool = False) -> Pulle
 
 
 @contextlib.contextmanager
-def _begun(place: Place, output: Path) -> Iterator[Path]:
+def _begun(place: Location, output: Path) -> Iterator[Path]:
     """The folder that an earlier run began with, or a new one if that was of another store."""
     folder = output.with_name(f".{output.name}.pulling")
     with _alone(folder, output):
@@ -146,7 +145,7 @@ def _lock(file: BinaryIO) -> bool:
     return os.fstat(file.fileno()).st_nlink > 0
 
 
-def _check_whole(place: Place, folder: Path, sums: Mapping[str, str]) -> None:
+def _check_whole(place: Location, folder: Path, sums: Mapping[str, str]) -> None:
     """Raise unless what was fetched is a final store with all files that such a one has."""
     try:
         store = open_store(folder)
@@ -157,16 +156,16 @@ def _check_whole(place: Place, folder: Path, sums: Mapping[str, str]) -> None:
         raise StoreError(str(problem).replace(str(folder), place.where)) from None
 
 
-def _fetch_all(place: Place, sums: Mapping[str, str], folder: Path) -> int:
+def _fetch_all(place: Location, sums: Mapping[str, str], folder: Path) -> int:
     fetched = 0
     with meter(None, "Fetching", unit="B") as advance:
         for number, (name, sha256) in enumerate(sums.items(), 1):
             words = f"file {number:,} of {len(sums):,}"
             try:
-                fetched += _fetch(place, name, sha256, folder, partial(advance, words=words))
+                fetched += _fetch(place, name, sha256, folder, partial(advance, note=words))
             except FileNotFoundError:
                 raise StoreError(
-                    f"{place.of(name)} is not there, although {spec.CHECKSUMS} lists it; tell "
+                    f"{place.join(name)} is not there, although {spec.CHECKSUMS} lists it; tell "
                     "whoever offers the store"
                 ) from None
     with contextlib.suppress(FileNotFoundError):  # it may be lost: of features it tells nothing
@@ -175,7 +174,7 @@ def _fetch_all(place: Place, sums: Mapping[str, str], folder: Path) -> int:
 
 
 def _fetch(
-    place: Place, name: str, sha256: str, folder: Path, advance: Callable[[int], None]
+    place: Location, name: str, sha256: str, folder: Path, advance: Callable[[int], None]
 ) -> int:
     """Fetch what a file lacks, and hold all of it to its checksum; gives the bytes fetched."""
     target = folder / name
@@ -205,6 +204,6 @@ def _fetch(
             return fetched
         part.unlink()
     raise StoreError(
-        f"{place.of(name)} is not as it was written; tell whoever offers the store (if it was "
+        f"{place.join(name)} is not as it was written; tell whoever offers the store (if it was "
         "changed this moment, run the same command again)"
     )

@@ -10,14 +10,14 @@ from obygaze_features.common.progress import meter
 from obygaze_features.errors import StoreError
 from obygaze_features.store.exchange.pack import Packed
 from obygaze_features.store.exchange.unpack import unpack
+from obygaze_features.store.location import Location
 from obygaze_features.store.places.archive import Archive
 from obygaze_features.store.places.http import Http
-from obygaze_features.store.places.place import Place
 
 __all__ = ["gives_parts", "pull_archive"]
 
 
-def gives_parts(base: Place) -> bool:
+def gives_parts(base: Location) -> bool:
     """Whether parts of files can be had of a place, by what was asked of it before."""
     return not isinstance(base, Http) or base.gives_parts
 

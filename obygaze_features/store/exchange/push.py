@@ -20,9 +20,8 @@ from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.own_files import beside, damaged, own_files
-from obygaze_features.store.places.choose import is_url
+from obygaze_features.store.location import is_url, sha256_at
 from obygaze_features.store.places.fsspec_place import FsspecPlace, file_system, in_one_line
-from obygaze_features.store.places.place import sha256_at
 
 __all__ = ["Pushed", "holds_else", "push", "refuse_damaged"]
 
@@ -164,11 +163,11 @@ class _Target:
             self._claim(self._there())  # it may be another's by now, who began at the same time
             self._send(sums, last)
             still = self._wrong(sums, last[:1])
-            with in_one_line(self.place.of(spec.PUSHING)):
+            with in_one_line(self.place.join(spec.PUSHING)):
                 self.system.rm_file(f"{self.root}/{spec.PUSHING}")
         if still:
             raise StoreError(
-                f"{self.place.of(still[0])} is not what was sent; run: "
+                f"{self.place.join(still[0])} is not what was sent; run: "
                 f"obygaze stores verify {self.path}"
             )
         return len(lacking) + len(again) + len(last)
@@ -198,7 +197,7 @@ class _Target:
             raise holds_else(self.place.where, there)
         else:
             try:
-                with in_one_line(self.place.of(spec.PUSHING)):
+                with in_one_line(self.place.join(spec.PUSHING)):
                     self._make_folder(self.root)
                     self.system.pipe_file(f"{self.root}/{spec.PUSHING}", ours)
             except FileNotFoundError:
@@ -214,7 +213,7 @@ class _Target:
             for name in names:
                 refuse_damaged(self.path, sums, [name])
                 target = f"{self.root}/{name}"
-                with in_one_line(self.place.of(name)):
+                with in_one_line(self.place.join(name)):
                     self._make_folder(target.rpartition("/")[0])
                     sent = callbacks.Callback(hooks={"bar": _Moving(advance)})
                     self.system.put_file(str(self.path / name), target, callback=sent)

@@ -22,9 +22,9 @@ from obygaze_features.store import format as spec
 from obygaze_features.store.contents import check_list
 from obygaze_features.store.exchange.pack import COPIED, Packed
 from obygaze_features.store.finalise import READ_ONLY
+from obygaze_features.store.location import Folder
 from obygaze_features.store.packed import check_entries
 from obygaze_features.store.places.archive import Archive
-from obygaze_features.store.places.folder import Folder
 from obygaze_features.store.reader import open_at
 
 __all__ = ["unpack"]
@@ -59,7 +59,9 @@ def unpack(archive: Path, output: Path, *, overwrite: bool = False) -> Packed:
         sums = _checksums(archive, opened)
         _check_listed(archive, {info.filename for info in entries}, sums)
         _check_whole(archive, sums)
-        with new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, discard=True) as folder:
+        with new_folder(
+            output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True
+        ) as folder:
             for info in progress(entries, "Unpacking", unit="file"):
                 sha256 = _copy(opened, info, folder / info.filename)
                 if sums.get(info.filename, sha256) != sha256:

@@ -17,9 +17,8 @@ from pathlib import Path
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from obygaze_features.errors import StoreError
+from obygaze_features.store.location import BLOCK, Location, MappedFile, Span
 from obygaze_features.store.packed import check_entries
-from obygaze_features.store.places.mapped import Mapped
-from obygaze_features.store.places.place import BLOCK, Place, Span
 
 __all__ = ["Archive"]
 
@@ -43,7 +42,7 @@ class Archive:
         Where the archive lies, and its name there.
     """
 
-    def __init__(self, address: str | Path, base: Place, file: str) -> None:
+    def __init__(self, address: str | Path, base: Location, file: str) -> None:
         self.address, self.base, self.file = address, base, file
         self.is_local = base.is_local
         self._starts: dict[str, int] = {}
@@ -51,9 +50,9 @@ class Archive:
     @property
     def where(self) -> str:
         """The archive's address."""
-        return self.base.of(self.file)
+        return self.base.join(self.file)
 
-    def of(self, name: str) -> str:
+    def join(self, name: str) -> str:
         """The entry, as if the archive were a folder."""
         return f"{self.where}/{name}"
 
@@ -67,7 +66,7 @@ class Archive:
         if len(content) < entry.file_size:
             content = self.read_part(name, 0, entry.file_size)
         if zlib.crc32(content) != entry.CRC:
-            raise StoreError(f"{self.of(name)}: its checksum in the archive is wrong")
+            raise StoreError(f"{self.join(name)}: its checksum in the archive is wrong")
         return content
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
@@ -91,14 +90,14 @@ class Archive:
         """Bytes of an entry."""
         return self._entry(name).file_size
 
-    def map(self, name: str) -> Mapped | None:
+    def map(self, name: str) -> MappedFile | None:
         """An entry as memory, if the archive is on this machine."""
         entry = self._entry(name)
         if self._mapped is None:
             return None
         start = self._start(name)
         content = self._mapped.bytes[start : start + entry.file_size]
-        return Mapped(self.of(name), content, self._mapped.memory)
+        return MappedFile(self.join(name), content, self._mapped.memory)
 
     def lacking(self) -> str | None:
         """The archive, where there is none."""
@@ -109,13 +108,13 @@ class Archive:
         return None
 
     @cached_property
-    def _mapped(self) -> Mapped | None:
+    def _mapped(self) -> MappedFile | None:
         return self.base.map(self.file)
 
     def _entry(self, name: str) -> ZipInfo:
         if found := self._contents[0].get(name):
             return found
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.of(name))
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.join(name))
 
     @cached_property
     def _contents(self) -> tuple[dict[str, ZipInfo], _Window]:
@@ -155,7 +154,9 @@ class Archive:
     def _header_bytes(self, name: str, header: bytes) -> int:
         """How many bytes an entry's header takes."""
         if len(header) < HEADER or not header.startswith(b"PK\3\4"):
-            raise StoreError(f"{self.of(name)} does not lie where the archive says; fetch it again")
+            raise StoreError(
+                f"{self.join(name)} does not lie where the archive says; fetch it again"
+            )
         size = HEADER + sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
         self._starts[name] = self._entry(name).header_offset + size
         return size
@@ -164,7 +165,7 @@ class Archive:
 class _Window(io.RawIOBase):
     """An archive as `ZipFile` wants it: a file to seek in; its end is read once and kept."""
 
-    def __init__(self, base: Place, file: str) -> None:
+    def __init__(self, base: Location, file: str) -> None:
         self.base, self.file = base, file
         self.tail = base.read_part(file, -TAIL, TAIL)
         self.size = base.size(file)

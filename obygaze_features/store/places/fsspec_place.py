@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from obygaze_features.common.package import need
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
-from obygaze_features.store.places.place import Span
+from obygaze_features.store.location import Span
 from obygaze_features.store.places.spans import LARGEST, read_together
 
 __all__ = ["FsspecPlace", "file_system", "in_one_line"]
@@ -39,7 +39,7 @@ class FsspecPlace:
         self._made: tuple[int, Any, str] | None = None
         self._opened()
 
-    def of(self, name: str) -> str:
+    def join(self, name: str) -> str:
         """The file's URL."""
         return f"{self.where}/{name}"
 
@@ -65,7 +65,7 @@ class FsspecPlace:
     def size(self, name: str) -> int:
         """Bytes of a file."""
         system, root = self._opened()
-        with in_one_line(self.of(name)):
+        with in_one_line(self.join(name)):
             return int(system.size(f"{root}/{name}"))
 
     def map(self, name: str) -> None:
@@ -84,7 +84,7 @@ class FsspecPlace:
 
     def _cat(self, name: str, **part: int) -> bytes:
         system, root = self._opened()
-        with in_one_line(self.of(name)):
+        with in_one_line(self.join(name)):
             return bytes(system.cat_file(f"{root}/{name}", **part))
 
     def _opened(self) -> tuple[Any, str]:

@@ -19,8 +19,8 @@ from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store.location import Span
 from obygaze_features.store.places.connections import Connections, basic
-from obygaze_features.store.places.place import Span
 from obygaze_features.store.places.spans import read_together
 
 __all__ = ["Http"]
@@ -89,7 +89,7 @@ class Http:
         self._moved: dict[str, str] = {}
         self._connections = Connections(TIMEOUT)
 
-    def of(self, name: str) -> str:
+    def join(self, name: str) -> str:
         """The file's URL."""
         return f"{self.where}/{name}"
 
@@ -141,7 +141,9 @@ class Http:
                         failures = 0
                         start += len(block)
                         if stop is not None and start > stop:
-                            raise StoreError(f"{self.of(name)}: the server sends more than it says")
+                            raise StoreError(
+                                f"{self.join(name)}: the server sends more than it says"
+                            )
                         yield block
                     if stop is not None and start < stop:
                         raise ConnectionError("the connection was cut")
@@ -165,15 +167,15 @@ class Http:
                 or (start >= 0 and int(found[1]) != start)
                 or (length is not None and int(found[2]) - int(found[1]) >= length)
             ):
-                raise StoreError(f"{self.of(name)}: the server gives another part than asked for")
+                raise StoreError(f"{self.join(name)}: the server gives another part than asked for")
             if found[3] != "*":
                 self._sizes[name] = int(found[3])
             return int(found[1]), int(found[2]) + 1, 0
         if length is not None:
             self.gives_parts = False
-            whole = self.of(name) if name.endswith(".zip") else self.where
+            whole = self.join(name) if name.endswith(".zip") else self.where
             raise StoreError(
-                f"{self.of(name)}: the server gives no part of a file (it does not support "
+                f"{self.join(name)}: the server gives no part of a file (it does not support "
                 f"range requests); fetch the store with: obygaze stores pull {whole} -o NAME.zarr"
             )
         if answer.length is not None:
@@ -201,7 +203,7 @@ class Http:
                 self._refuse(name, answer)
                 yield answer
                 return
-        raise StoreError(f"{self.of(name)}: the server sends us from one place to the next")
+        raise StoreError(f"{self.join(name)}: the server sends us from one place to the next")
 
     def _next(self, url: str, answer: HTTPResponse) -> str:
         """Where a server sends us to."""
@@ -217,19 +219,21 @@ class Http:
     def _refuse(self, name: str, answer: HTTPResponse) -> None:
         """Raise if an answer has nothing for us and never will."""
         if answer.status in (404, 410):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.of(name))
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.join(name))
         if answer.status in (401, 403):
             raise StoreError(
-                f"{self.of(name)}: the server answers {answer.status} {answer.reason}; it takes a "
-                "user and a password (https://USER:PASSWORD@HOST/...), or the address is wrong"
+                f"{self.join(name)}: the server answers {answer.status} {answer.reason}; it takes "
+                "a user and a password (https://USER:PASSWORD@HOST/...), or the address is wrong"
             )
         if (coding := answer.headers.get("Content-Encoding", "identity")) != "identity":
             raise StoreError(
-                f"{self.of(name)}: the server changes files on their way (it sends {coding}); "
+                f"{self.join(name)}: the server changes files on their way (it sends {coding}); "
                 "have it send them as they are"
             )
         if answer.status not in (200, 206, 416, *_BUSY):
-            raise StoreError(f"{self.of(name)}: the server answers {answer.status} {answer.reason}")
+            raise StoreError(
+                f"{self.join(name)}: the server answers {answer.status} {answer.reason}"
+            )
 
     def _is_final(self, problem: Exception) -> bool:
         """Whether the next try would fail as this one did; a server that answered may be back."""
@@ -243,11 +247,13 @@ class Http:
         why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         if isinstance(problem, ssl.SSLCertVerificationError):
             why = f"its certificate is not trusted ({problem.verify_message})"
-            return f"{self.of(name)} cannot be read: {why}"
+            return f"{self.join(name)} cannot be read: {why}"
         if self._is_final(problem):
-            return f"{self.of(name)} cannot be read: {why}; check the host and port in the address"
+            return (
+                f"{self.join(name)} cannot be read: {why}; check the host and port in the address"
+            )
         return (
-            f"{self.of(name)} cannot be read: {why}; tried {tries} times, so see to the network "
+            f"{self.join(name)} cannot be read: {why}; tried {tries} times, so see to the network "
             "or to the server, and run the same command again"
         )
 

@@ -17,8 +17,7 @@ from obygaze_features.common.package import cache_folder
 from obygaze_features.errors import StoreError
 from obygaze_features.store.checksums import without_consolidated
 from obygaze_features.store.format import CHECKSUMS
-from obygaze_features.store.places.mapped import Mapped
-from obygaze_features.store.places.place import Place, Span
+from obygaze_features.store.location import Location, MappedFile, Span
 from obygaze_features.store.shards import CHECKSUM_BYTES, checksum
 
 __all__ = ["Kept", "keep"]
@@ -29,7 +28,7 @@ class Kept:
 
     is_local = False
 
-    def __init__(self, place: Place, listed: bytes, sums: Mapping[str, str], kept: Lru) -> None:
+    def __init__(self, place: Location, listed: bytes, sums: Mapping[str, str], kept: Lru) -> None:
         self.place, self.listed, self.sums, self.kept = place, listed, sums, kept
         self._key = f"{place.where} {hashlib.sha256(listed).hexdigest()}"
 
@@ -43,9 +42,9 @@ class Kept:
         """The place's address for people."""
         return self.place.where
 
-    def of(self, name: str) -> str:
+    def join(self, name: str) -> str:
         """A file's address."""
-        return self.place.of(name)
+        return self.place.join(name)
 
     def read(self, name: str) -> bytes:
         """A whole file; `StoreError` if it is not as ``checksums.json`` says."""
@@ -62,7 +61,7 @@ class Kept:
             if hashlib.sha256(data).hexdigest() != sha256:
                 self.refuse_if_changed()
                 raise StoreError(
-                    f"{self.of(name)} is not as it was written; tell whoever offers the store, "
+                    f"{self.join(name)} is not as it was written; tell whoever offers the store, "
                     "for whom this may mend it: obygaze stores repair"
                 )
             self.kept.put(key, data)
@@ -88,7 +87,7 @@ class Kept:
         """Bytes of a file."""
         return self.place.size(name)
 
-    def map(self, name: str) -> Mapped | None:
+    def map(self, name: str) -> MappedFile | None:
         """Nothing, as what is on this machine is not kept a second time."""
         return self.place.map(name)
 
@@ -129,13 +128,13 @@ def _is_whole(data: bytes) -> bool:
     return checksum(data[:-CHECKSUM_BYTES]) == data[-CHECKSUM_BYTES:]
 
 
-def keep(place: Place) -> Place:
+def keep(place: Location) -> Location:
     """A place of which what is read is kept; itself where the store has no list of checksums."""
     try:
         listed = place.read(CHECKSUMS)
     except FileNotFoundError:
         return place
-    sums = parse_json(listed, place.of(CHECKSUMS), StoreError)
+    sums = parse_json(listed, place.join(CHECKSUMS), StoreError)
     if not isinstance(sums, dict):
-        raise StoreError(f"{place.of(CHECKSUMS)} is not a list of checksums")
+        raise StoreError(f"{place.join(CHECKSUMS)} is not a list of checksums")
     return Kept(place, listed, sums, Lru(cache_folder("stores"), size_limit()))

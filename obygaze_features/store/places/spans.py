@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from obygaze_features.store.places.place import Span
+from obygaze_features.store.location import Span
 
 __all__ = ["read_together"]
 
