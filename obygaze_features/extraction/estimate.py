@@ -118,7 +118,7 @@ def estimate(
         path, recipe, todo = paths[backbone.name], recipe_of(backbone), rows
         if path.exists():
             todo = wanted.of(open_to_resume(path, manifest, recipe), rows)
-        a_row = sum(one.bytes_a_row for one in recipe.arrays)
+        a_row = sum(one.row_bytes for one in recipe.arrays)
         stores[backbone.name] = PlannedStore(path, not path.exists(), len(todo), a_row * len(todo))
         lacking |= set(todo.tolist())
     items = [manifest.items[row] for row in sorted(lacking)]
