@@ -17,7 +17,7 @@ from obygaze_features.extraction.plan import check_items, check_media
 from obygaze_features.extraction.readers import decode_request, portable_reason
 from obygaze_features.extraction.run import Options
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 
 SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
 """Which frames the paper's three backbones take of a clip."""

@@ -20,7 +20,7 @@ from obygaze_features.extraction.plan import (
 )
 from obygaze_features.extraction.run import Options
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.locate import locate
+from obygaze_features.manifests.media import locate
 from obygaze_features.store.writer import open_to_resume
 
 
@@ -84,9 +84,9 @@ def estimate(
         if path.exists():
             store = open_to_resume(path, manifest, recipe)
             missing = missing_rows(store, rows, retry_failed=settings.retry_failed)
-        bytes_a_row = sum(array.bytes_a_row for array in recipe.arrays)
+        row_bytes = sum(array.row_bytes for array in recipe.arrays)
         stores[backbone.name] = PlannedStore(
-            path, not path.exists(), len(missing), bytes_a_row * len(missing)
+            path, not path.exists(), len(missing), row_bytes * len(missing)
         )
         lacking |= set(missing.tolist())
     located = locate([manifest.items[row] for row in sorted(lacking)], videos)

@@ -15,7 +15,7 @@ from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.errors import OutputExists, StoreError, UsageError, VideoError
 from obygaze_features.extraction.reference_clip import embed_reference_clip
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.locate import Located, locate
+from obygaze_features.manifests.media import Located, locate
 from obygaze_features.store import ArraySpec, Recipe, Status, Store, StoreWriter, open_store
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.format import CLAIMS

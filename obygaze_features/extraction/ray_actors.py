@@ -38,7 +38,7 @@ from obygaze_features.extraction.readers import ItemReader, ReadItem
 from obygaze_features.extraction.run import ExtractionRun, Options
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
-from obygaze_features.store.writer import differences
+from obygaze_features.store.writer import recipe_differences
 
 MAX_LOSSES = 3
 """Processes that may be lost over the same work, or one after another while they start."""
@@ -120,7 +120,7 @@ class Computer:
         if self._device.startswith("cuda") and self._gpu_share < 1:
             limit_gpu_share(self._device, self._gpu_share)
         for backbone in backbones:
-            if changed := differences(recipes[backbone.name], comparable(backbone)):
+            if changed := recipe_differences(recipes[backbone.name], comparable(backbone)):
                 raise BackboneError(
                     f"the machine {platform.node()} has another {backbone.name}: with other "
                     f"{' and other '.join(changed)}"
@@ -145,7 +145,7 @@ class Computer:
 
 
 def comparable(backbone: Backbone) -> dict[str, Any]:
-    """The attributes of a backbone that `differences` compares."""
+    """The attributes of a backbone that `recipe_differences` compares."""
     return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
 
 

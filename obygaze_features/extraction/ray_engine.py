@@ -41,7 +41,7 @@ from obygaze_features.extraction.ray_cluster import Cluster, connect
 from obygaze_features.extraction.readers import ReadItem
 from obygaze_features.extraction.run import ExtractionRun
 from obygaze_features.extraction.writer_thread import BlockWriterThread
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Done, Failed, Status
 from obygaze_features.store.format import BLOCK_ROWS
 

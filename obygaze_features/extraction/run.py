@@ -17,7 +17,7 @@ from obygaze_features.extraction.plan import BlockClaims, BlockTask, ExtractionT
 from obygaze_features.extraction.summary import Summary, Tally, summarise
 from obygaze_features.manifests import Manifest
 from obygaze_features.store.format import BLOCK_ROWS
-from obygaze_features.store.writer import part_of
+from obygaze_features.store.writer import is_in_part
 
 STALL_TIMEOUT_S = 60.0
 """Seconds without progress after which a file is given up."""
@@ -99,7 +99,7 @@ class Options:
         if self.films:
             rows = np.flatnonzero(np.isin(films, list(self.films)))
         rows = rows[: self.limit]
-        return rows[part_of(rows // BLOCK_ROWS, self.part)] if self.part else rows
+        return rows[is_in_part(rows // BLOCK_ROWS, self.part)] if self.part else rows
 
 
 @dataclass

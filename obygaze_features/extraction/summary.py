@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from obygaze_features.extraction.plan import ExtractionTarget
 from obygaze_features.extraction.readers import ReadItem
 from obygaze_features.store import Failed, Status, open_store
-from obygaze_features.store.layout import append_to_log
+from obygaze_features.store.writer import append_to_log
 
 
 @dataclass
@@ -195,7 +195,7 @@ def summarise(
         batches=batches,
         bytes={
             target.name: int((store.status == Status.DONE).sum())
-            * sum(spec.bytes_a_row for spec in store.specs)
+            * sum(spec.row_bytes for spec in store.specs)
             for target, store in zip(targets, stores, strict=True)
         },
         ended="done" if ended == "time" and not left else ended,

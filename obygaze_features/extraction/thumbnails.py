@@ -21,7 +21,7 @@ from obygaze_features.extraction.plan import check_items
 from obygaze_features.extraction.readers import decode_request, portable_reason
 from obygaze_features.extraction.run import Options
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 
 HALVES = Sampling(2)
 """Takes two frames, of which the second is the middle one."""
