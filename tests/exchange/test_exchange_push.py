@@ -103,7 +103,9 @@ def test_a_push_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path
             way.then = lambda: running.send_signal(signal.SIGKILL)  # noqa: B023  # called now
             running.communicate(timeout=60)
             assert running.returncode == -signal.SIGKILL
-            with pytest.raises(StoreError, match="a push to it was interrupted; run the push again"):
+            with pytest.raises(
+                StoreError, match="a push to it was interrupted; run the push again"
+            ):
                 open_store(target)
         way.after = 10**12
         last = obygaze("push", large_store, target, "--json", AWS_ENDPOINT_URL=way.url)
