@@ -14,7 +14,6 @@ from PIL import Image, ImageOps
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
 from obygaze_features.backbones import Towers, load_towers
-from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction import Wanted, embed
 from obygaze_features.extraction.stills import read_picture
@@ -22,12 +21,13 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.importers.folder import import_folder
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
+from tests.tiny_models import write_checkpoint
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights") / "small"
-    write_weights("tiny-clip", folder)
+    write_checkpoint("tiny-clip", folder)
     return folder
 
 
@@ -107,7 +107,7 @@ def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
 
 def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, monkeypatch):
     for name in ("tiny-siglip", "tiny-xclip"):
-        write_weights(name, tmp_path / name)
+        write_checkpoint(name, tmp_path / name)
     others = [load_towers(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
     summary = embed(images, [towers, *others], tmp_path / "all", images=photos)
     assert (summary.clips, summary.done) == (40, 40)

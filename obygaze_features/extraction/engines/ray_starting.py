@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
 
 from obygaze_features.extraction.engines.job import Job
 from obygaze_features.extraction.engines.ray_actors import Computing, Load, Reading, comparable
@@ -23,7 +21,7 @@ Start = Callable[[], tuple[Actor, Reference]]
 def starts_reading(ray: ModuleType, job: Job) -> Start:
     """What starts one that reads."""
     kind = ray.remote(num_cpus=1)(Reading)
-    eyes = [replace(one, forward=_elsewhere, device="cpu") for one in job.backbones]
+    eyes = [one.without_network() for one in job.backbones]
     cache = job.cache.absolute() if job.cache else None
 
     def start() -> tuple[Actor, Reference]:
@@ -43,8 +41,3 @@ def starts_computing(ray: ModuleType, job: Job, plan: Plan, loads: Sequence[Load
         return actor, actor.begin.remote(version("obygaze"), recipes)
 
     return start
-
-
-def _elsewhere(*arguments: Any) -> NoReturn:
-    """The forward pass of a backbone whose network is in another process."""
-    raise AssertionError("no backbone computes where clips are read")
