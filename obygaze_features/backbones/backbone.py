@@ -215,7 +215,7 @@ class KnownCheckpoint:
     @property
     def bytes_per_clip(self) -> int:
         """The size of a clip in a store, without arrays on request."""
-        return sum(spec.bytes_a_row for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
+        return sum(spec.row_bytes for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
 
 
 @dataclass(frozen=True)

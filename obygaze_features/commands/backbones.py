@@ -62,7 +62,7 @@ def backbones(as_json: bool) -> None:
         if family.embeds_texts:
             click.echo("  also takes single images, and texts")
         for array in checkpoint.arrays:
-            size = f"{array.bytes_a_row:,} B"
+            size = f"{array.row_bytes:,} B"
             on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""
             click.echo(
                 f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
@@ -146,7 +146,7 @@ def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
             array.name: {
                 "shape": array.shape,
                 "dtype": array.dtype,
-                "bytes": array.bytes_a_row,
+                "bytes": array.row_bytes,
                 "meaning": array.meaning,
             }
             for array in checkpoint.arrays

@@ -93,7 +93,7 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
     if not len(table):
         raise BiasError(f"{path}: no captions, only a header")
     for row, problem in _problems(table, with_variants):
-        raise BiasError(f"{path}, line {table.lines()[row]}: {problem}")
+        raise BiasError(f"{path}, line {table.lines[row]}: {problem}")
     if not with_variants:
         return Captions(table)
     pairs = list(map(make_variants, table["caption"]))
@@ -104,7 +104,7 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
             "for a person"
         )
     return Captions(
-        _select(table, rows),
+        table.select(table.columns, rows),
         [pair for pair in pairs if pair],
         tuple(item for item, pair in zip(table["id"], pairs, strict=True) if not pair),
     )
@@ -150,7 +150,7 @@ def score_captions(
             f"{table.path}: {counted(len(too_long), 'caption')}, all longer than {model.name} "
             f"reads ({model.tokenizer.max_tokens:,} tokens)"
         )
-    scored = _select(table, complete)
+    scored = table.select(table.columns, complete)
     counts = encoder.count_tokens(scored["caption"])
     result = CaptionScores(
         scored=len(complete),
@@ -200,11 +200,6 @@ def _is_share(cell: str) -> bool:
         return 0 <= float(cell) <= 1
     except ValueError:
         return False
-
-
-def _select(table: Table, rows: Sequence[int]) -> Table:
-    columns = {name: [cells[row] for row in rows] for name, cells in table.columns.items()}
-    return Table(table.path, table.delimiter, columns, rows)
 
 
 def _score(

@@ -127,7 +127,8 @@ def test_an_encoder_of_another_kind(tmp_path):
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling/config.json").write_text(
-        '{"word_embedding_dimension": 16, "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, "include_prompt": 1}'
+        '{"word_embedding_dimension": 16, "pooling_mode_mean_tokens": true,'
+        ' "pooling_mode_cls_token": false, "include_prompt": true}'
     )
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
     encoder = load_sentence_encoder(str(tmp_path), "cpu")
