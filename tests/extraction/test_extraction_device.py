@@ -141,12 +141,12 @@ def test_a_run_is_logged_beside_the_stores(films, tiny, tmp_path):
 
 @pytest.mark.parametrize("size", ["20", "x GB", "GB"])
 def test_a_limit_that_is_no_size_is_refused(size):
-    with pytest.raises(UsageError, match="for example 20GB"):
+    with pytest.raises(UsageError, match="such as 20GB"):
         limit_gpu_memory("cuda", size)
 
 
 def test_a_limit_is_for_gpus():
-    with pytest.raises(UsageError, match="for a CUDA device"):
+    with pytest.raises(UsageError, match="needs a CUDA device"):
         limit_gpu_memory("cpu", "20GB")
 
 

@@ -280,7 +280,7 @@ def test_the_command(clip, images, photos, tmp_path, obygaze):
     assert "frames     none, of images and texts; preprocessing standard" in info
     wrong = {
         ("tiny-clip",): "has images; say in which folder they are: --images FOLDER",
-        ("tiny-vivit", "--images", photos): "reads no texts and takes no single images",
+        ("tiny-vivit", "--images", photos): "reads no texts and no single images",
         ("tiny-clip", "--images", photos, "--dry-run"): "--dry-run is for clips",
         ("tiny-clip", "--images", photos, "--arrays", "native"): "--arrays is for clips",
         ("tiny-clip", "--videos", photos): "--videos is for clips",
