@@ -13,17 +13,14 @@ if TYPE_CHECKING:
     from obygaze_features.backbones.checkpoints import prefetch
     from obygaze_features.backbones.load import load_backbone
     from obygaze_features.backbones.registry import families, known_checkpoints
-    from obygaze_features.backbones.towers import Towers, load_towers
 
 __all__ = [
     "Backbone",
     "Family",
     "KnownCheckpoint",
-    "Towers",
     "families",
     "known_checkpoints",
     "load_backbone",
-    "load_towers",
     "prefetch",
 ]
 
@@ -35,8 +32,6 @@ _MODULES = {
     "known_checkpoints": "registry",
     "load_backbone": "load",
     "prefetch": "checkpoints",
-    "Towers": "towers",
-    "load_towers": "towers",
 }
 
 

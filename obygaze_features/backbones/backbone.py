@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,8 @@ class Backbone:
         Number format of its computations.
     about
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``, for the store.
+    for_clips
+        Whether `arrays` are those of clips; see `for_images_and_texts`.
     """
 
     module: Module
@@ -102,6 +105,7 @@ class Backbone:
     device: str = "cpu"
     precision: str = "float32"
     about: Mapping[str, Any] = field(default_factory=dict)
+    for_clips: bool = True
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
         """Embed a batch of clips: a float32 tensor ``[B, ...]`` for each of `arrays`.
@@ -122,11 +126,6 @@ class Backbone:
         with torch.inference_mode(), arithmetic(pixels.device.type, self.precision):
             outputs = self.encode_clips(pixels, present, frozenset(names))
         return {name: outputs[name].float() for name in names}
-
-    @property
-    def forward(self) -> Callable[[Tensor, Tensor], dict[str, Tensor]]:
-        """The former name of `embed_clips`, until extraction uses the new one."""
-        return self.embed_clips
 
     def embed_images(self, pixels: Tensor) -> Tensor:
         """Embed preprocessed images ``[B,3,h,w]``: ``[B,D]`` in float32, not normalised."""
@@ -166,10 +165,27 @@ class Backbone:
             )
         return self.embedding
 
+    def for_images_and_texts(self) -> Backbone:
+        """The same backbone, to fill a store of images and texts: its only array is `embedding`."""
+        return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
+
     def without_network(self) -> Backbone:
         """Only its sampling and preprocessing, for processes that prepare its input."""
-        return replace(self, module=None, encode_clips=_no_network, encode_images=None,
-                       text_tower=None, device="cpu")  # fmt: skip
+        return self.with_changes(
+            module=None,
+            encode_clips=_no_network,
+            encode_images=None,
+            text_tower=None,
+            device="cpu",
+        )
+
+    def with_changes(self, **changes: Any) -> Backbone:
+        """A copy with other fields; unlike `dataclasses.replace` also of any subclass."""
+        clone = copy(self)
+        for name in ("tokenizer", "_loaded_text_tower"):
+            vars(clone).pop(name, None)
+        vars(clone).update(changes)
+        return clone
 
     @cached_property
     def _loaded_text_tower(self) -> TextTower:

@@ -55,8 +55,7 @@ def load_backbone(
     else:
         backbone = _load(resolve_backbone(spec), mode)
     move_to_device(backbone.module, device, backbone.name)
-    return replace(
-        backbone,
+    return backbone.with_changes(
         arrays=_choose_arrays(backbone.arrays, arrays, backbone.name),
         device=device,
         precision=precision,
@@ -82,7 +81,7 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
         "weights_sha256": sha256_of_files(backbone.weights),
         "config": dict(backbone.config),
     }
-    return replace(backbone, name=checkpoint.name, text_tower=text_tower, about=about)
+    return backbone.with_changes(name=checkpoint.name, text_tower=text_tower, about=about)
 
 
 def _make(maker: Maker, name: str, given: str, mode: str) -> Backbone:
@@ -99,7 +98,7 @@ def _make(maker: Maker, name: str, given: str, mode: str) -> Backbone:
         "weights_sha256": digest,
         "config": dict(backbone.config),
     }
-    return replace(backbone, name=name, about=about)
+    return backbone.with_changes(name=name, about=about)
 
 
 def _choose_arrays(

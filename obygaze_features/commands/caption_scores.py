@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE
+from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE
 from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
@@ -103,7 +103,7 @@ def caption_scores(
     ):
         if items:
             count = counted(len(items), "caption")
-            click.echo(f"{count} {reason}: {join_some(items, MOST_NAMED)}", err=True)
+            click.echo(f"{count} {reason}: {join_some(items, MAX_FAILURES_SHOWN)}", err=True)
     if "confidence" not in captions.table.columns:
         click.echo("no column confidence; obygaze bias gender-score needs it", err=True)
     click.echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)

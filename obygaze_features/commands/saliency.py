@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE
+from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE
 from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
@@ -92,18 +92,18 @@ def saliency(
     )
     if as_json:
         echo_json(asdict(result))
-    for item, reason in list(result.failed.items())[: 0 if as_json else MOST_NAMED]:
+    for item, reason in list(result.failed.items())[: 0 if as_json else MAX_FAILURES_SHOWN]:
         click.echo(f"  {item}: {reason}", err=True)
     failed = len(result.failed)
-    if failed > MOST_NAMED:
-        click.echo(f"  and {failed - MOST_NAMED} more (--json names all)", err=True)
+    if failed > MAX_FAILURES_SHOWN:
+        click.echo(f"  and {failed - MAX_FAILURES_SHOWN} more (--json names all)", err=True)
     if result.cut:
         texts = counted(len(result.cut), "text")
         click.echo(f"{texts} longer than {backbone} reads; the rest was cut off", err=True)
     if result.ungrouped:
         click.echo(
             f"{counted(len(result.ungrouped), 'image')} without a group, because {by} is empty: "
-            f"{join_some(result.ungrouped, MOST_NAMED)}",
+            f"{join_some(result.ungrouped, MAX_FAILURES_SHOWN)}",
             err=True,
         )
     maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")

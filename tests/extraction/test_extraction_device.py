@@ -18,7 +18,7 @@ from obygaze_features.backbones.devices import (
     limit_gpu_share,
 )
 from obygaze_features.errors import BackboneError, UsageError
-from obygaze_features.extraction import Wanted, extract
+from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store, verify
 
@@ -67,7 +67,9 @@ def test_one_clip_that_does_not_fit_ends_the_run_with_what_to_do(films, tiny, tm
     def never(pixels, present, names):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(BackboneError, match="does not hold one clip of tiny; try --precision"):
+    with pytest.raises(
+        BackboneError, match=r"one clip does not fit on cpu \(backbone tiny\); try --precision"
+    ):
         extract(MANIFEST, films, [replace(tiny, encode_clips=never)], tmp_path)
 
 
@@ -128,7 +130,7 @@ def test_enough_time_is_no_reason_to_stop(films, tiny, tmp_path):
 
 def test_a_run_is_logged_beside_the_stores(films, tiny, tmp_path):
     other = replace(tiny, name="other")
-    summary = extract(MANIFEST, films, [tiny, other], tmp_path, wanted=Wanted(limit=10))
+    summary = extract(MANIFEST, films, [tiny, other], tmp_path, limit=10)
     (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
     told = json.loads(line)
     assert told["event"] == "extracted"

@@ -158,7 +158,7 @@ def test_a_folder_with_none_of_the_clips_is_refused_rather_than_recorded(films, 
 
 
 def test_what_is_no_clip_is_refused_beforehand(films, tiny, tmp_path):
-    with pytest.raises(UsageError, match="'text'"):
+    with pytest.raises(UsageError, match="does not take texts"):
         extract(clips("clip1.mp4", kind="text"), films, [tiny], tmp_path)
     assert not (tmp_path / "tiny.zarr").exists()
 
