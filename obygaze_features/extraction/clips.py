@@ -91,7 +91,7 @@ class ClipReader:
         pixels, sampled = {}, {}
         # One at a time: each resizing uses all cores.
         with self._resizing:
-            for one, where in zip(backbones, answer["where"], strict=True):
+            for one, where in zip(backbones, answer["rows"], strict=True):
                 mine = frames if where == list(range(len(frames))) else frames[where]
                 pixels[one.name] = resized(mine, one)
         for one, numbers, times in zip(backbones, answer["numbers"], answer["times"], strict=True):
@@ -118,7 +118,7 @@ def question(
 ) -> dict[str, Any]:
     """What `video.worker` is asked about a clip: to ``decode`` or to ``examine`` it."""
     return {
-        "what": what,
+        "task": what,
         "path": str(path),
         "start": item.start,
         "end": item.end,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
-from obygaze_features.video.worker import HEADWAY, READY, Memory
+from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 
 __all__ = ["PATIENCE", "Decoder", "Decoders", "default_workers"]
 
@@ -110,7 +110,7 @@ class Decoder:
         try:
             self._channel.sendall(json.dumps(question).encode() + b"\n")
             while (line := self._lines.readline()).endswith(b"\n"):
-                if line != HEADWAY:
+                if line != HEARTBEAT:
                     answer: dict[str, Any] = json.loads(line)
                     return answer
         except ConnectionError:

@@ -18,7 +18,7 @@ from obygaze_features.extraction.clips import reason, resized
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.locate import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
-from obygaze_features.video.fingerprint import fingerprint
+from obygaze_features.video.index import fingerprint
 
 __all__ = ["Still", "StillReader", "read_picture"]
 

@@ -90,7 +90,7 @@ def write_thumbnails(
         answer = decoder.ask(question("decode", path, item, [HALVES], cache))
         if "error" in answer:
             return reason(answer["error"], item, media.root)
-        middle = decoder.pictures(answer["shape"])[answer["where"][0][1]]
+        middle = decoder.pictures(answer["shape"])[answer["rows"][0][1]]
         write_bytes(folder / thumbnail_name(item.id), _jpeg(middle, width))
         return None
 

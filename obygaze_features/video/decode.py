@@ -1,13 +1,14 @@
 """Frames of a film by number, with PyAV.
 
-Frames are numbered in the order in which the decoder gives them, the one numbering that is right
-in every container. Where the index proves that order (see `FrameIndex.why_slow`), only what the
-wanted frames need is decoded, and each is known by its time; elsewhere everything is decoded in
-order and counted. If anything comes otherwise than the index says, all is decoded in order.
+Frames are numbered in the order in which the decoder returns them, the only numbering that is right
+in every container. Where the index proves that order (see `FrameIndex.why_slow`), only the packets
+that the frames need are decoded, and each frame is recognised by its time. Elsewhere the film is
+decoded from its start and frames are counted. If the film contradicts its index, it is also decoded
+from its start.
 
-A frame is given as itself or not at all: where the decoder complains, whatever may have suffered
-is refused, that is, what follows in the file up to the next packet that needs nothing before it.
-Damage that the decoder does not notice cannot be noticed here.
+A frame is returned exactly, or not at all: where the decoder reports damage, every frame that may
+have suffered is refused, up to the next packet that needs nothing before it. Damage that the
+decoder does not notice cannot be noticed here.
 """
 
 from __future__ import annotations
@@ -17,26 +18,24 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import av
 import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
-from av.video.frame import VideoFrame
+from av.video.frame import PictureType, VideoFrame
+from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
-from obygaze_features.video.container import open_video, packets_of
-from obygaze_features.video.counting import damaged, decode_counting
-from obygaze_features.video.frame_index import NO_TIME, FrameIndex
-from obygaze_features.video.index import index_file
-from obygaze_features.video.pictures import Pictures
+from obygaze_features.video.index import NO_TIME, FrameIndex, index_file, open_video, packets_of
 
-__all__ = ["Frames", "decode_frames", "decode_into"]
-
-_FAR = 200
-"""From so many packets on, a seek is quicker than reading on."""
+SEEK_PACKETS = 200
+"""From this many packets on, a seek is faster than reading on."""
+EMPTY_MPEG4_BYTES = 20
+"""MPEG-4 packets below this size may stand for a frame that was left out."""
 _CHANGED = "is not what its index says; it may have changed meanwhile"
 
 
@@ -59,9 +58,9 @@ class Frames:
     times: NDArray[np.float64]
 
     def take(self, indices: NDArray[np.int32]) -> Frames:
-        """Those of the frames that have these numbers, in this order."""
-        where = np.searchsorted(self.indices, indices)
-        return Frames(self.rgb[where], self.indices[where], self.times[where])
+        """The frames with these numbers, in this order."""
+        rows = np.searchsorted(self.indices, indices)
+        return Frames(self.rgb[rows], self.indices[rows], self.times[rows])
 
 
 def decode_frames(
@@ -70,7 +69,7 @@ def decode_frames(
     *,
     index: FrameIndex | None = None,
     tick: Callable[[], None] | None = None,
-    room: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
+    allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
 ) -> Frames:
     """Decode the frames with these numbers.
 
@@ -79,57 +78,125 @@ def decode_frames(
     path
         A film in any format that FFmpeg reads.
     numbers
-        Of frames, from 0. Only these are converted to RGB.
+        Frame numbers, from 0. Only these are converted to RGB.
     index
-        From `index_file`; by default it is made.
+        From `index_file`; made here by default.
     tick
         Called at every packet.
-    room
-        Gives the array of a shape to decode into, as soon as the size of the pictures is known.
+    allocate
+        Returns the array of a shape to decode into, once the size of the pictures is known.
 
     Returns
     -------
     Frames
-        Each wanted frame once, in ascending order; see `Frames.take`.
+        Each frame once, in ascending order; see `Frames.take`.
     """
     tick = tick or (lambda: None)
     index = index_file(path, tick=tick) if index is None else index
-    wanted = np.unique(np.asarray(numbers, np.int32))
-    if wanted[-1] >= len(index):
+    unique = np.unique(np.asarray(numbers, np.int32))
+    if unique[-1] >= len(index):
         raise VideoError(
-            f"{path} cannot be decoded up to frame {wanted[-1]}; it has {len(index)} frames"
+            f"{path} cannot be decoded up to frame {unique[-1]}; it has {len(index)} frames"
         )
-    pictures = Pictures(path, wanted, room)
-    decode_into(pictures, index, wanted, tick)
-    return Frames(pictures.rgb, wanted, index.times[wanted])
+    pictures = Pictures(path, unique, allocate)
+    decode_into(pictures, index, tick)
+    return Frames(pictures.rgb, unique, index.times[unique])
 
 
-def decode_into(
-    pictures: Pictures, index: FrameIndex, wanted: NDArray[np.int32], tick: Callable[[], None]
-) -> None:
-    """Decode the frames with these numbers, ascending, into their places."""
+class Pictures:
+    """Decoded frames as upright RGB pictures, filled in any order.
+
+    Parameters
+    ----------
+    path
+        The film, for messages.
+    numbers
+        The frames' numbers, ascending.
+    allocate
+        Returns the array of a shape; called once.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        numbers: NDArray[np.int32],
+        allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
+    ) -> None:
+        self.path, self.numbers = path, numbers
+        self.rotation = 0
+        self._slots = {number: slot for slot, number in enumerate(numbers.tolist())}
+        self._allocate = allocate or (lambda shape: np.empty(shape, np.uint8))
+        self._rgb: NDArray[np.uint8] | None = None
+        self._reformatter = VideoReformatter()
+
+    @property
+    def rgb(self) -> NDArray[np.uint8]:
+        """``[T, height, width, 3]``."""
+        assert self._rgb is not None
+        return self._rgb
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._slots
+
+    def put(self, number: int, frame: VideoFrame) -> None:
+        """Convert a frame to RGB and rotate it upright."""
+        plane = self._reformatter.reformat(frame, format="rgb24", threads=1).planes[0]
+        lines = np.frombuffer(memoryview(plane), np.uint8).reshape(frame.height, plane.line_size)
+        stored = lines[:, : frame.width * 3].reshape(frame.height, frame.width, 3)
+        picture = self._upright(stored, frame)
+        if self._rgb is None:
+            self._rgb = self._allocate((len(self._slots), *picture.shape))
+        if picture.shape != self._rgb.shape[1:]:
+            (new_height, new_width, _), (_, height, width, _) = picture.shape, self._rgb.shape
+            raise VideoError(
+                f"{self.path} changes its picture size midway: frame {number} is "
+                f"{new_width}x{new_height}, those before are {width}x{height}"
+            )
+        self._rgb[self._slots[number]] = picture
+
+    def _upright(self, stored: NDArray[Any], frame: VideoFrame) -> NDArray[Any]:
+        """Apply the display matrix, which maps a stored point (x, y) to a displayed one."""
+        if "DISPLAYMATRIX" not in frame.side_data:
+            return stored
+        matrix: Any = cast(Any, frame.side_data)["DISPLAYMATRIX"]
+        a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
+        self.rotation = frame.rotation
+        if b == c == 0:
+            right, down = a, d
+        elif a == d == 0:
+            stored, right, down = stored.swapaxes(0, 1), c, b
+        else:
+            raise VideoError(
+                f"{self.path} is rotated by {frame.rotation} degrees; only quarter turns are "
+                "supported"
+            )
+        return stored[:: -1 if down < 0 else 1, :: -1 if right < 0 else 1]
+
+
+def decode_into(pictures: Pictures, index: FrameIndex, tick: Callable[[], None]) -> None:
+    """Decode the frames that `pictures` asks for."""
     if index.why_slow is not None:
-        decode_counting(pictures, index, wanted, tick)
+        _decode_counting(pictures, index, tick)
         return
     try:
-        _decode(pictures, index, wanted, _runs(index, wanted), tick, fast=True)
-    except _Surprise:
-        everything = [(0, int(index.positions[wanted].max()))]
+        _decode(pictures, index, _runs(index, pictures.numbers), tick, fast=True)
+    except _IndexMismatch:
+        everything = [(0, int(index.positions[pictures.numbers].max()))]
         try:
-            _decode(pictures, index, wanted, everything, tick, fast=False)
-        except _Surprise as problem:
+            _decode(pictures, index, everything, tick, fast=False)
+        except _IndexMismatch as problem:
             raise VideoError(f"{pictures.path} {problem}") from None
 
 
-class _Surprise(Exception):
+class _IndexMismatch(Exception):
     """The film is not as its index says."""
 
 
-def _runs(index: FrameIndex, wanted: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """The first and last packets of the pieces of the file that have to be decoded."""
+def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """The first and last packets of the pieces of the file to decode."""
     runs: list[tuple[int, int]] = []
-    lasts = index.positions[wanted]
-    for first, last in zip(_begins(index, wanted).tolist(), lasts.tolist(), strict=True):
+    lasts = index.positions[numbers]
+    for first, last in zip(_begins(index, numbers).tolist(), lasts.tolist(), strict=True):
         if runs and first <= runs[-1][1]:
             runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
         else:
@@ -137,47 +204,47 @@ def _runs(index: FrameIndex, wanted: NDArray[np.int32]) -> list[tuple[int, int]]
     return runs
 
 
-def _begins(index: FrameIndex, wanted: NDArray[np.int32]) -> NDArray[np.int32]:
+def _begins(index: FrameIndex, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     """The packet from which each frame can be decoded: the last start shown no later."""
-    before = np.searchsorted(index.seeks[:, 0], index.pts[wanted], side="right") - 1
+    before = np.searchsorted(index.seeks[:, 0], index.pts[numbers], side="right") - 1
     return index.starts[before]
 
 
 def _decode(
     pictures: Pictures,
     index: FrameIndex,
-    wanted: NDArray[np.int32],
     runs: Sequence[tuple[int, int]],
     tick: Callable[[], None],
     *,
     fast: bool,
 ) -> None:
-    """Decode pieces of a film whose frames are known by their times.
+    """Decode pieces of a film and recognise frames by their times.
 
-    Where it is `fast`, frames that nobody needs are left out, and any complaint is a surprise.
-    Otherwise the frames that may have suffered are refused in the end.
+    If `fast`, frames that no other frame needs are skipped, and any damage is an `_IndexMismatch`.
+    Otherwise the frames that may have suffered are refused at the end.
     """
     stored = np.empty_like(index.pts)
     stored[index.positions] = index.pts
-    numbers = dict(zip(index.pts[wanted].tolist(), wanted.tolist(), strict=True))
+    requested = pictures.numbers
+    numbers = dict(zip(index.pts[requested].tolist(), requested.tolist(), strict=True))
     needed = ~index.spare if fast else np.ones(len(index), bool)
-    needed[index.positions[wanted]] = True
+    needed[index.positions[requested]] = True
     expected: dict[int, int] = {}
-    complaints: list[int] = []
+    damage: list[int] = []
 
     def take(frames: Iterable[VideoFrame], since: int) -> None:
         for frame in frames:
             if frame.pts is None:
-                raise _Surprise("gives frames without a time")
+                raise _IndexMismatch("gives frames without a time")
             if frame.pts < since:
-                continue  # it refers to what was not read
+                continue  # it refers to packets that were not read
             if fast and frame.interlaced_frame:
-                # Half of it may be needed by others, and the other half left out.
-                raise _Surprise("is interlaced")
+                # Other frames may need one of its fields, which skipping would lose.
+                raise _IndexMismatch("is interlaced")
             if (position := expected.pop(frame.pts, None)) is None:
-                raise _Surprise("gives frames at times that its packets do not name")
+                raise _IndexMismatch("gives frames at times that its packets do not have")
             if frame.is_corrupt:
-                complaints.append(position)
+                damage.append(position)
             if frame.pts in numbers:
                 pictures.put(numbers[frame.pts], frame)
 
@@ -185,61 +252,57 @@ def _decode(
         context = stream.codec_context
         packets, position = packets_of(container, stream), 0
         for first, last in runs:
-            if first - position > _FAR:
+            if first - position > SEEK_PACKETS:
                 packets, position = _seek(container, stream, index, first)
             since = int(stored[first])
             for packet in packets:
                 tick()
                 if packet.pts != stored[position]:
-                    raise _Surprise(_CHANGED)
+                    raise _IndexMismatch(_CHANGED)
                 if position >= first and needed[position]:
                     if packet.pts is not None and packet.pts >= since:
                         expected[packet.pts] = position
                     try:
                         take(context.decode(packet), since)
                     except av.FFmpegError:
-                        complaints.append(position)
+                        damage.append(position)
                 position += 1
                 if position > last:
                     break
-            # What the decoder still holds back; then it is made ready for the next piece.
+            # Take the frames that the decoder still holds; then reset it for the next piece.
             with contextlib.suppress(av.FFmpegError):
                 take(context.decode(None), since)
             context.flush_buffers()
-            complaints += expected.values()
+            damage += expected.values()
             expected.clear()
-            if fast and complaints:
-                raise _Surprise("is damaged")
-    _refuse(index, wanted, complaints)
+            if fast and damage:
+                raise _IndexMismatch("is damaged")
+    _refuse_damaged(index, requested, damage)
 
 
-def _refuse(index: FrameIndex, wanted: NDArray[np.int32], complaints: Sequence[int]) -> None:
-    """Raise where a wanted frame did not come, or may have suffered from damage before it.
+def _refuse_damaged(index: FrameIndex, requested: NDArray[np.int32], damage: Sequence[int]) -> None:
+    """Raise where a requested frame did not come, or may have suffered from damage before it.
 
-    The frame that is named is the first such one, wanted or not: the same for every backbone.
+    The message names the first such frame, requested or not, so it is the same for every backbone.
     """
-    numbers = np.arange(wanted[0], len(index), dtype=np.int32)
+    numbers = np.arange(requested[0], len(index), dtype=np.int32)
     begins, ends = _begins(index, numbers), index.positions[numbers]
     spoiled = np.zeros(len(numbers), bool)
-    for position in complaints:
+    for position in damage:
         spoiled |= (begins <= position) & (position <= ends)
-    if spoiled[wanted - wanted[0]].any():
-        raise _Surprise(damaged(int(numbers[spoiled][0]), index))
+    if spoiled[requested - requested[0]].any():
+        raise _IndexMismatch(_describe_damage(int(numbers[spoiled][0]), index))
 
 
-def _position(index: FrameIndex, pts: int) -> int:
-    """Which packet holds the frame that is shown at this time."""
-    number = int(np.searchsorted(index.pts, pts))
-    if number == len(index) or index.pts[number] != pts:
-        raise _Surprise(_CHANGED)
-    return int(index.positions[number])
+def _describe_damage(number: int, index: FrameIndex) -> str:
+    return f"cannot be decoded at frame {number} ({index.times[number]:.3f} s); it is damaged there"
 
 
 def _seek(
     container: InputContainer, stream: VideoStream, index: FrameIndex, first: int
 ) -> tuple[Iterator[Packet[VideoStream]], int]:
-    """Go to a packet, or to one before it; say which it is."""
-    # Matroska finds by presentation time; mp4 by decoding time, by which the other is too late.
+    """Seek to a packet, or to one before it; return the packets from there and its position."""
+    # Matroska seeks by presentation time; mp4 by decoding time, with which Matroska overshoots.
     for time in index.seeks[np.searchsorted(index.starts, first)].tolist():
         if time == NO_TIME:
             continue
@@ -247,7 +310,75 @@ def _seek(
         packets = packets_of(container, stream)
         packet = next(packets, None)
         if packet is not None and packet.pts is not None:
-            position = _position(index, packet.pts)
+            number = int(np.searchsorted(index.pts, packet.pts))
+            if number == len(index) or index.pts[number] != packet.pts:
+                raise _IndexMismatch(_CHANGED)
+            position = int(index.positions[number])
             if position <= first:
                 return itertools.chain([packet], packets), position
-    raise _Surprise("cannot be sought in")
+    raise _IndexMismatch("cannot be seeked")
+
+
+def _decode_counting(pictures: Pictures, index: FrameIndex, tick: Callable[[], None]) -> None:
+    """Decode from the start and count frames, where only the decoder's order tells them apart.
+
+    Damage spoils the frames up to the next keyframe, and back to the last frame that is not a
+    B-frame: frames in between may refer to the damaged one, or be shown in its stead.
+    """
+    requested = pictures.numbers
+    last, number, anchor, suffering = int(requested[-1]), -1, 0, False
+    spoiled: set[int] = set()
+    for number, frame in enumerate(_frames_in_order(pictures.path, index, last, tick)):
+        if frame.is_corrupt:
+            suffering = True
+            spoiled.update(range(anchor, number))
+        elif frame.key_frame:
+            suffering = False
+        if suffering:
+            spoiled.add(number)
+        if number in pictures:
+            pictures.put(number, frame)
+        if frame.pict_type != PictureType.B:
+            anchor = number
+    if number < last:
+        spoiled.update(range(number + 1, last + 1))
+    if not spoiled.isdisjoint(requested.tolist()):
+        first = min(lost for lost in spoiled if lost >= requested[0])
+        raise VideoError(f"{pictures.path} {_describe_damage(first, index)}")
+
+
+def _frames_in_order(
+    path: Path, index: FrameIndex, last: int, tick: Callable[[], None]
+) -> Iterator[VideoFrame]:
+    """The frames in order, up to the first packet that cannot be decoded: counting ends there.
+
+    Frames right after the last may follow, up to one that shows whether the last was damaged.
+    In AVI a packet is a frame: a packet that gave none, and was not empty, shifts all numbers.
+    """
+    fed, received, ended, empty = 0, 0, False, len(index.spare) - len(index)
+    with open_video(path) as (container, stream):
+        context = stream.codec_context
+        for packet in packets_of(container, stream):
+            tick()
+            try:
+                frames = context.decode(packet)
+            except av.FFmpegError:
+                ended = True
+                break
+            yield from frames
+            fed, received = fed + 1, received + len(frames)
+            empty += index.codec == "mpeg4" and packet.size < EMPTY_MPEG4_BYTES
+            if received - len(frames) > last and any(
+                frame.pict_type != PictureType.B for frame in frames
+            ):
+                ended = True
+                break
+        with contextlib.suppress(av.FFmpegError):
+            rest = context.decode(None)
+            received += len(rest)
+            if not ended:
+                yield from rest
+    if index.container == "avi" and received + empty < fed:
+        raise VideoError(
+            f"{path} is damaged: some of its packets gave no frame, so its frames cannot be counted"
+        )

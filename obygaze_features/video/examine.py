@@ -1,4 +1,4 @@
-"""Looking at a film before its features are extracted: what it is like, and if it can be used."""
+"""What a film is like, and whether it can be extracted, before its features are."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import decode_into
+from obygaze_features.video.decode import Pictures, decode_into
 from obygaze_features.video.index import index_file
-from obygaze_features.video.pictures import Pictures
-
-__all__ = ["Examination", "examine"]
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What a film, or a span of one, turned out to be.
+    """The properties of a film, or of a span of it.
 
     Parameters
     ----------
     codec, container
-        By FFmpeg's names.
+        FFmpeg's names.
     width, height
-        Of the upright pictures.
+        Size of the upright pictures.
     rotation
-        By how many degrees the stored ones are turned for that, counter-clockwise.
+        By how many degrees stored pictures are rotated upright, counter-clockwise.
     frames, fps, seconds
         Of the span.
     variable_rate
@@ -38,11 +35,11 @@ class Examination:
     decode_seconds
         How long it took to decode the frames that extraction would.
     why_slow
-        Why they were decoded in order from the start, if they were.
+        Why the film was decoded from its start, if it was.
     problems
-        ``short`` (fewer frames than a backbone wants, so that some are seen twice or missing),
-        ``ends early`` (the film ends before the span does),
-        ``variable frame rate`` and ``decoded in order``: all of them can be lived with.
+        ``short`` (fewer frames than a backbone takes: some are repeated or missing), ``ends early``
+        (the film ends before the span does), ``variable frame rate`` and ``decoded in order``. None
+        of them prevents extraction.
     """
 
     codec: str
@@ -68,16 +65,16 @@ def examine(
     tick: Callable[[], None] | None = None,
     cache: Path | None = None,
 ) -> Examination:
-    """Decode what extraction would, and say what the film is like.
+    """Decode the frames that extraction would, and describe the film.
 
     Parameters
     ----------
     path
         The film.
     start, end
-        The span in seconds; by default all of it.
+        The span in seconds; the whole film by default.
     samplings
-        Which frames the backbones want.
+        Which frames the backbones take.
     tick
         Called at every packet.
     cache
@@ -86,7 +83,7 @@ def examine(
     Raises
     ------
     VideoError
-        Where its features could not be extracted.
+        If its features could not be extracted.
     """
     index = index_file(path, cache=cache, tick=tick)
     try:
@@ -95,21 +92,21 @@ def examine(
         raise VideoError(f"{path}: {problem}") from None
     times = index.times[span.start : span.stop]
     picked = [sampling.pick(times) for sampling in samplings]
-    wanted = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
-    pictures = Pictures(path, wanted, None)
+    numbers = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
+    pictures = Pictures(path, numbers)
     begin = time.perf_counter()
-    decode_into(pictures, index, wanted, tick or (lambda: None))
+    decode_into(pictures, index, tick or (lambda: None))
     decode_seconds = time.perf_counter() - begin
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])
-    uneven = _uneven(times)
-    found = {
+    variable_rate = _is_variable(times)
+    problems = {
         "short": any(
-            len(set(one.tolist())) < rule.frames
-            for one, rule in zip(picked, samplings, strict=True)
+            len(set(frames.tolist())) < sampling.frames
+            for frames, sampling in zip(picked, samplings, strict=True)
         ),
         "ends early": end is not None and index.seconds < end - 0.5,
-        "variable frame rate": uneven,
+        "variable frame rate": variable_rate,
         "decoded in order": index.why_slow is not None,
     }
     _, height, width, _ = pictures.rgb.shape
@@ -118,18 +115,18 @@ def examine(
         container=index.container,
         width=width,
         height=height,
-        rotation=pictures.turned,
+        rotation=pictures.rotation,
         frames=len(times),
         fps=len(times) / seconds if seconds else 0.0,
         seconds=seconds,
-        variable_rate=uneven,
+        variable_rate=variable_rate,
         decode_seconds=decode_seconds,
         why_slow=index.why_slow,
-        problems=tuple(name for name, there in found.items() if there),
+        problems=tuple(name for name, present in problems.items() if present),
     )
 
 
-def _uneven(times: NDArray[np.float64]) -> bool:
-    """Whether frames are shown for different times, beyond what rounding to 1 ms does."""
+def _is_variable(times: NDArray[np.float64]) -> bool:
+    """Whether frames are shown for different times, beyond rounding to 1 ms."""
     steps = np.diff(times)
     return len(steps) > 0 and bool(np.ptp(steps) > 0.1 * np.median(steps) + 0.002)

@@ -1,41 +1,111 @@
 """The frames of a film, from one pass over its packets.
 
-Where each packet says when its frame is shown, and nothing else speaks against it, the order in
-which frames are shown is the order of these times, and any frame can be decoded from the last
-keyframe before it. AVI has no such times: there only the decoder knows which frame comes when.
+Where every packet has a presentation time, and nothing contradicts these times, frames are shown in
+the order of the times, and each can be decoded from the last keyframe before it. AVI has no such
+times: there only the decoder knows which frame comes when.
+
+Also here: opening a film, its fingerprint, and the folder that caches indexes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
+import json
 import re
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import av
+import av.logging
 import numpy as np
 from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Disposition
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from obygaze_features.errors import VideoError
-from obygaze_features.video.bitstream import KNOWN, is_hidden, is_spare, is_start, nal_length
-from obygaze_features.video.container import (
-    codec_of,
-    complaints_of,
-    open_video,
-    packets_of,
+from obygaze_features.common.files import write_bytes
+from obygaze_features.errors import ObygazeError, VideoError
+from obygaze_features.video.bitstream import (
+    PARSED_CODECS,
+    is_disposable,
+    is_hidden,
+    is_start,
+    nal_length_bytes,
 )
-from obygaze_features.video.frame_index import NO_TIME, FrameIndex
-from obygaze_features.video.index_cache import keep_index, kept_index
 
-__all__ = ["index_file"]
-
+NO_TIME: int = np.iinfo(np.int64).min
+FINGERPRINT_BYTES = 1 << 20
+CACHE_FORMAT = 1
+_ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
+_FIELDS = ("codec", "container", "width", "height", "seconds", "why_slow")
 _TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
-"""Containers that say of every frame when it is shown, and lead to any time at once."""
+"""Containers that give every frame's time and can seek to any of them."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
-"""How DivX says that it puts two frames into one packet, and none into the next."""
+"""DivX's note that it packs two frames into one packet, and none into the next."""
 _MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class FrameIndex:
+    """The frames of a film.
+
+    Parameters
+    ----------
+    codec, container
+        FFmpeg's names.
+    width, height
+        Size of the stored pictures, before they are rotated upright.
+    seconds
+        When the last frame ends.
+    why_slow
+        Why the film must be decoded from its start; None where any frame can be decoded by itself.
+    times
+        ``[n]``: when each frame is shown, in seconds from the start of the file. Frames are
+        numbered in the order in which the decoder returns them.
+    pts, positions
+        ``[n]``: the same in the file's own time unit, and the packet that holds each frame.
+    spare
+        For each packet, whether other frames can be decoded without it.
+    starts, seeks
+        ``[m]`` and ``[m, 2]``: packets at which decoding can start, and the presentation and
+        decoding time to seek to for each; `NO_TIME` where unknown.
+    """
+
+    codec: str
+    container: str
+    width: int
+    height: int
+    seconds: float
+    why_slow: str | None
+    times: NDArray[np.float64]
+    pts: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    spare: NDArray[np.bool_]
+    starts: NDArray[np.int32]
+    seeks: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def span(self, start: float | None = None, end: float | None = None) -> range:
+        """The numbers of the frames with ``start <= time < end``."""
+        # Spans are written with few digits; frame times are odd fractions of a second.
+        bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
+        first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
+        if first >= last:
+            raise VideoError(
+                f"there is no frame from {0 if start is None else start:g} s to "
+                f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
+            )
+        return range(first, last)
 
 
 def index_file(
@@ -46,25 +116,92 @@ def index_file(
     Parameters
     ----------
     path
-        In any format that FFmpeg reads.
+        A film in any format that FFmpeg reads.
     cache
-        A folder in which the index is kept, for as long as the file does not change. One that
-        cannot be written or read is gone without.
+        A folder that keeps the index until the film changes. If it cannot be read or written, the
+        film is indexed again.
     tick
         Called at every packet.
     """
     tick = tick or (lambda: None)
-    index = kept_index(path, cache) if cache else None
+    index = _read_cached(path, cache) if cache else None
     if index is None:
         index = _index(path, tick)
         if cache:
-            keep_index(index, path, cache)
+            _write_cached(index, path, cache)
     return index
+
+
+def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
+    """Identify a film file without reading all of it.
+
+    Its size, duration and frame count (the last two with an index), and the SHA-256 of its first
+    MiB, as ``key=value`` separated by spaces, in this order.
+    """
+    try:
+        with path.open("rb") as file:
+            head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
+        size = path.stat().st_size
+    except OSError as problem:
+        raise VideoError(f"{path} cannot be read: {problem.strerror}") from None
+    fields: dict[str, Any] = {"bytes": size}
+    if index is not None:
+        fields |= {"seconds": f"{index.seconds:.3f}", "frames": len(index)}
+    return " ".join(f"{key}={value}" for key, value in {**fields, "head": head}.items())
+
+
+@contextmanager
+def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a film's video stream; FFmpeg's errors inside the block become a `VideoError`."""
+    try:
+        if not path.is_file():
+            # A pipe is not opened: it may never answer.
+            raise VideoError(f"{path} is not a file")
+        if path.stat().st_size == 0:
+            raise VideoError(f"{path} is empty")
+        # Old AVI files hold titles in any encoding; they are not needed.
+        with av.open(path, metadata_errors="ignore") as container:
+            # The cover picture in a music file is a video stream too.
+            streams = [
+                stream
+                for stream in container.streams.video
+                if not stream.disposition & Disposition.attached_pic
+            ]
+            if not streams:
+                kinds = sorted({stream.type for stream in container.streams})
+                raise VideoError(f"{path} has no video, only {' and '.join(kinds) or 'nothing'}")
+            if streams[0].codec_context is None:
+                raise VideoError(f"{path} cannot be decoded: FFmpeg does not know its codec")
+            # Slices: one clip on one core, without the delay and copies of frame threads.
+            streams[0].thread_type = "SLICE"
+            streams[0].codec_context.thread_count = 1
+            yield container, streams[0]
+    except PermissionError:
+        raise VideoError(f"{path} may not be read; check its permissions") from None
+    except av.EOFError:
+        raise VideoError(f"{path} ends before its first frame") from None
+    except av.FFmpegError as problem:
+        raise VideoError(f"{path} cannot be decoded: {problem.strerror}") from None
+
+
+def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """The non-empty packets, in the order of the file."""
+    try:
+        yield from (packet for packet in container.demux(stream) if packet.size > 0)
+    except IndexError:  # PyAV looks up a stream that appeared after the file was opened
+        raise VideoError(
+            f"{container.name} cannot be decoded: a stream starts that its header does not list"
+        ) from None
+
+
+def codec_of(stream: VideoStream) -> str:
+    """The codec's name, whichever decoder is used: ``av1``, not ``libdav1d``."""
+    return stream.codec_context.codec.canonical_name
 
 
 @dataclass(frozen=True)
 class _Packets:
-    """What is kept of each packet that holds something, in the order of the file."""
+    """The packets of a film, in the order of the file."""
 
     pts: NDArray[np.int64]
     dts: NDArray[np.int64]
@@ -76,21 +213,21 @@ class _Packets:
 
 def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
     with open_video(path) as (container, stream):
-        with complaints_of(container) as complaints:
-            packets = _read(path, container, stream, tick)
-        if complaints and container.format.name == "matroska,webm":
-            raise VideoError(f"{path} is damaged: {complaints[0]}")
+        with _structure_errors(container) as errors:
+            packets = _read_packets(path, container, stream, tick)
+        if errors and container.format.name == "matroska,webm":
+            raise VideoError(f"{path} is damaged: {errors[0]}")
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
         codec, kind = codec_of(stream), container.format.name
         size = stream.codec_context.width, stream.codec_context.height
     why_slow = packets.doubts or _doubts(codec, kind, packets)
     order = np.argsort(packets.pts, kind="stable").astype(np.int32)
-    pts, starts = packets.pts[order], _clean(packets)
+    pts, starts = packets.pts[order], _clean_starts(packets)
     if why_slow is not None:
         order, starts = order[:0], starts[:0]
-        # In AVI a packet is a frame; elsewhere some may hold half of one, or none to be shown.
-        pts = _of_packets(packets) if kind == "avi" else _counted(path, tick)
+        # In AVI a packet is a frame; elsewhere a packet may hold half a frame, or a hidden one.
+        pts = _packet_times(packets) if kind == "avi" else _decoded_times(path, tick)
     if len(pts) == 0:
         raise VideoError(f"{path} has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
@@ -116,7 +253,24 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
     )
 
 
-def _read(
+@contextmanager
+def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
+    """Collect FFmpeg's error messages about a file's structure while the block reads it.
+
+    FFmpeg skips a damaged piece of a Matroska file silently, but for such a message.
+    """
+    level, errors = av.logging.get_level(), list[str]()
+    av.logging.set_level(av.logging.ERROR)
+    try:
+        with av.logging.Capture() as messages:
+            yield errors
+        # The decoder's messages are left out: decoding the frames finds that damage.
+        errors += [text.strip() for _, source, text in messages if source == container.format.name]
+    finally:
+        av.logging.set_level(level)
+
+
+def _read_packets(
     path: Path, container: InputContainer, stream: VideoStream, tick: Callable[[], None]
 ) -> _Packets:
     pts: list[int] = []
@@ -125,7 +279,7 @@ def _read(
     starts: list[int] = []
     codec, doubts, duration = codec_of(stream), None, 0
     extradata = stream.codec_context.extradata
-    length = nal_length(codec, extradata)
+    length_bytes = nal_length_bytes(codec, extradata)
     for packet in packets_of(container, stream):
         tick()
         data = bytes(packet)
@@ -135,17 +289,17 @@ def _read(
             doubts = doubts or "some of it is damaged"
         elif is_hidden(codec, data):
             doubts = doubts or "it has frames that are not shown"
-        if packet.is_keyframe and is_start(codec, data, length):
+        if packet.is_keyframe and is_start(codec, data, length_bytes):
             starts.append(len(pts))
         if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + data):
             doubts = doubts or "it has two frames in one packet"
         pts.append(NO_TIME if packet.pts is None else packet.pts)
         dts.append(NO_TIME if packet.dts is None else packet.dts)
-        spare.append(is_spare(codec, data, length))
+        spare.append(is_disposable(codec, data, length_bytes))
         duration = packet.duration or 0
-    held = len(stream.index_entries) if container.format.name == _TIMED[0] else 0
-    if len(pts) < held:
-        raise VideoError(f"{path} is cut short: {len(pts)} of its {held} frames are there")
+    listed = len(stream.index_entries) if container.format.name == _TIMED[0] else 0
+    if len(pts) < listed:
+        raise VideoError(f"{path} is cut short: {len(pts)} of its {listed} frames are there")
     return _Packets(
         np.array(pts, np.int64),
         np.array(dts, np.int64),
@@ -161,9 +315,9 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
     if kind == "avi":
         return "AVI does not say when frames are shown"
     if kind not in _TIMED:
-        return f"{kind} does not lead to every frame"
-    if codec not in KNOWN:
-        return f"{codec} is not known well enough"
+        return f"{kind} cannot seek to every frame"
+    if codec not in PARSED_CODECS:
+        return f"the codec {codec} is not parsed here"
     if (packets.pts == NO_TIME).any():
         return "some of its frames have no time"
     if len(np.unique(packets.pts)) < len(packets.pts):
@@ -173,8 +327,8 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
     return None
 
 
-def _clean(packets: _Packets) -> NDArray[np.int32]:
-    """Those of the starts before which nothing is stored that is shown after them."""
+def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
+    """The starts before which no frame is stored that is shown after them."""
     starts = np.array(packets.starts, np.int32)
     latest = np.maximum.accumulate(packets.pts)
     clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
@@ -182,7 +336,7 @@ def _clean(packets: _Packets) -> NDArray[np.int32]:
 
 
 def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, int]:
-    """The unit of the stream's times in seconds, and what they say at the start of the file."""
+    """The stream's time unit in seconds, and the time at the start of the file in that unit."""
     unit = stream.time_base
     assert unit is not None
     if container.format.name == "avi" or container.start_time is None:
@@ -190,21 +344,59 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
     return unit, round(Fraction(container.start_time, _MICROSECONDS) / unit)
 
 
-def _of_packets(packets: _Packets) -> NDArray[np.int64]:
-    """The times of frames that come one a packet, without those that no decoder gives.
+def _packet_times(packets: _Packets) -> NDArray[np.int64]:
+    """The times of frames that come one a packet, without those that no decoder returns.
 
-    A film that was cut out of another may begin with frames that refer to what was cut off.
+    A film that was cut out of a longer one may begin with frames that refer to what was cut off.
     """
     needed = np.flatnonzero(~packets.spare[1:])
     leading = int(needed[0]) if len(needed) else 0
     return np.delete(packets.dts, slice(1, 1 + leading))
 
 
-def _counted(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
-    """The times of all frames that the decoder gives."""
+def _decoded_times(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
+    """The times of all frames that the decoder returns."""
     pts: list[int] = []
     with open_video(path) as (container, stream):
         for packet in container.demux(stream):
             tick()
             pts += [NO_TIME if frame.pts is None else frame.pts for frame in packet.decode()]
     return np.array(pts, np.int64)
+
+
+def _read_cached(path: Path, cache: Path) -> FrameIndex | None:
+    """A film's index from the cache, if it is intact and the film has not changed since."""
+    try:
+        cached, key = _cache_entry(path, cache)
+        with np.load(io.BytesIO(cached.read_bytes()), allow_pickle=False) as arrays:
+            header = json.loads(bytes(arrays["words"]))
+            if header["key"] != key:
+                return None
+            return FrameIndex(**header["index"], **{name: arrays[name] for name in _ARRAYS})
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _write_cached(index: FrameIndex, path: Path, cache: Path) -> None:
+    with contextlib.suppress(OSError, ObygazeError):
+        cached, key = _cache_entry(path, cache)
+        header = {"key": key, "index": {name: getattr(index, name) for name in _FIELDS}}
+        buffer = io.BytesIO()
+        np.savez(
+            buffer,
+            words=np.frombuffer(json.dumps(header).encode(), np.uint8),
+            **{name: getattr(index, name) for name in _ARRAYS},
+        )
+        write_bytes(cached, buffer.getvalue())
+
+
+def _cache_entry(path: Path, cache: Path) -> tuple[Path, dict[str, Any]]:
+    """Where a film's index is cached, and what identifies the film's present state."""
+    name, stat = str(path.absolute()), path.stat()
+    key = {
+        "format": CACHE_FORMAT,
+        "path": name,
+        "bytes": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+    }
+    return cache / f"{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()}.npz", key

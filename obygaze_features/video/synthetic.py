@@ -1,9 +1,9 @@
-"""Small made-up clips for tests, the demo and benchmarks. Nothing in them was ever filmed.
+"""Small synthetic clips for tests, the demo and benchmarks. Nothing in them was ever filmed.
 
-Each frame carries its number as a strip of black and white squares along its top edge, so
-that what a decoder gave can be checked against the picture itself. Below it, the three levels
-look different at a glance: Sure is warm with a large moving disc, Easy Negative cool with a
-small one, Hard Negative in between.
+Each frame carries its number as a strip of black and white squares along its top edge, so that a
+decoder's output can be checked against the picture itself. Below it, the three levels look
+different: Sure is warm with a large moving disc, Easy Negative cool with a small disc, Hard
+Negative in between.
 """
 
 from __future__ import annotations
@@ -23,18 +23,10 @@ from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.moviegraphs import clip_id
 
-__all__ = [
-    "draw_frame_number",
-    "read_frame_number",
-    "write_clip",
-    "write_pictures",
-    "write_synthetic_dataset",
-]
-
 _BITS = 16
 _SQUARE = 8
 _LEVELS = ("EN", "S", "HN", "S")
-"""The levels of a film's scenes, in turn."""
+"""The levels of a film's scenes, repeated."""
 _WARMTH = {"EN": 0.0, "HN": 0.5, "S": 1.0}
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """How many concepts a scene of a level has."""
@@ -50,8 +42,8 @@ def write_synthetic_dataset(
     folder
         Gets ``videos/FILM/FILM_scene_N.mp4`` and ``annotations.csv``.
     films, scenes
-        How many films, and how many scenes in each. Of four scenes one is Easy Negative, one
-        Hard Negative and two are Sure.
+        How many films, and scenes in each. Of four scenes two are Sure, the others Easy Negative
+        and Hard Negative.
     seconds
         How long a clip lasts.
     overwrite
@@ -90,9 +82,9 @@ def write_clip(
     width: int = 160,
     height: int = 120,
     rate: int = 24,
-    **how: Any,
+    **settings: Any,
 ) -> None:
-    """Write one clip; the suffix of `path` says in which container.
+    """Write one clip; the suffix of `path` chooses the container.
 
     Parameters
     ----------
@@ -101,14 +93,14 @@ def write_clip(
     level
         ``EN``, ``HN`` or ``S``: how the picture looks.
     seed
-        Clips of different seeds differ in hue and movement; the same seed gives the same clip.
+        Clips with different seeds differ in hue and movement.
     seconds, width, height, rate
         Its length, its picture size (at least 128 wide) and its frames a second.
-    how
+    settings
         As in `write_pictures`.
     """
     pictures = _frames(level, seed, round(seconds * rate), width, height)
-    write_pictures(path, pictures, rate=rate, **how)
+    write_pictures(path, pictures, rate=rate, **settings)
 
 
 def write_pictures(
@@ -128,21 +120,21 @@ def write_pictures(
     Parameters
     ----------
     path
-        The suffix says in which container.
+        Its suffix chooses the container.
     pictures
-        All of one size.
+        All of the same size.
     rate
         Frames a second.
     variable_rate
-        Show frames for one to three times as long, in turn.
+        Show frames for one, two or three times as long, alternately.
     rotation
-        By how many degrees a player has to turn the pictures counter-clockwise.
+        By how many degrees a player has to rotate the pictures counter-clockwise.
     codec
         An FFmpeg encoder; by default x264 where FFmpeg has it, or else mpeg4.
     gop, b_frames
         Frames from one keyframe to the next, and B-frames in a row.
     options
-        Of the encoder.
+        The encoder's options.
     """
     codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:
@@ -160,12 +152,12 @@ def write_pictures(
             stream.codec_context.time_base = Fraction(1, 1000)
         if rotation:
             stream.set_display_rotation(rotation)
-        shown = 0
+        tick = 0
         for number, rgb in enumerate(chain([first], pictures)):
             frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
             if variable_rate:
-                frame.pts, frame.time_base = shown * 1000 // rate, Fraction(1, 1000)
-                shown += 1 + number % 3
+                frame.pts, frame.time_base = tick * 1000 // rate, Fraction(1, 1000)
+                tick += 1 + number % 3
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
 

@@ -14,7 +14,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, VivitImageProcessor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from obygaze_features import preprocess
+from obygaze_features.backbones import preprocess
 from obygaze_features.backbones.preprocess import (
     CLIP_TORCHVISION,
     normalise,

@@ -126,7 +126,7 @@ def test_every_broken_file_is_named_and_every_other_one_extracted(tiny, tmp_path
 
 
 if hasattr(os, "geteuid") and os.geteuid() != 0:  # to root nothing is forbidden
-    BROKEN["forbidden.mp4"] = (unreadable, "forbidden.mp4 may not be read; see to its permissions")
+    BROKEN["forbidden.mp4"] = (unreadable, "forbidden.mp4 may not be read; check its permissions")
 
 
 def decoders_of(process: int) -> list[int]:

@@ -103,15 +103,15 @@ def test_a_film_of_one_frame(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["x264.mp4", "x264.avi"])
-def test_frames_go_where_there_is_room(tmp_path, name):
+def test_frames_go_into_the_allocated_array(tmp_path, name):
     path = write(tmp_path / name)
     asked = []
 
-    def room(shape):
+    def allocate(shape):
         asked.append(np.zeros(shape, np.uint8))
         return asked[-1]
 
-    frames = decode_frames(path, [3, 50], room=room)
+    frames = decode_frames(path, [3, 50], allocate=allocate)
     assert len(asked) == 1
     assert frames.rgb is asked[0]
     assert numbers(asked[0]) == [3, 50]

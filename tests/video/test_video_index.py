@@ -11,8 +11,7 @@ import pytest
 from obygaze_features.backbones.sampling import uniform_indices
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import decode_frames
-from obygaze_features.video.fingerprint import fingerprint
-from obygaze_features.video.index import index_file
+from obygaze_features.video.index import fingerprint, index_file
 from tests.video.films import KINDS, everything, numbers, write
 
 
