@@ -25,7 +25,7 @@ from obygaze_features.extraction.plan import (
     store_paths,
 )
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import locate
+from obygaze_features.manifests.media import locate
 from obygaze_features.store.writer import open_to_resume
 
 __all__ = ["Estimate", "PlannedStore", "describe_estimate", "estimate"]
@@ -118,7 +118,7 @@ def estimate(
         path, recipe, todo = paths[backbone.name], recipe_of(backbone), rows
         if path.exists():
             todo = wanted.of(open_to_resume(path, manifest, recipe), rows)
-        a_row = sum(one.bytes_a_row for one in recipe.arrays)
+        a_row = sum(one.row_bytes for one in recipe.arrays)
         stores[backbone.name] = PlannedStore(path, not path.exists(), len(todo), a_row * len(todo))
         lacking |= set(todo.tolist())
     items = [manifest.items[row] for row in sorted(lacking)]

@@ -15,7 +15,7 @@ from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.errors import OutputExists, StoreError, UsageError, VideoError
 from obygaze_features.extraction.fixed_clip import probe_of
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.locate import Located, locate
+from obygaze_features.manifests.media import Located, locate
 from obygaze_features.store import (
     ArraySpec,
     Recipe,
@@ -26,7 +26,7 @@ from obygaze_features.store import (
 )
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.format import BLOCK_ROWS, CLAIMS
-from obygaze_features.store.writer import open_to_resume, part_of
+from obygaze_features.store.writer import is_in_part, open_to_resume
 
 __all__ = [
     "EVERYTHING",
@@ -73,7 +73,7 @@ class Wanted:
             raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}")
         rows = np.flatnonzero(np.isin(films, self.films)) if self.films else np.arange(len(films))
         rows = rows[: self.limit]
-        return rows[part_of(rows // BLOCK_ROWS, self.part)] if self.part else rows
+        return rows[is_in_part(rows // BLOCK_ROWS, self.part)] if self.part else rows
 
     def of(self, store: Store, rows: Rows) -> Rows:
         """Those of some rows that a store lacks."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from obygaze_features.extraction.clips import Clip
 from obygaze_features.extraction.plan import Lane
 from obygaze_features.store import Failed, Status, open_store
-from obygaze_features.store.layout import append_to_log
+from obygaze_features.store.writer import append_to_log
 
 __all__ = ["Summary", "Tally", "log_run", "summarise"]
 
@@ -198,7 +198,7 @@ def summarise(
         batches=batches,
         bytes={
             lane.name: int((store.status == Status.DONE).sum())
-            * sum(one.bytes_a_row for one in store.specs)
+            * sum(one.row_bytes for one in store.specs)
             for lane, store in zip(lanes, stores, strict=True)
         },
         ended="done" if ended == "time" and not left else ended,

@@ -81,6 +81,6 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert lab.repos == before
     assert files_of(tmp_path / "back.zarr") == files_of(final_store)
     np.testing.assert_array_equal(
-        open_store(tmp_path / "one.zarr").array("native"),
+        open_store(tmp_path / "one.zarr").read("native", missing="nan"),
         [open_store(final_store)["tt1-003"]["native"]],
     )

@@ -123,6 +123,6 @@ def once(sign: Path, do: Callable[[], object]) -> threading.Thread:
 def go_on(manifest, films, tiny, output: Path, whole: Path) -> None:
     """With the local engine: it is the same store for both."""
     assert 0 < open_store(output / "tiny.zarr").status.sum() < len(manifest)
-    assert Claims(output / "tiny.zarr/claims").at_work() == []
+    assert Claims(output / "tiny.zarr/claims").active_blocks() == []
     extract(manifest, films, [tiny], output)
     assert contents(output / "tiny.zarr") == contents(whole)

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.csv_table import import_csv
 from obygaze_features.store import open_store
 
 
@@ -29,7 +28,7 @@ def world(tmp_path: Path) -> Path:
     made = obygaze("features", "make-weights", "tiny-xclip", tmp_path / "weights")
     assert made.exit_code == 0
     assert "SYNTHETIC" in made.stdout
-    import_csv(tmp_path / "data/annotations.csv").save(tmp_path / "manifest")
+    Manifest.from_csv(tmp_path / "data/annotations.csv").save(tmp_path / "manifest")
     return tmp_path
 
 
@@ -124,7 +123,9 @@ def test_failed_clips_can_be_tried_again(world):
     (world / "stores").rename(world / "first")
     extract(world)
     for name in ("native", "frames"):
-        one, other = (open_store(p).array(name) for p in (world / "first/tiny.zarr", whole))
+        one, other = (
+            open_store(p).read(name, missing="nan") for p in (world / "first/tiny.zarr", whole)
+        )
         np.testing.assert_array_equal(one, other)
 
 
@@ -188,7 +189,7 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
     assert list(found["tried"].values()) == [""] * 4
     extract(world, "--limit", 5)
     store = open_store(world / "stores/tiny.zarr")
-    a_row = sum(one.bytes_a_row for one in store.specs)
+    a_row = sum(one.row_bytes for one in store.specs)
     assert found["stores"]["tiny"]["bytes"] == 12 * a_row
     again = json.loads(extract(world, "--dry-run", "--json").stdout)["stores"]["tiny"]
     assert (again["to_do"], again["is_new"]) == (7, False)

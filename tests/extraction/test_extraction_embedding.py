@@ -19,7 +19,6 @@ from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction import Wanted, embed
 from obygaze_features.extraction.stills import read_picture
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.manifests.importers.folder import import_folder
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
 
@@ -55,7 +54,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def images(photos: Path) -> Manifest:
-    return import_folder(photos)
+    return Manifest.from_folder(photos)
 
 
 def texts(*words: str) -> Manifest:
@@ -69,7 +68,7 @@ def embedding(found):
 
 
 def rows(store: Store, *ids: str) -> np.ndarray:
-    return store.read(ids, "native")[1]
+    return store.read("native", ids)
 
 
 def test_images_are_embedded_as_transformers_does_it(clip, towers, images, photos, tmp_path):
@@ -114,7 +113,7 @@ def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, m
     for one in (towers, *others):
         embed(images, [one], tmp_path / "each", images=photos)
         left, right = (
-            open_store(tmp_path / where / f"{one.name}.zarr").array("native")
+            open_store(tmp_path / where / f"{one.name}.zarr").read("native", missing="nan")
             for where in ("all", "each")
         )
         np.testing.assert_array_equal(left, right)
@@ -131,11 +130,14 @@ def test_a_run_goes_on_where_another_ended(towers, images, photos, tmp_path):
     assert (rest.clips, rest.done) == (20, 40)
     assert embed(images, [towers], parts, images=photos).clips == 0
     one, other = (
-        open_store(tmp_path / name / "small.zarr").array("native") for name in ("whole", "parts")
+        open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
+        for name in ("whole", "parts")
     )
     np.testing.assert_allclose(one, other, atol=1e-6)
     finalise(parts / "small.zarr")
-    np.testing.assert_array_equal(open_store(parts / "small.zarr").array("native"), other)
+    np.testing.assert_array_equal(
+        open_store(parts / "small.zarr").read("native", missing="nan"), other
+    )
 
 
 def test_two_runs_share_the_work(towers, tmp_path):
@@ -250,7 +252,8 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
     assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
     embed(manifest, [towers], tmp_path / "rich")
     one, other = (
-        open_store(tmp_path / name / "small.zarr").array("native") for name in ("poor", "rich")
+        open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
+        for name in ("poor", "rich")
     )
     np.testing.assert_allclose(one, other, atol=1e-6)
 

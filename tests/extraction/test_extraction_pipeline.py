@@ -128,7 +128,13 @@ def test_broken_clips_are_named_with_the_reason_and_the_others_extracted(films, 
     }
     store = open_store(tmp_path / "tiny.zarr")
     assert store.status.tolist() == [2, 3, 1, 3, 3]
-    assert np.isnan(store.array("native")).all(axis=1).tolist() == [True, True, False, True, True]
+    assert np.isnan(store.read("native", missing="nan")).all(axis=1).tolist() == [
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_recorded_reasons_are_the_same_from_wherever_a_run_is_started(

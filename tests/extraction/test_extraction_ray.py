@@ -42,7 +42,7 @@ def test_processes_killed_in_mid_block_change_nothing(
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     assert summary.batches == {"tiny": 8}
     assert contents(tmp_path / "tiny.zarr") == contents(whole)
-    assert Claims(tmp_path / "tiny.zarr/claims").at_work() == []
+    assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
     # The two and one that took the place of the lost, unless all was done before.

@@ -27,7 +27,7 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import recipe_of
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
-from obygaze_features.store.writer import differences
+from obygaze_features.store.writer import recipe_differences
 
 __all__ = ["Computed", "Computing", "Load", "Pixels", "Reading", "comparable"]
 
@@ -92,7 +92,7 @@ class Computing:
         if self._device.startswith("cuda") and self._share < 1:
             limit_gpu_share(self._device, self._share)
         for one in backbones:
-            if odd := differences(recipes[one.name], comparable(one)):
+            if odd := recipe_differences(recipes[one.name], comparable(one)):
                 raise BackboneError(
                     f"the machine {platform.node()} has another {one.name}: with other "
                     f"{' and other '.join(odd)}"
@@ -119,7 +119,7 @@ class Computing:
 
 
 def comparable(backbone: Backbone) -> dict[str, Any]:
-    """What `differences` looks at, of a backbone alone."""
+    """What `recipe_differences` looks at, of a backbone alone."""
     return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import MediaFolder, expected_stem
+from obygaze_features.manifests.media import MediaFolder, expected_stem
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.exchange.incoming import as_stored, fit, in_words
 from obygaze_features.store.exchange.provenance import Provenance
