@@ -171,7 +171,7 @@ def broken(folder: Path) -> dict[str, tuple[Status, str]]:
         "line": (Status.UNREADABLE, "line.bmp is 500 x 2 pixels, too narrow for a picture"),
         "deep": (Status.UNREADABLE, "deep.png has more than 8 bits a channel; save it with 8"),
         "gone": (Status.MISSING, "no image gone.*"),
-        "twice": (Status.MISSING, "both twice.gif and twice.png could be meant"),
+        "twice": (Status.MISSING, "twice.gif and twice.png both match"),
     }
 
 
