@@ -311,15 +311,15 @@ def _with_owners(source: MatrixSource, options: dict[str, Any]) -> MatrixSource:
 
 def _import(source: Source, options: dict[str, Any]) -> None:
     from obygaze_features.manifests import Manifest
-    from obygaze_features.store import open_store
     from obygaze_features.store.exchange import bring_in
 
     output, manifest = options["output"], Manifest.load(options["manifest"])
-    made = bring_in(source, manifest, output, retry_failed=options["retry_failed"])
-    failures = open_store(output).failures
+    store = bring_in(source, manifest, output, retry_failed=options["retry_failed"])
+    failures, rows = store.failures, store.info()["rows"]
     if options["as_json"]:
         unknown = source.provenance.lacking
-        echo_json({**asdict(made), "path": str(output), "failures": failures, "unknown": unknown})
+        counts = {key: rows[key] for key in ("done", "failed", "to_do")}
+        echo_json({"path": str(output), **counts, "failures": failures, "unknown": unknown})
     else:
         for one, reason in list(failures.items())[:MOST_NAMED]:
             click.echo(f"  {one}: {reason}", err=True)
@@ -328,13 +328,13 @@ def _import(source: Source, options: dict[str, Any]) -> None:
             click.echo(f"  and {more:,} more: obygaze stores info {output}", err=True)
         if lacking := source.provenance.lacking:
             click.echo(f"recorded as unknown: {', '.join(lacking)}")
-        rows = counted(made.done + made.failed + made.to_do, "row")
-        click.echo(f"{rows}: {made.done:,} done, {made.failed:,} failed, {made.to_do:,} to do")
-        failed = ", or mend what failed and run this again with --retry-failed"
         click.echo(
-            f"next: obygaze stores finalise {for_shell(output)}{failed if made.failed else ''}"
+            f"{counted(rows['all'], 'row')}: {rows['done']:,} done, {rows['failed']:,} failed, "
+            f"{rows['to_do']:,} to do"
         )
-    if made.failed:
+        failed = ", or mend what failed and run this again with --retry-failed"
+        click.echo(f"next: obygaze stores finalise {for_shell(output)}{failed if failures else ''}")
+    if failures:
         click.get_current_context().exit(PARTLY_DONE)
 
 

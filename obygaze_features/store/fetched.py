@@ -77,7 +77,7 @@ class FetchedShard:
 
     def _span(self, chunk: int) -> Span:
         if not self.present[chunk]:
-            raise self._damaged(chunk, "a chunk is not there")
+            raise self._damaged(chunk, "a chunk is missing")
         offset, size = self.index[chunk].tolist()
         least = most = self.layout.chunk_bytes + CHECKSUM_BYTES
         if self.compressed:

@@ -96,7 +96,7 @@ class RowReader:
             self._shard(one, shard).read(rows - first, check=self.checksums, out=out)
         except DamagedChunk as problem:
             hit = range(first + problem.rows.start, first + problem.rows.stop)
-            raise DamagedChunk(problem.where, hit, problem.why) from None
+            raise DamagedChunk(problem.where, hit, problem.reason) from None
         return out
 
     def _shard(self, one: StoredArray, shard: int) -> Shard:

@@ -60,7 +60,7 @@ class ZarrShard:
                 why = f"it cannot be decoded ({problem})"
                 raise DamagedChunk(str(self.file), hit, why) from None
             if not self._all_there(part):
-                raise DamagedChunk(str(self.file), hit, "a chunk is not there")
+                raise DamagedChunk(str(self.file), hit, "a chunk is missing")
             out[mine] = part
         return out
 

@@ -20,7 +20,7 @@ def test_a_connection_that_is_cut_is_gone_on_with(server):
     cuts = iter([int(chance.integers(1, 4000)) for _ in range(12)])
     server.cut = lambda path: next(cuts, None)
     store = open_store(f"{server.url}/final.zarr")
-    np.testing.assert_array_equal(store.read(["tt010", "tt011"], "frames")[1], ROWS[10:12])
+    np.testing.assert_array_equal(store.read("frames", ["tt010", "tt011"]), ROWS[10:12])
     assert next(cuts, None) is None  # all of them happened
     spans = [headers.get("Range") for headers in server.headers]
     assert len(set(spans) - {None}) > 8  # each went on where it was
@@ -32,7 +32,7 @@ def test_a_connection_that_is_cut_for_good_is_one_line(server):
     _ = store.status
     server.cut = lambda path: 0
     with pytest.raises(StoreError) as problem:
-        store.read(["tt010"], "frames")
+        store.read("frames", ["tt010"])
     line = str(problem.value)
     assert line.startswith(f"{server.url}/final.zarr/frames/zarr.json cannot be read: ")
     assert "tried 5 times" in line
@@ -59,7 +59,7 @@ def test_a_server_without_ranges_is_one_line(server):
     store = open_store(f"{server.url}/final.zarr")
     assert len(store.ids) == N
     with pytest.raises(StoreError, match=r"does not support range requests.*stores pull"):
-        store.read(["tt010"], "frames")
+        store.read("frames", ["tt010"])
 
 
 def test_a_server_that_compresses_is_one_line(server):
@@ -96,7 +96,7 @@ def test_a_url_with_any_letters_is_read(server, made, tmp_path, name):
     server.folder = tmp_path / "www"
     for file in ("final.zarr", "fi nal.zip"):
         store = open_store(f"{server.url}/{name}/{file}")
-        np.testing.assert_array_equal(store.read(["tt010"], "frames")[1], ROWS[10:11])
+        np.testing.assert_array_equal(store.read("frames", ["tt010"]), ROWS[10:11])
 
 
 def test_a_redirect_with_a_blank_is_followed(server, made, tmp_path):
@@ -138,9 +138,9 @@ def test_a_server_that_restarts_is_tried_again(made, tmp_path, monkeypatch):
         _ = store.status
         served.cut = lambda path: 0  # which closes the connection
         with pytest.raises(StoreError, match="tried 5 times"):
-            store.read(["tt010"], "frames")
+            store.read("frames", ["tt010"])
     with pytest.raises(StoreError, match="Connection refused; tried 5 times"):
-        store.read(["tt010"], "frames")
+        store.read("frames", ["tt010"])
 
 
 def test_redirects_are_followed_and_remembered(server):
@@ -148,14 +148,14 @@ def test_redirects_are_followed_and_remembered(server):
         (302, {"Location": f"{server.url}{path[4:]}?signed=1"}) if path.startswith("/old") else None
     )
     store = open_store(f"{server.url}/old/final.zarr")
-    np.testing.assert_array_equal(store.read(["tt010"], "frames")[1][0], ROWS[10])
+    np.testing.assert_array_equal(store.read("frames", ["tt010"])[0], ROWS[10])
     server.forget()
-    np.testing.assert_array_equal(store.read(["tt020"], "frames")[1][0], ROWS[20])
+    np.testing.assert_array_equal(store.read("frames", ["tt020"])[0], ROWS[20])
     assert len(server.requests) == 1  # straight to where it was sent last time
     expired = iter([(403, {})])
     before = server.refuse
     server.refuse = lambda path: before(path) or next(expired, None)
-    np.testing.assert_array_equal(store.read(["tt030"], "frames")[1][0], ROWS[30])
+    np.testing.assert_array_equal(store.read("frames", ["tt030"])[0], ROWS[30])
     assert next(expired, None) is None
     server.refuse = lambda path: (301, {"Location": path})
     with pytest.raises(StoreError, match="sends us from one place to the next"):

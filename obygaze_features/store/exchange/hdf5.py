@@ -17,7 +17,7 @@ import numpy as np
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
-from obygaze_features.store.compare import read_probe
+from obygaze_features.store.diff import read_probe
 from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.reader import Store

@@ -17,12 +17,11 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.store.assemble import Assembled, assembled
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.exchange.provenance import Provenance, plain_json
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.metadata import check_attributes
-from obygaze_features.store.reader import open_store
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
 __all__ = ["Source", "as_stored", "bring_in", "fit", "in_words", "index_ids", "read_exported"]
@@ -55,7 +54,7 @@ class Source(Protocol):
 
 def bring_in(
     source: Source, manifest: Manifest, output: Path, *, retry_failed: bool = False
-) -> Assembled:
+) -> Store:
     """Fill a store of a manifest's items from a source.
 
     Parameters
@@ -96,7 +95,7 @@ def bring_in(
         rows_again = {row: source.row(manifest.items[row], specs) for row in lacking}
         writer.rewrite(block, {row: one for row, one in rows_again.items() if one is not None})
     writer.log("imported", source=source.words)
-    return assembled(output)
+    return open_store(output)
 
 
 def as_stored(values: NDArray[Any]) -> NDArray[Any]:

@@ -195,7 +195,7 @@ class Hdf5Source:
         shape = (len(self._row_of), *one.shape)
         if dataset is None or dataset.shape != shape or dataset.dtype.kind not in "fiu":
             raise StoreError(f"{self.path}: {one.name} is not a dataset with a row for each id")
-        if one.bytes_a_row > MOST_AT_ONCE:
+        if one.row_bytes > MOST_AT_ONCE:
             raise StoreError(f"{self.path}: a row of {one.name} would take more than 1 GiB")
         self._checked[one.name] = dataset
         return dataset

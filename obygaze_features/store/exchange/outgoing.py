@@ -75,7 +75,7 @@ def parts(
     rows, done, values
         Some rows, which of them are done, and for each array the rows that are.
     """
-    step = max(1, PART_BYTES // sum(one.bytes_a_row for one in specs))
+    step = max(1, PART_BYTES // sum(one.row_bytes for one in specs))
     blocks = store.iter_blocks([one.name for one in specs])
     held = {one.name: np.empty((0, *one.shape), one.dtype) for one in specs}
     have = 0

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as spec
-from obygaze_features.store.checksums import read_checksums
-from obygaze_features.store.contents import check_list
 from obygaze_features.store.location import Folder
+from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.packed import is_store_name
 from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.verify import check_listed_files
 
 __all__ = ["beside", "damaged", "own_files"]
 
@@ -55,5 +55,5 @@ def _checked_list(store: Store) -> dict[str, str]:
     for name in sums:
         if not is_store_name(name):
             raise StoreError(f"{where} lists {name!r:.60}, no name of a store's")
-    check_list(store.where, store, sums)
+    check_listed_files(store.where, store, sums)
     return sums

@@ -22,7 +22,6 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
 from obygaze_features.store.exchange.outgoing import Exported, chosen, parts, refuse_inside
 from obygaze_features.store.format import ArraySpec
-from obygaze_features.store.items import read_items
 from obygaze_features.store.reader import Store
 
 __all__ = ["POOLED", "export_parquet"]
@@ -74,7 +73,7 @@ def _write(
     pa: ModuleType,
     parquet: ModuleType,
 ) -> None:
-    films = read_items(store.location, store.attributes).films
+    films = store.items.films
     fields = [
         pa.field("id", pa.string()),
         pa.field("film", pa.string()),

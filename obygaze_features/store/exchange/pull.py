@@ -25,15 +25,14 @@ from obygaze_features.common.files import (
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
-from obygaze_features.store.checksums import read_checksums
-from obygaze_features.store.contents import check_list
 from obygaze_features.store.exchange.pull_archive import gives_parts, pull_archive
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.location import BLOCK, Location, location_of
-from obygaze_features.store.metadata import read_attributes
+from obygaze_features.store.metadata import read_attributes, read_checksums
 from obygaze_features.store.packed import is_store_name
 from obygaze_features.store.places.archive import Archive
 from obygaze_features.store.reader import open_store
+from obygaze_features.store.verify import check_listed_files
 
 __all__ = ["Pulled", "pull"]
 
@@ -151,7 +150,7 @@ def _check_whole(place: Location, folder: Path, sums: Mapping[str, str]) -> None
         store = open_store(folder)
         if not store.is_final:  # whatever the source said before
             raise StoreError(f"{place.where} was changed meanwhile; run the same command again")
-        check_list(place.where, store, sums)
+        check_listed_files(place.where, store, sums)
     except StoreError as problem:
         raise StoreError(str(problem).replace(str(folder), place.where)) from None
 

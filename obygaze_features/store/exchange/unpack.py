@@ -19,13 +19,13 @@ from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as spec
-from obygaze_features.store.contents import check_list
 from obygaze_features.store.exchange.pack import COPIED, Packed
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.location import Folder
 from obygaze_features.store.packed import check_entries
 from obygaze_features.store.places.archive import Archive
 from obygaze_features.store.reader import open_at
+from obygaze_features.store.verify import check_listed_files
 
 __all__ = ["unpack"]
 
@@ -98,7 +98,7 @@ def _check_whole(archive: Path, sums: Mapping[str, str]) -> None:
         store = open_at(Archive(archive, Folder(archive.parent), archive.name))
         if not store.is_final:
             raise StoreError(f"{archive} holds a store that is still open; it cannot be whole")
-        check_list(archive, store, sums)
+        check_listed_files(archive, store, sums)
     except StoreError as problem:
         raise StoreError(f"{problem}; nothing was unpacked") from None
 

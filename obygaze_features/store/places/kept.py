@@ -15,9 +15,9 @@ from obygaze_features.common.files import parse_json
 from obygaze_features.common.lru import Lru, size_limit
 from obygaze_features.common.package import cache_folder
 from obygaze_features.errors import StoreError
-from obygaze_features.store.checksums import without_consolidated
 from obygaze_features.store.format import CHECKSUMS
 from obygaze_features.store.location import Location, MappedFile, Span
+from obygaze_features.store.metadata import without_consolidated
 from obygaze_features.store.shards import CHECKSUM_BYTES, checksum
 
 __all__ = ["Kept", "keep"]
