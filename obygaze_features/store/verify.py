@@ -94,7 +94,8 @@ def verify(address: Path | str) -> list[Damage]:
         else:
             damage += _check_blocks(store)
     except StoreError as problem:  # ids or status cannot be read
-        return damage or [Damage(fmt.IDS, None, (), _brief(location, problem))]
+        reason = _brief(location, problem)
+        return damage or [Damage(re.split("[: ]", reason)[0], None, (), reason)]
     known = {entry.file for entry in damage}
     return [
         *damage,

@@ -75,7 +75,7 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert "holds another store" in said["other"]
     assert "holds something else, such as film.mkv" in said["films"]
     assert "hf_secret" not in "".join(said.values())
-    assert f"{address} is sound" in said["verify"]
+    assert f"{address} is undamaged" in said["verify"]
     assert "HF_HUB_OFFLINE is set" in said["offline"]
     assert "gets nothing, as HF_HUB_OFFLINE is set; unset it to push" in said["unsent"]
     assert lab.repos == before

@@ -83,7 +83,7 @@ def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
     damaged = bytearray((final_store / "frames/c/0/0/0").read_bytes())
     damaged[9] ^= 1
     system.pipe_file(f"{root}/frames/c/0/0/0", bytes(damaged))
-    with pytest.raises(StoreError, match="a push to it has not ended; run the push again"):
+    with pytest.raises(StoreError, match="a push to it was interrupted; run the push again"):
         open_store(target)
     with pytest.raises(StoreError, match="holds a part of another store that is being pushed"):
         push(other_store, target)
@@ -103,7 +103,9 @@ def test_a_push_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path
             way.then = lambda: running.send_signal(signal.SIGKILL)  # noqa: B023  # called now
             running.communicate(timeout=60)
             assert running.returncode == -signal.SIGKILL
-            with pytest.raises(StoreError, match="a push to it has not ended; run the push again"):
+            with pytest.raises(
+                StoreError, match="a push to it was interrupted; run the push again"
+            ):
                 open_store(target)
         way.after = 10**12
         last = obygaze("push", large_store, target, "--json", AWS_ENDPOINT_URL=way.url)
@@ -118,7 +120,7 @@ def test_a_store_that_is_damaged_here_is_not_offered_there(target, final_store, 
     flip_bit(own / "rows.csv", 20)
     with pytest.raises(StoreError, match=r"rows.csv is not as it was.*; run: .*verify .*/own.zarr"):
         push(own, target)
-    with pytest.raises(StoreError, match="a push to it has not ended; run the push again"):
+    with pytest.raises(StoreError, match="a push to it was interrupted; run the push again"):
         open_store(target)
 
 
@@ -144,7 +146,7 @@ def test_only_the_stores_own_files_are_sent(target, final_store, tmp_path):
     own = Path(shutil.copytree(final_store, tmp_path / "strange.zarr"))
     (tmp_path / "secret").write_text("private")
     listed = json.loads((own / "checksums.json").read_text())
-    for name, why in (("../secret", "no name of a store's"), ("notes", "no file of a store")):
+    for name, why in (("../secret", "no name of a store's"), ("notes", "not a store's file")):
         (own / "checksums.json").chmod(0o644)
         (own / "checksums.json").write_text(json.dumps({name: "0" * 64, **listed}))
         with pytest.raises(StoreError, match=why):

@@ -13,26 +13,26 @@ import torch
 from PIL import Image, ImageOps
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-from obygaze_features.backbones import Towers, load_towers
-from obygaze_features.backbones.random_weights import write_weights
+from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.errors import UsageError, VideoError
-from obygaze_features.extraction import Wanted, embed
-from obygaze_features.extraction.stills import read_picture
+from obygaze_features.extraction import extract
+from obygaze_features.extraction.readers import read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
+from tests.tiny_models import write_checkpoint
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights") / "small"
-    write_weights("tiny-clip", folder)
+    write_checkpoint("tiny-clip", folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def towers(clip: Path) -> Towers:
-    return load_towers(str(clip), "cpu")
+def towers(clip: Path) -> Backbone:
+    return load_backbone(str(clip), "cpu")
 
 
 SUFFIXES = (".png", ".jpg", ".webp", ".bmp", ".tif", ".jpeg")
@@ -72,7 +72,7 @@ def rows(store: Store, *ids: str) -> np.ndarray:
 
 
 def test_images_are_embedded_as_transformers_does_it(clip, towers, images, photos, tmp_path):
-    summary = embed(images, [towers], tmp_path, images=photos)
+    summary = extract(images, photos, [towers], tmp_path)
     assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
     store = open_store(tmp_path / "small.zarr")
     model = CLIPModel.from_pretrained(clip).eval()
@@ -94,7 +94,7 @@ def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
     words = ["a photo of a woman", "engineer"]
     path = next((photos / "yes").glob("*.bmp"))
     items = [*texts(*words), Item("p", kind="image", film="yes", media=path.name)]
-    embed(Manifest("both", Items.of(items)), [towers], tmp_path, images=photos)
+    extract(Manifest("both", Items.of(items)), photos, [towers], tmp_path)
     store = open_store(tmp_path / "small.zarr")
     tokens = AutoTokenizer.from_pretrained(clip)(words, padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -106,12 +106,12 @@ def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
 
 def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, monkeypatch):
     for name in ("tiny-siglip", "tiny-xclip"):
-        write_weights(name, tmp_path / name)
-    others = [load_towers(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
-    summary = embed(images, [towers, *others], tmp_path / "all", images=photos)
+        write_checkpoint(name, tmp_path / name)
+    others = [load_backbone(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
+    summary = extract(images, photos, [towers, *others], tmp_path / "all")
     assert (summary.clips, summary.done) == (40, 40)
     for one in (towers, *others):
-        embed(images, [one], tmp_path / "each", images=photos)
+        extract(images, photos, [one], tmp_path / "each")
         left, right = (
             open_store(tmp_path / where / f"{one.name}.zarr").read("native", missing="nan")
             for where in ("all", "each")
@@ -120,15 +120,15 @@ def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, m
 
 
 def test_a_run_goes_on_where_another_ended(towers, images, photos, tmp_path):
-    embed(images, [towers], tmp_path / "whole", images=photos)
+    extract(images, photos, [towers], tmp_path / "whole")
     parts = tmp_path / "parts"
-    first = embed(images, [towers], parts, images=photos, wanted=Wanted(part="2/2"))
+    first = extract(images, photos, [towers], parts, part="2/2")
     assert (first.wanted, first.done) == (8, 8)
-    some = embed(images, [towers], parts, images=photos, wanted=Wanted(films=("yes",)))
+    some = extract(images, photos, [towers], parts, films=("yes",))
     assert (some.wanted, some.clips) == (20, 12)
-    rest = embed(images, [towers], parts, images=photos)
+    rest = extract(images, photos, [towers], parts)
     assert (rest.clips, rest.done) == (20, 40)
-    assert embed(images, [towers], parts, images=photos).clips == 0
+    assert extract(images, photos, [towers], parts).clips == 0
     one, other = (
         open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
         for name in ("whole", "parts")
@@ -144,7 +144,7 @@ def test_two_runs_share_the_work(towers, tmp_path):
     manifest = texts(*(f"a photo of person {number}" for number in range(200)))
     done = []
     runs = [
-        threading.Thread(target=lambda: done.append(embed(manifest, [towers], tmp_path)))
+        threading.Thread(target=lambda: done.append(extract(manifest, None, [towers], tmp_path)))
         for _ in range(2)
     ]
     for run in runs:
@@ -174,7 +174,7 @@ def broken(folder: Path) -> dict[str, tuple[Status, str]]:
         "line": (Status.UNREADABLE, "line.bmp is 500 x 2 pixels, too narrow for a picture"),
         "deep": (Status.UNREADABLE, "deep.png has more than 8 bits a channel; save it with 8"),
         "gone": (Status.MISSING, "no image gone.*"),
-        "twice": (Status.MISSING, "both twice.gif and twice.png could be meant"),
+        "twice": (Status.MISSING, "twice.gif and twice.png both match"),
     }
 
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
     items = [Item(name, kind="image", media=f"{name}.*") for name in (*expected, "whole")]
     blank = [Item("blank", kind="text", text=" "), Item("fine", kind="text", text="a photo")]
     manifest = Manifest("odd", Items.of([*items, *blank]))
-    summary = embed(manifest, [towers], tmp_path / "s", images=folder)
+    summary = extract(manifest, folder, [towers], tmp_path / "s")
     store = open_store(tmp_path / "s/small.zarr")
     status = dict(zip(store.ids, store.status.tolist(), strict=True))
     assert (status["whole"], status["fine"], summary.done) == (Status.DONE, Status.DONE, 2)
@@ -197,7 +197,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
     assert store.failures["blank"] == "the text is empty"
     # Once the file is whole, it is tried again on request.
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
-    again = embed(manifest, [towers], tmp_path / "s", images=folder, wanted=Wanted(failed=True))
+    again = extract(manifest, folder, [towers], tmp_path / "s", retry_failed=True)
     assert (again.clips, again.done) == (8, 3)
     one, same = rows(open_store(tmp_path / "s/small.zarr"), "cut", "whole")
     np.testing.assert_allclose(one, same, atol=1e-6)
@@ -226,31 +226,31 @@ def test_pictures_are_seen_upright_and_in_colour(tmp_path):
 
 def test_a_longer_text_is_cut_and_it_is_said(towers, tmp_path, obygaze, clip):
     manifest = texts("a photo of a person", "a happy woman " * 30)
-    summary = embed(manifest, [towers], tmp_path)
+    summary = extract(manifest, None, [towers], tmp_path)
     assert summary.cut == {"t1": 92}
     manifest.save(tmp_path / "words")
     result = obygaze(
         "features", "extract", tmp_path / "words", "--backbone", clip, "-o", tmp_path / "new"
     )
     assert result.exit_code == 0
-    assert "1 text longer than what is read of it; the rest was cut off: t1" in result.stderr
+    assert "1 text longer than the backbone reads; the rest was cut off: t1" in result.stderr
     assert "2 items in" in result.stdout
 
 
 def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monkeypatch):
     sizes = []
 
-    def small(given):
-        sizes.append(len(given))
-        if len(given) > 3:
+    def small(tokens):
+        sizes.append(len(tokens["input_ids"]))
+        if sizes[-1] > 3:
             raise torch.OutOfMemoryError
-        return towers.embed_texts(given)
+        return towers.text_tower.encode(tokens)
 
-    poor = replace(towers, embed_texts=small)
+    poor = replace(towers, text_tower=replace(towers.text_tower, encode=small))
     manifest = texts(*(f"person {number}" for number in range(10)))
-    summary = embed(manifest, [poor], tmp_path / "poor")
+    summary = extract(manifest, None, [poor], tmp_path / "poor")
     assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
-    embed(manifest, [towers], tmp_path / "rich")
+    extract(manifest, None, [towers], tmp_path / "rich")
     one, other = (
         open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
         for name in ("poor", "rich")
@@ -260,12 +260,10 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
 
 def test_manifests_that_do_not_fit_are_refused(towers, tmp_path, images):
     clips = Manifest("films", Items.of([Item("a", media="a.mp4")]))
-    with pytest.raises(
-        UsageError, match="a is of the kind 'clip', and only images and texts go here"
-    ):
-        embed(clips, [towers], tmp_path)
+    with pytest.raises(UsageError, match="small was loaded for images and texts"):
+        extract(clips, tmp_path, [towers.for_images_and_texts()], tmp_path)
     with pytest.raises(VideoError, match="has none of the 40 images"):
-        embed(images, [towers], tmp_path / "s", images=tmp_path)
+        extract(images, tmp_path, [towers], tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 
@@ -280,7 +278,7 @@ def test_the_command(clip, images, photos, tmp_path, obygaze):
     assert "frames     none, of images and texts; preprocessing standard" in info
     wrong = {
         ("tiny-clip",): "has images; say in which folder they are: --images FOLDER",
-        ("tiny-vivit", "--images", photos): "reads no texts and takes no single images",
+        ("tiny-vivit", "--images", photos): "reads no texts and no single images",
         ("tiny-clip", "--images", photos, "--dry-run"): "--dry-run is for clips",
         ("tiny-clip", "--images", photos, "--arrays", "native"): "--arrays is for clips",
         ("tiny-clip", "--videos", photos): "--videos is for clips",

@@ -1,0 +1,293 @@
+"""`obygaze annotations project`, `merge` and `sweep`: from timelines to labels of clips."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from obygaze_features.common.cli import (
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted, join_some
+from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from obygaze_features.annotations.issues import Issue
+    from obygaze_features.annotations.project import SavedLabels
+    from obygaze_features.manifests.labels import LabelSet
+
+grid_option = click.option(
+    "--grid",
+    required=True,
+    metavar="GRID",
+    help="A manifest whose clips have start and end; a time (60 or 0:01:00); or a CSV file of "
+    "shots or scenes with film, start, end (seconds or h:mm:ss) and, if you like, id.",
+)
+
+
+@click.command()
+@folder_argument("timelines")
+@grid_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A new manifest's folder; by default the labels go into the grid, where it is a manifest.",
+)
+@click.option(
+    "--threshold",
+    default="0.2",
+    show_default=True,
+    help="The share of a clip that a segment must cover to count for it.",
+)
+@overwrite_option
+@json_option
+def project(
+    timelines: Path,
+    grid: str,
+    output: Path | None,
+    threshold: str,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Give clips the levels and concepts of annotators' segments.
+
+    A segment counts for a clip if it covers at least --threshold of it. Of those that count the
+    highest level wins, with the concepts of all that have it; where none counts, the clip has the
+    lowest level. Each annotator becomes a label set, over the clips of the films that they
+    annotated; `obygaze annotations merge` makes one of them. Ends with exit code 3 if something
+    was left out.
+
+    \b
+    Examples:
+      obygaze annotations project timelines --grid 60 -o manifests/mine
+      obygaze annotations project timelines --grid shots.csv --threshold 0.3 -o manifests/mine
+      obygaze annotations project timelines --grid manifests/mine
+    """
+    from obygaze_features.annotations.timelines import Timelines
+
+    share = _parse_share(threshold, "--threshold")
+    projected = Timelines.load(timelines).project(grid, threshold=share)
+    clips = projected.grid
+    folder = output or clips.folder
+    if folder is None:
+        raise UsageError(f"the grid {grid} is not a manifest to save labels in; name one: -o")
+    saved = projected.save(folder, overwrite=overwrite)
+    issues = [*projected.issues, *_removed_issues(saved)]
+    if as_json:
+        echo_json(
+            {
+                "manifest": str(folder),
+                "threshold": share,
+                "clips": len(clips),
+                "label_sets": {labels.name: _levels(labels) for labels in projected.label_sets},
+                "remarks": [issue.to_json() for issue in issues],
+            }
+        )
+    else:
+        click.echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
+        _echo_levels(projected.label_sets, clips.scheme.codes)
+        _echo_issues(issues)
+        for line in _next_commands(saved, folder, [s.name for s in projected.label_sets]):
+            click.echo(f"next: {line}")
+    _exit_if_left_out(issues)
+
+
+@click.command()
+@folder_argument("manifest")
+@click.option(
+    "--labels",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A label set to merge, once for each; by default all that were projected.",
+)
+@click.option("--name", default="merged", show_default=True, help="The merged label set's name.")
+@overwrite_option
+@json_option
+def merge(
+    manifest: Path, names: tuple[str, ...], name: str, overwrite: bool, as_json: bool
+) -> None:
+    """Make one label set of several annotators'.
+
+    The highest level wins; concepts are united among those who gave it. A clip that only one
+    annotator has is taken from that one, and the films of such clips are named. The merged label
+    set becomes the manifest's default one, unless it has one already.
+
+    \b
+    Examples:
+      obygaze annotations merge manifests/mine
+      obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
+    """
+    from obygaze_features.annotations.project import labels_to_merge, merge_labels, save_labels
+    from obygaze_features.manifests.manifest import Manifest
+
+    loaded = Manifest.load(manifest)
+    chosen = labels_to_merge(loaded, names)
+    merged = merge_labels(chosen, loaded, name)
+    saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
+    issues = [*merged.issues, *_removed_issues(saved)]
+    if as_json:
+        echo_json(
+            {
+                "manifest": str(manifest),
+                "labels": name,
+                "of": {labels.name: _levels(labels) for labels in chosen},
+                **_levels(merged.labels),
+                "default_labels": saved.default,
+                "remarks": [issue.to_json() for issue in issues],
+            }
+        )
+        return
+    _echo_levels([*chosen, merged.labels], loaded.shared_scheme(chosen).codes)
+    default = "the default" if saved.default == name else f"{saved.default} stays the default"
+    click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
+    _echo_issues(issues)
+
+
+@click.command()
+@folder_argument("timelines")
+@grid_option
+@click.option(
+    "--thresholds",
+    default=".1,.2,.3,.4",
+    show_default=True,
+    metavar="T,...",
+    help="The shares of a clip that a segment must cover.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the table, as CSV.",
+)
+@overwrite_option
+@json_option
+def sweep(
+    timelines: Path,
+    grid: str,
+    thresholds: str,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """How the labels depend on the threshold.
+
+    Projects and merges at each threshold, and counts: clips of each level, and the mean number of
+    concepts a clip. Only the table is saved. Ends with exit code 3 if something was left out.
+
+    \b
+    Examples:
+      obygaze annotations sweep timelines --grid 60
+      obygaze annotations sweep timelines --grid manifests/mine --thresholds .2,.5 -o sweep.csv
+    """
+    from obygaze_features.annotations.project import sweep as sweep_thresholds
+    from obygaze_features.annotations.project import sweep_csv
+    from obygaze_features.annotations.timelines import Timelines
+    from obygaze_features.common.files import refuse_to_overwrite, write_text
+
+    shares = [_parse_share(text, "--thresholds") for text in thresholds.split(",")]
+    if output is not None:
+        refuse_to_overwrite(output, overwrite=overwrite)
+    rows, issues = sweep_thresholds(Timelines.load(timelines), grid, shares)
+    if output is not None:
+        write_text(output, sweep_csv(rows))
+    if as_json:
+        thresholds_json = [row.to_json() for row in rows]
+        echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in issues]})
+    else:
+        header = ["threshold", "clips", *rows[0].levels, "concepts a clip"]
+        cells = [
+            [
+                f"{row.threshold:g}",
+                f"{row.clips:,}",
+                *(f"{n:,} ({row.shares[level]:.1%})" for level, n in row.levels.items()),
+                f"{row.concepts_per_clip:.3f}",
+            ]
+            for row in rows
+        ]
+        click.echo(align(header, cells))
+        _echo_issues(issues)
+        if output is not None:
+            click.echo(f"table -> {output}")
+    _exit_if_left_out(issues)
+
+
+def _parse_share(text: str, option: str) -> float:
+    """A share, as a number or in per cent."""
+    number = text.strip()
+    try:
+        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise UsageError(f"{option} takes numbers such as 0.2 or 20% (got {text!r})") from None
+
+
+def _removed_issues(saved: SavedLabels) -> list[Issue]:
+    from obygaze_features.annotations.issues import Issue
+
+    return [
+        Issue(
+            name,
+            "",
+            "",
+            f"was merged from {join_some(sources)}, which are replaced",
+            "removed; merge again",
+        )
+        for name, sources in saved.removed.items()
+    ]
+
+
+def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
+    """The commands that repeat the removed merges, or else merge for the first time."""
+    from obygaze_features.annotations.project import MERGED
+    from obygaze_features.manifests.manifest import Manifest
+
+    command = f"obygaze annotations merge {shlex.quote(str(folder))}"
+    if saved.removed:
+        return [
+            f"{command}{''.join(f' --labels {source}' for source in sources)} --name {name}"
+            for name, sources in saved.removed.items()
+        ]
+    if len(projected) < 2:
+        return []
+    # A label set called merged may be somebody's own, not to be replaced.
+    taken = Manifest.load(folder).label_names
+    numbered = (f"{MERGED}-{number}" for number in count(2))
+    free = next(name for name in chain([MERGED], numbered) if name not in taken)
+    return [command if free == MERGED else f"{command} --name {free}"]
+
+
+def _levels(labels: LabelSet) -> dict[str, Any]:
+    return {"clips": len(labels), "levels": Counter(labels.levels)}
+
+
+def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
+    rows = []
+    for labels in label_sets:
+        counts = Counter(labels.levels)
+        rows.append([labels.name, f"{len(labels):,}", *(f"{counts[code]:,}" for code in codes)])
+    click.echo(align(["labels", "clips", *codes], rows))
+
+
+def _echo_issues(issues: Sequence[Issue]) -> None:
+    from obygaze_features.annotations.issues import describe_issues
+
+    for line in describe_issues(issues, "--json has all"):
+        click.echo(line)
+
+
+def _exit_if_left_out(issues: Sequence[Issue]) -> None:
+    from obygaze_features.annotations.issues import any_left_out
+
+    if any_left_out(issues):
+        click.get_current_context().exit(3)

@@ -1,0 +1,112 @@
+"""A look into every file before GPU time is spent on it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.common.progress import progress
+from obygaze_features.common.tables import align, format_table
+from obygaze_features.common.text import counted, duration, join_some
+from obygaze_features.errors import VideoError
+from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
+from obygaze_features.extraction.plan import check_items, check_media
+from obygaze_features.extraction.readers import decode_request, portable_reason
+from obygaze_features.extraction.run import Options
+from obygaze_features.manifests import Item, Manifest
+from obygaze_features.manifests.media import MediaFolder
+
+SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
+"""Which frames the paper's three backbones take of a clip."""
+COLUMNS = (
+    "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
+    "frames", "fps", "seconds", "decode_seconds", "why_slow",
+)  # fmt: skip
+MAX_FAILURES_SHOWN = 20
+
+EXPLANATIONS = {
+    "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
+    "ends early": "the film ends before the span does",
+    "decoded in order": "decoded from the start of the file, as AVI must be",
+}
+
+Row = Mapping[str, Any]
+
+
+def check_videos(
+    manifest: Manifest, videos: str | Path, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Decode what extraction would, and yield a row of `COLUMNS` for each clip.
+
+    ``error`` says why a clip cannot be used; ``problems`` lists what is unusual but usable. The
+    options are fields of `Options`.
+    """
+    settings, videos = Options(**options), Path(videos)
+    check_items(manifest)
+    media = MediaFolder(videos.resolve())
+    rows = settings.select(manifest)
+    check_media(manifest, rows, videos)
+    items = [manifest.items[row] for row in rows.tolist()]
+    count = settings.workers or default_workers()
+
+    def check(decoder: Decoder, item: Item) -> dict[str, Any]:
+        try:
+            path = media.find(item)
+        except VideoError as problem:
+            return {"error": portable_reason(str(problem), item, media.root)}
+        answer = decoder.ask(decode_request("examine", path, item, SAMPLINGS, settings.cache))
+        file = {"file": str(path.relative_to(media.root))}
+        if "error" in answer:
+            return file | {"error": portable_reason(answer["error"], item, media.root)}
+        examination: dict[str, Any] = answer["examination"]
+        return file | examination
+
+    pool = DecodePool(count, stall_timeout=settings.stall_timeout)
+    with contextlib.closing(pool.map(check, items, ahead=2 * count)) as checked:
+        for item, result in progress(checked, "Checking", unit="clip", total=len(items)):
+            row = {"id": item.id} | result
+            yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
+
+
+def format_checks(rows: Sequence[Row]) -> str:
+    """The rows as CSV."""
+    return format_table({column: [_cell(row[column]) for row in rows] for column in COLUMNS})
+
+
+def describe_checks(rows: Sequence[Row]) -> str:
+    """How many clips can be used, what is unusual, and which clips cannot be used and why."""
+    good = [row for row in rows if not row["error"]]
+    lines = [f"{len(good):,} of {counted(len(rows), 'clip')} can be extracted"]
+    if good:
+        frames = sum(row["frames"] for row in good)
+        decode = sum(row["decode_seconds"] for row in good)
+        lines.append(
+            f"{duration(sum(row['seconds'] for row in good))} of video, {frames:,} frames; "
+            f"decoding what the backbones need takes {duration(decode)} on one core"
+        )
+    problems: dict[str, list[str]] = {}
+    for row in good:
+        for problem in row["problems"]:
+            problems.setdefault(problem, []).append(row["id"])
+    if problems:
+        table = [
+            [EXPLANATIONS.get(problem, problem), join_some(ids, 3), len(ids)]
+            for problem, ids in problems.items()
+        ]
+        lines += ["", align(["unusual, but usable", "such as", "clips"], table, left=2)]
+    bad = [row for row in rows if row["error"]]
+    if bad:
+        table = [[row["id"], row["error"]] for row in bad[:MAX_FAILURES_SHOWN]]
+        lines += ["", align(["cannot be extracted", "why"], table, left=2)]
+        if len(bad) > MAX_FAILURES_SHOWN:
+            lines.append(f"and {len(bad) - MAX_FAILURES_SHOWN:,} more (-o TABLE.csv lists all)")
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return "|".join(value) if isinstance(value, list | tuple) else str(value)
