@@ -162,10 +162,10 @@ def extract(
         plan = estimate(loaded, videos, specs, output, **options)
         echo_json(plan.to_json()) if as_json else click.echo(describe_estimate(plan))
         return
-    import obygaze_features
+    from obygaze_features import extract as extract_features
 
     with resumable(), _messages():
-        summary = obygaze_features.extract(loaded, videos or images, specs, output, **options)
+        summary = extract_features(loaded, videos or images, specs, output, **options)
     _report(ctx, summary, "clip" if videos else "item", as_json=as_json)
 
 

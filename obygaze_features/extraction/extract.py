@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones import Backbone, Towers, load_backbone, load_towers
+from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import limit_gpu_memory
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted
@@ -39,7 +39,7 @@ Load = Callable[[str | None], Backbone]
 def extract(
     manifest: Manifest,
     media: str | Path | None,
-    backbones: str | Backbone | Towers | Sequence[str | Backbone | Towers],
+    backbones: str | Backbone | Sequence[str | Backbone],
     output: str | Path = "stores",
     **options: Any,
 ) -> Summary:
@@ -80,26 +80,27 @@ def extract(
 
 
 def load(
-    backbones: str | Backbone | Towers | Sequence[str | Backbone | Towers],
+    backbones: str | Backbone | Sequence[str | Backbone],
     options: Options,
     kinds: Sequence[str],
-) -> tuple[list[Backbone | Towers], Engine]:
+) -> tuple[list[Backbone], Engine]:
     """Load the backbones for items of these kinds, and choose the engine."""
-    if isinstance(backbones, str | Backbone | Towers):
+    if isinstance(backbones, str | Backbone):
         backbones = [backbones]
-    unfit = Towers if "clip" in kinds else Backbone
-    if wrong := [backbone.name for backbone in backbones if isinstance(backbone, unfit)]:
-        loader = "load_backbone" if "clip" in kinds else "load_towers"
-        raise UsageError(f"{wrong[0]} does not take {kinds[0]}s; load it with {loader}")
     if options.engine not in ("local", "ray"):
         raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
     if "clip" not in kinds:
         how: dict[str, Any] = {"mode": options.preprocessing, "precision": options.precision}
-        towers = [
-            load_towers(backbone, options.device, **how) if isinstance(backbone, str) else backbone
+        loaded = [
+            load_backbone(backbone, options.device, **how)
+            if isinstance(backbone, str)
+            else backbone
             for backbone in backbones
         ]
-        return towers, run_local
+        return [backbone.for_images_and_texts() for backbone in loaded], run_local
+    for backbone in backbones:
+        if isinstance(backbone, Backbone) and not backbone.for_clips:
+            raise UsageError(f"{backbone.name} was loaded for images and texts; load it for clips")
     engine: Engine = run_local
     loads = [
         partial(
@@ -138,7 +139,7 @@ def load(
 def fill(
     manifest: Manifest,
     media: Path | None,
-    backbones: Sequence[Backbone | Towers],
+    backbones: Sequence[Backbone],
     output: Path,
     options: Options,
     engine: Engine,

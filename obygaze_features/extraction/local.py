@@ -18,7 +18,6 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from obygaze_features.backbones import Towers
 from obygaze_features.common.progress import meter
 from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
 from obygaze_features.extraction.forward import Forward
@@ -160,12 +159,12 @@ class _LocalRun:
         outputs = self.forwards[name](inputs)
         for entry, values in zip(batch, outputs, strict=True):
             self._outcomes[name][entry.row] = Done({**values, **entry.sampled}, entry.source)
-        if isinstance(backbone, Towers) and isinstance(inputs[0], str):
-            counts = backbone.count_tokens(inputs)
+        if isinstance(inputs[0], str):
+            counts = backbone.tokenizer.count(inputs)
             self.run.tally.cut |= {
                 self.run.manifest.ids[entry.row]: count
                 for entry, count in zip(batch, counts, strict=True)
-                if count > backbone.longest
+                if count > backbone.tokenizer.max_tokens
             }
 
     def _take_outcomes(self) -> dict[str, dict[int, Done | Failed]]:

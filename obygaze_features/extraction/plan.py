@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones import Backbone
 from obygaze_features.errors import OutputExists, StoreError, UsageError, VideoError
 from obygaze_features.extraction.reference_clip import embed_reference_clip
 from obygaze_features.manifests import Manifest
@@ -28,7 +28,7 @@ Rows = NDArray[np.intp]
 class ExtractionTarget:
     """A backbone and the store that it fills."""
 
-    backbone: Backbone | Towers
+    backbone: Backbone
     writer: StoreWriter
 
     @property
@@ -83,16 +83,16 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> Located:
     return located
 
 
-def recipe_of(backbone: Backbone | Towers) -> Recipe:
+def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
-    if isinstance(backbone, Towers):
+    if not backbone.for_clips:
         return Recipe(
             name=backbone.name,
             backbone=backbone.about,
             preprocessing={
                 **backbone.preprocessing.attributes(),
                 "orientation": "upright, by the image's EXIF data",
-                "texts": dict(backbone.texts),
+                "texts": backbone.tokenizer.attributes(),
             },
             precision=backbone.precision,
             arrays=backbone.arrays,
@@ -113,7 +113,7 @@ def recipe_of(backbone: Backbone | Towers) -> Recipe:
     )
 
 
-def store_paths(backbones: Sequence[Backbone | Towers], output: Path) -> dict[str, Path]:
+def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
     """The path of each backbone's store, by name: ``output/NAME.zarr``."""
     names = [backbone.name for backbone in backbones]
     if duplicates := [name for name in names if names.count(name) > 1]:
@@ -124,7 +124,7 @@ def store_paths(backbones: Sequence[Backbone | Towers], output: Path) -> dict[st
 
 
 def open_targets(
-    manifest: Manifest, backbones: Sequence[Backbone | Towers], output: Path
+    manifest: Manifest, backbones: Sequence[Backbone], output: Path
 ) -> list[ExtractionTarget]:
     """Create each backbone's store, or open it to resume."""
     paths = store_paths(backbones, output)

@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from obygaze_features.backbones import Backbone
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import ClusterError, UsageError, VideoError
 from obygaze_features.extraction.decode_pool import default_workers
@@ -91,7 +90,6 @@ def _object_store_bytes(run: ExtractionRun, plan: WorkerPlan) -> int:
     clip = sum(
         3 * backbone.sampling.frames * math.prod(backbone.preprocessing.crop)
         for backbone in run.backbones
-        if isinstance(backbone, Backbone)
     )
     blocks = BLOCKS_PER_COMPUTER * plan.forwards
     return MIN_OBJECT_STORE_BYTES + int(1.25 * clip * BLOCK_ROWS * blocks)

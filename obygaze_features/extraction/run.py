@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones import Backbone
 from obygaze_features.common.package import cache_folder
 from obygaze_features.errors import UsageError
 from obygaze_features.extraction.plan import BlockClaims, BlockTask, ExtractionTarget, plan_blocks
@@ -147,7 +147,7 @@ class ExtractionRun:
         self.devices = {name: target.backbone.device for name, target in self.targets.items()}
 
     @property
-    def backbones(self) -> list[Backbone | Towers]:
+    def backbones(self) -> list[Backbone]:
         """The backbones, in the order of the targets."""
         return [target.backbone for target in self.targets.values()]
 
