@@ -10,10 +10,16 @@ import click
 
 from obygaze_features.commands.assembly import merge, subset
 from obygaze_features.commands.differences import diff
-from obygaze_features.commands.exchange import export, import_, pack, unpack
-from obygaze_features.commands.serve import serve
 from obygaze_features.commands.soundness import repair, verify
-from obygaze_features.commands.transfer import pull, push
+from obygaze_features.commands.stores_transfer import (
+    export,
+    import_,
+    pack,
+    pull,
+    push,
+    serve,
+    unpack,
+)
 from obygaze_features.common.cli import (
     echo_json,
     folder_argument,

@@ -21,7 +21,7 @@ from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Location
 from obygaze_features.store.metadata import read_record
 from obygaze_features.store.reader import Store
-from obygaze_features.store.rows import open_shard
+from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
 __all__ = ["Damage", "brief", "in_blocks", "in_final_shards", "record_of"]
@@ -92,11 +92,7 @@ def record_of(store: Store, ids: Sequence[str], block: int) -> BlockRecord | Non
 def _shard_name(store: Store, one: ArraySpec, record: BlockRecord) -> str:
     """Where a block's committed shard lies: perhaps still in ``staging/``."""
     staged = spec.staged_name(one, record.block, record.shards[one.name] or "")
-    try:
-        store.location.size(staged)
-    except FileNotFoundError:
-        return spec.shard_name(one, record.block)
-    return staged
+    return staged if store.location.exists(staged) else spec.shard_name(one, record.block)
 
 
 def in_final_shards(

@@ -31,7 +31,6 @@ __all__ = [
     "ITEMS",
     "LOG",
     "PROBE",
-    "PUSHING",
     "RECORDS",
     "ROWS",
     "STAGING",
@@ -72,8 +71,6 @@ STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
 """Path -> SHA-256: of the files that never change, and once a store is final of all of them."""
-PUSHING = ".pushing"
-"""Where a store is on its way to: the SHA-256 of its ``checksums.json``."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"

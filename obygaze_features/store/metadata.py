@@ -66,19 +66,18 @@ def read_attributes(location: Location) -> dict[str, Any]:
 
 def _no_store(location: Location) -> str:
     """What there is instead of a store."""
-    try:
-        location.size(spec.PUSHING)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    else:
-        return f"{location.where} is not whole: a push to it has not ended; run the push again"
+    if location.exists(spec.CHECKSUMS):
+        return (
+            f"{location.where} is incomplete: it has no zarr.json; if a push to it was cut off, "
+            "run the push again"
+        )
     if isinstance(location, Folder):
         if not location.path.exists():
             require_folder(location.path, "a feature store", StoreError)
         if inner := sorted(one.name for one in location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", location.path / inner[0])
-    elif lacking := location.lacking():
-        return f"{lacking}; check the address"
+    elif missing := location.describe_missing():
+        return f"{missing}; check the address"
     return f"{location.where} is not a feature store: it has no zarr.json"
 
 

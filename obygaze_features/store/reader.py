@@ -18,8 +18,8 @@ from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, location_of
 from obygaze_features.store.lookup import Lookup
 from obygaze_features.store.metadata import read_attributes, read_record, read_rows_table, remedy
-from obygaze_features.store.places.kept import Kept, keep
-from obygaze_features.store.rows import RowReader
+from obygaze_features.store.remote import Remote
+from obygaze_features.store.row_reader import RowReader
 from obygaze_features.store.shards import DamagedChunk
 
 __all__ = ["Store", "open_at", "open_store"]
@@ -294,7 +294,7 @@ class Store:
 
     def _refuse_if_replaced(self) -> None:
         """Raise if what was opened is not what lies there now: finalised, or opened again."""
-        if isinstance(self.location, Kept):
+        if isinstance(self.location, Remote):
             self.location.refuse_if_changed()
         if read_attributes(self.location)["state"] != self.attributes["state"]:
             raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
@@ -369,7 +369,9 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
         that flipped on the disk pass unseen.
     """
     location = location_of(address)
-    return open_at(location if location.is_local else keep(location), checksums=checksums)
+    if isinstance(location, Remote):
+        location.load_checksums()
+    return open_at(location, checksums=checksums)
 
 
 def open_at(location: Location, *, checksums: bool = True) -> Store:

@@ -11,11 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
-from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Status, diff, finalise, open_store
 from obygaze_features.store.exchange import (
     bring_in,
     npy_folders,
@@ -23,6 +18,11 @@ from obygaze_features.store.exchange import (
     read_provenance,
     stated,
 )
+
+from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import Status, diff, finalise, open_store
 from tests.exchange.malice import Malice
 
 N = 40
