@@ -16,7 +16,6 @@ from benchmarks.result import Result, side_by_side
 from obygaze_features.common.files import to_json
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.check import check
-from obygaze_features.manifests.importers.obygaze12 import import_obygaze12
 
 MILLION = 1_000_000
 MEMORY_LIMIT = 1.5e9
@@ -36,7 +35,7 @@ def _obygaze12(folder: Path) -> Iterator[Result]:
 
     source = _annotations(folder / "annotations.csv")
     saved = folder / "obygaze12"
-    import_obygaze12(source).save(saved)
+    Manifest.from_obygaze12(source).save(saved)
 
     def peer() -> None:
         table = pandas.read_csv(source, sep=";")
@@ -45,13 +44,13 @@ def _obygaze12(folder: Path) -> Iterator[Result]:
 
     yield side_by_side(
         "import 1,914 rows (pandas: read the file, parse the lists)",
-        lambda: import_obygaze12(source),
+        lambda: Manifest.from_obygaze12(source),
         peer,
         target=5,
     )
     yield side_by_side(
         "import and check them, three label sets (pandas: the same)",
-        lambda: (import_obygaze12(source), check(saved)),
+        lambda: (Manifest.from_obygaze12(source), check(saved)),
         peer,
         target=5,
     )

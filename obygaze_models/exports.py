@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from obygaze_features.common.tables import format_table, plain
+from obygaze_features.common.tables import escape_formula, format_table
 from obygaze_features.manifests import Item, Items
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.scoring import Predictions
@@ -59,12 +59,12 @@ def film_tables(found: Predictions, items: Items) -> dict[str, str]:
 
 def _table(clips: Sequence[SaidOfClip], classes: Sequence[str]) -> str:
     columns: dict[str, Sequence[str]] = {
-        "clip": [plain(one.item.id) for one in clips],
-        "film": [plain(one.item.film) for one in clips],
-        "file": [plain(one.item.media) for one in clips],
+        "clip": [escape_formula(one.item.id) for one in clips],
+        "film": [escape_formula(one.item.film) for one in clips],
+        "file": [escape_formula(one.item.media) for one in clips],
         "start": [_seconds(one.item.start) for one in clips],
         "end": [_seconds(one.item.end) for one in clips],
-        "said": [plain(one.said) for one in clips],
+        "said": [escape_formula(one.said) for one in clips],
     }
     for place, name in enumerate(classes):
         columns[f"probability of {name}"] = [f"{one.probabilities[place]:.6f}" for one in clips]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.items import media_stem
-from obygaze_features.manifests.overlap import Spans
+from obygaze_features.manifests.splits import FilmSpans
 
 __all__ = ["footage_of", "overlapping"]
 
@@ -44,7 +44,7 @@ def overlapping(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> N
     ids
         Some of them.
     """
-    spans = Spans(
+    spans = FilmSpans(
         {
             name: [WHOLE if one is None else (one[0], one[1]) for one in of]
             for name, of in about.get("footage", {}).items()
@@ -55,7 +55,7 @@ def overlapping(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> N
         if (name := _name(item)) is None:
             return False
         start, end = WHOLE if item.start is None or item.end is None else (item.start, item.end)
-        return spans.meet(name, start, end)
+        return spans.overlap(name, start, end)
 
     return np.array([is_met(items[items.row(one)]) for one in ids], dtype=bool)
 

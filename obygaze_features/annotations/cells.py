@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from obygaze_features.annotations.timelines import seconds
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.importers.shared import clock_seconds, decimal_point
+from obygaze_features.manifests.importers.reading import clock_seconds, decimal_point
 from obygaze_features.manifests.labels import SEPARATOR
 
 __all__ = ["clock", "concept_cell", "concept_names", "guarded", "moment", "unguarded"]

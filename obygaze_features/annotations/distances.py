@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.manifests.scheme import LabelScheme
+from obygaze_features.manifests.labels import LabelScheme
 
 __all__ = ["Distances", "distances_of"]
 

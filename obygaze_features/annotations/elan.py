@@ -18,10 +18,8 @@ from obygaze_features.annotations.timelines import Film, Timelines, decimal
 from obygaze_features.common.elan import Document, Span, Tier
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.shared import safe_id
-from obygaze_features.manifests.items import Item
-from obygaze_features.manifests.labels import LabelSet
-from obygaze_features.manifests.scheme import LabelScheme
+from obygaze_features.manifests.items import Item, safe_id
+from obygaze_features.manifests.labels import LabelScheme, LabelSet
 
 __all__ = ["clips_tier", "document_of", "film_of", "name_of", "part_of", "rows_of"]
 

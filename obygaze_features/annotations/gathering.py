@@ -12,10 +12,14 @@ from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark, in
 from obygaze_features.annotations.timelines import LONGEST, Film, Segment, Timelines
 from obygaze_features.common.text import counted, did_you_mean, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.importers.shared import safe_id
-from obygaze_features.manifests.items import id_problem
-from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.manifests.scheme import Concept, LabelScheme, name_key, obygaze_scheme
+from obygaze_features.manifests.items import id_problem, safe_id
+from obygaze_features.manifests.labels import (
+    SEPARATOR,
+    Concept,
+    LabelScheme,
+    name_key,
+    obygaze_scheme,
+)
 
 __all__ = ["Row", "gather"]
 

@@ -15,8 +15,14 @@ from obygaze_features.annotations.timelines import Timelines, decimal
 from obygaze_features.common.tables import map_columns, read_table
 from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import AnnotationError, UsageError
-from obygaze_features.manifests.importers.shared import safe_id
-from obygaze_features.manifests.items import SHORTEST, Items, id_problem, media_problem, media_stem
+from obygaze_features.manifests.items import (
+    MIN_SPAN_S,
+    Items,
+    id_problem,
+    media_problem,
+    media_stem,
+    safe_id,
+)
 from obygaze_features.manifests.manifest import Manifest
 
 __all__ = ["SLACK", "clips_by_film", "films_of", "microseconds", "read_grid"]
@@ -114,7 +120,7 @@ def _of_manifest(folder: Path) -> tuple[Manifest, list[Remark]]:
 
 def _regular(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     step = round(length * 1e6)
-    if step < SHORTEST * 1e6:
+    if step < MIN_SPAN_S * 1e6:
         raise UsageError(f"a grid of {length:g} s is none; give seconds above 0")
     films = [film for film in timelines.films if film in timelines.by_film]
     ends = [round(timelines.end_of(film) * 1e6) for film in films]
@@ -165,7 +171,7 @@ def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
             bad.append((row, problem))
         elif named and identifier.lower() in seen:
             bad.append((row, f"another clip is called {identifier!r} already"))
-        elif finish < begin + SHORTEST:
+        elif finish < begin + MIN_SPAN_S:
             ends = "ends before it starts" if finish < begin else "has no length"
             bad.append((row, f"the clip {ends} ({start} to {end})"))
         else:
@@ -183,7 +189,7 @@ def _listed(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
         if name not in ("film", "start", "end", "id", "kind", "media", "text")
     }
     ids = [identifier for _, identifier, _ in found] if named else _numbered(spans)
-    lines = table.lines() if bad else []
+    lines = table.lines if bad else []
     return _made(path.stem, timelines, spans, ids, extra), [
         Remark(f"{path}, line {lines[row]}", table["film"][row], "", what, LEFT_OUT)
         for row, what in bad

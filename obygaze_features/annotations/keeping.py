@@ -9,8 +9,9 @@ from pathlib import Path
 from obygaze_features.annotations.merge import made_of
 from obygaze_features.annotations.projection import common_scheme
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
+from obygaze_features.manifests.header import HEADER, read_header
 from obygaze_features.manifests.labels import LabelSet
-from obygaze_features.manifests.manifest import HEADER, Manifest, read_header, save_parts
+from obygaze_features.manifests.manifest import Manifest, save_parts
 
 __all__ = ["Kept", "keep_labels"]
 

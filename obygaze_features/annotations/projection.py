@@ -21,9 +21,8 @@ from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines, decimal
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.scheme import LabelScheme
 
 __all__ = [
     "RULE",

@@ -21,7 +21,7 @@ from obygaze_features.annotations.distances import distances_of
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import need
-from obygaze_features.manifests.scheme import LabelScheme
+from obygaze_features.manifests.labels import LabelScheme
 
 __all__ = ["SegmentGamma", "segment_gammas"]
 

@@ -21,8 +21,7 @@ from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.items import id_problem
-from obygaze_features.manifests.labels import SEPARATOR, split_concepts
-from obygaze_features.manifests.scheme import LabelScheme, obygaze_scheme
+from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 
 __all__ = ["HEADER", "Film", "Segment", "Timelines", "decimal", "seconds"]
 

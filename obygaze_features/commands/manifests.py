@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from obygaze_features.commands.manifests_import import import_
 from obygaze_features.common.cli import (
-    LazyGroup,
     echo_json,
     folder_argument,
     json_option,
@@ -15,10 +15,8 @@ from obygaze_features.common.cli import (
     overwrite_option,
     table_options,
 )
-from obygaze_features.common.text import counted, for_shell
-from obygaze_features.manifests.importers import IMPORTERS
-
-__all__ = ["manifests"]
+from obygaze_features.common.text import counted, for_shell, join_some
+from obygaze_features.manifests.manifest import Manifest, save_parts
 
 labels_option = click.option(
     "--labels", "--rule", "labels", help="The label set; by default the manifest's default one."
@@ -39,16 +37,7 @@ def manifests() -> None:
     """
 
 
-@manifests.group("import", cls=LazyGroup, lazy=IMPORTERS)
-def import_() -> None:
-    """Make a manifest from annotations, a folder of videos or images, prompts or a table.
-
-    \b
-    Examples:
-      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
-      obygaze manifests import folder /data/films -o manifests/mine
-      obygaze manifests import csv --help
-    """
+manifests.add_command(import_)
 
 
 @manifests.command()
@@ -56,22 +45,21 @@ def import_() -> None:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @json_option
 def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
-    """What a manifest holds, or all about single items.
+    """Show a manifest's contents, or all about single items.
 
     \b
     Examples:
       obygaze manifests show manifests/obygaze12
       obygaze manifests show manifests/obygaze12 tt0108160-003
     """
-    from obygaze_features.manifests.description import describe, describe_item
-    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.manifests.statistics import describe_item, describe_manifest
 
     loaded = Manifest.load(manifest)
-    found = [describe_item(loaded, i) for i in ids] if ids else [describe(loaded)]
+    facts = [describe_item(loaded, i) for i in ids] if ids else [describe_manifest(loaded)]
     if as_json:
-        echo_json(found if ids else found[0])
+        echo_json(facts if ids else facts[0])
         return
-    click.echo("\n\n".join(map(_aligned, found)))
+    click.echo("\n\n".join(map(_aligned, facts)))
 
 
 def _aligned(facts: dict[str, object]) -> str:
@@ -106,26 +94,24 @@ def label(
       obygaze manifests label manifests/mine labels.csv --levels low,high
       obygaze manifests label manifests/mine coding.csv --column id=clip --column level=tension
     """
-    from obygaze_features.common.text import join_some
     from obygaze_features.manifests.importers.csv_table import read_labels
-    from obygaze_features.manifests.manifest import Manifest, save_parts
 
     loaded = Manifest.load(manifest)
-    label_set, strangers = read_labels(
+    labels, unmatched = read_labels(
         table, loaded, columns, delimiter=delimiter, levels=levels, name=name
     )
-    save_parts(manifest, [label_set], overwrite=overwrite)
+    loaded.add_labels(labels, overwrite=overwrite)
     click.echo(
-        f"{len(label_set):,} of {counted(len(loaded), 'item')} labelled -> "
-        f"{manifest / 'labels' / label_set.name}.csv"
+        f"{len(labels):,} of {counted(len(loaded), 'item')} labelled -> "
+        f"{manifest / 'labels' / labels.name}.csv"
     )
-    if bare := [identifier for identifier in loaded.ids if identifier not in label_set.level_of]:
+    if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
         click.echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
-    if strangers:
-        rows = counted(len(strangers), "row names", "rows name")
-        click.echo(f"{rows} no item of {loaded.name}: {join_some(strangers, 3)}")
-    click.echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {label_set.name}")
-    if strangers:
+    if unmatched:
+        rows = counted(len(unmatched), "row names", "rows name")
+        click.echo(f"{rows} no item of {loaded.name}: {join_some(unmatched, 3)}")
+    click.echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {labels.name}")
+    if unmatched:
         click.get_current_context().exit(3)
 
 
@@ -141,9 +127,9 @@ def check(manifest: Path, as_json: bool) -> None:
     Example:
       obygaze manifests check manifests/obygaze12
     """
-    from obygaze_features.manifests.check import check as find_problems
+    from obygaze_features.manifests.check import check
 
-    problems = find_problems(manifest)
+    problems = check(manifest)
     if as_json:
         echo_json(problems)
     else:
@@ -182,21 +168,22 @@ def stats(
       obygaze manifests stats manifests/obygaze12 --figure levels.png
       obygaze manifests stats manifests/obygaze12 --labels released --by-film
     """
-    from obygaze_features.manifests.films import film_titles
-    from obygaze_features.manifests.manifest import Manifest
-    from obygaze_features.manifests.statistics import describe, statistics
+    from obygaze_features.manifests.statistics import (
+        describe_statistics,
+        draw_statistics,
+        film_titles,
+        statistics,
+    )
 
     loaded = Manifest.load(manifest)
-    found = statistics(loaded, labels, split=split)
+    counts = statistics(loaded, labels, split=split)
     titles = film_titles(loaded)
     if figure is not None:
-        from obygaze_features.manifests.figure import draw
-
-        draw(found, figure, titles, by_film=by_film, overwrite=overwrite)
+        draw_statistics(counts, figure, titles, by_film=by_film, overwrite=overwrite)
     if as_json:
-        echo_json(found.to_json())
+        echo_json(counts.to_json())
         return
-    click.echo(describe(found, titles, by_film=by_film))
+    click.echo(describe_statistics(counts, titles, by_film=by_film))
     if figure is not None:
         click.echo(f"\nfigure -> {figure}")
 
@@ -213,23 +200,19 @@ def stats(
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
     """Which clips' videos are there: found, missing, ambiguous.
 
-    A clip is looked for as FILM/STEM.* and as STEM.*, whatever the extension. Ends with exit
-    code 3 if some are missing or ambiguous.
+    A clip's file is FILM/STEM.* or STEM.*, whatever the extension. Ends with exit code 3 if some
+    are missing or ambiguous.
 
     \b
     Example:
       obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
     """
-    from obygaze_features.manifests.locate import describe_located
-    from obygaze_features.manifests.locate import locate as look
-    from obygaze_features.manifests.manifest import Manifest
-
-    found = look(Manifest.load(manifest), videos)
+    located = Manifest.load(manifest).locate(videos)
     if as_json:
-        echo_json(found.to_json())
+        echo_json(located.to_json())
     else:
-        click.echo(describe_located(found, videos))
-    if found.missing or found.ambiguous:
+        click.echo(located.describe(videos))
+    if located.missing or located.ambiguous:
         click.get_current_context().exit(3)
 
 
@@ -238,7 +221,7 @@ def locate(manifest: Path, videos: Path, as_json: bool) -> None:
 @folder_argument("right")
 @json_option
 def diff(left: Path, right: Path, as_json: bool) -> None:
-    """What two manifests do not have in common.
+    """How two manifests differ.
 
     Ends with exit code 1 if there is a difference.
 
@@ -246,15 +229,14 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
     Example:
       obygaze manifests diff manifests/obygaze12 manifests/ours
     """
-    from obygaze_features.manifests.difference import describe_difference, difference
-    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.manifests.diff import diff
 
-    found = difference(Manifest.load(left), Manifest.load(right))
+    difference = diff(Manifest.load(left), Manifest.load(right))
     if as_json:
-        echo_json(found.to_json())
+        echo_json(difference.to_json())
     else:
-        click.echo(describe_difference(found, str(left), str(right)))
-    if not found.same:
+        click.echo(difference.describe(str(left), str(right)))
+    if not difference.same:
         click.get_current_context().exit(1)
 
 
@@ -263,7 +245,7 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
 @labels_option
 @click.option("--by-film", is_flag=True, help="One fold a film, to leave films out.")
 @click.option("--folds", type=int, default=10, show_default=True, help="How many folds.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another deal.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another split.")
 @click.option("--name", help="The split's name; by default leak-free or leave-film-out.")
 @overwrite_option
 def split(
@@ -275,10 +257,10 @@ def split(
     name: str | None,
     overwrite: bool,
 ) -> None:
-    """Deal the labelled clips into folds: one column for all of them.
+    """Split the labelled clips into folds: one column for all of them.
 
     The levels are spread evenly. Whatever is trained and tested on such a split, train and test
-    never meet. Spans that overlap in time (of two annotators, say) cannot be dealt singly: use
+    never meet. Spans that overlap in time (of two annotators, say) cannot be split singly: use
     --by-film.
 
     \b
@@ -286,21 +268,18 @@ def split(
       obygaze manifests split manifests/obygaze12
       obygaze manifests split manifests/obygaze12 --by-film
     """
-    from obygaze_features.manifests.manifest import Manifest, save_parts
     from obygaze_features.manifests.splits import leave_film_out, stratified
 
     loaded = Manifest.load(manifest)
     if by_film:
-        ids = loaded.labels(labels).ids if labels else None
-        made = leave_film_out(name or "leave-film-out", loaded.items, ids)
+        new = leave_film_out(loaded, labels=labels, name=name or "leave-film-out")
     else:
-        chosen = loaded.labels(labels)
-        made = stratified(name or "leak-free", loaded.items, chosen, folds=folds, seed=seed)
-    [path] = save_parts(manifest, [made], overwrite=overwrite)
-    least, most = min(made.sizes), max(made.sizes)
-    each = f"{least}" if least == most else f"{least} to {most}"
+        new = stratified(loaded, folds=folds, seed=seed, labels=labels, name=name or "leak-free")
+    [path] = save_parts(manifest, [new], overwrite=overwrite)
+    least, most = min(new.sizes), max(new.sizes)
+    sizes = f"{least}" if least == most else f"{least} to {most}"
     click.echo(
-        f"{counted(len(made), 'clip')} in {counted(len(made.sizes), 'fold')} of {each} -> {path}"
+        f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> {path}"
     )
 
 
@@ -329,11 +308,9 @@ def audit(
       obygaze manifests audit manifests/obygaze12
       obygaze manifests audit manifests/obygaze12 --train 02_HN_S --test 02_ENHN_S --ids
     """
-    from obygaze_features.manifests.audit import audit as look
-    from obygaze_features.manifests.audit import describe_leaks
-    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.manifests.audit import audit, describe_leaks
 
-    leaks = look(Manifest.load(manifest), train=train, test=test, test_fold=test_fold)
+    leaks = audit(Manifest.load(manifest), train=train, test=test, test_fold=test_fold)
     if as_json:
         echo_json([leak.to_json() for leak in leaks])
         return

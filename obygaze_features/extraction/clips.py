@@ -21,7 +21,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decoders import Decoder
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Failed, Status
 
 __all__ = ["Clip", "ClipReader", "question", "reason", "resized"]

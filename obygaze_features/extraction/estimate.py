@@ -25,7 +25,7 @@ from obygaze_features.extraction.plan import (
     store_paths,
 )
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import locate
+from obygaze_features.manifests.media import locate
 from obygaze_features.store.writer import open_to_resume
 
 __all__ = ["Estimate", "PlannedStore", "describe_estimate", "estimate"]

@@ -15,7 +15,7 @@ from obygaze_features.backbones import Backbone, Towers
 from obygaze_features.errors import OutputExists, StoreError, UsageError, VideoError
 from obygaze_features.extraction.fixed_clip import probe_of
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.locate import Located, locate
+from obygaze_features.manifests.media import Located, locate
 from obygaze_features.store import (
     ArraySpec,
     Recipe,

@@ -16,7 +16,7 @@ from obygaze_features.common.package import need
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.clips import reason, resized
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.locate import IMAGE_SUFFIXES, MediaFolder
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
 from obygaze_features.video.index import fingerprint
 

@@ -19,7 +19,7 @@ from obygaze_features.extraction.clips import question, reason
 from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
 from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 
 __all__ = ["NOTE", "WARNING", "Thumbnails", "thumbnail_name", "write_thumbnails"]
 

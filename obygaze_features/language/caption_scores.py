@@ -101,7 +101,7 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
     if not len(table):
         raise BiasError(f"{path} has a header and no captions")
     for row, problem in _problems(table, with_variants):
-        raise BiasError(f"{path}, line {table.lines()[row]}: {problem}")
+        raise BiasError(f"{path}, line {table.lines[row]}: {problem}")
     if not with_variants:
         return Captions(table)
     pairs = list(map(variants, table["caption"]))
@@ -112,7 +112,7 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
             "the word is to stand"
         )
     return Captions(
-        _take(table, rows),
+        table.select(table.columns, rows),
         [pair for pair in pairs if pair],
         tuple(one for one, pair in zip(table["id"], pairs, strict=True) if not pair),
     )
@@ -141,11 +141,6 @@ def _is_share(cell: str) -> bool:
         return 0 <= float(cell) <= 1
     except ValueError:
         return False
-
-
-def _take(table: Table, rows: Sequence[int]) -> Table:
-    columns = {name: [cells[row] for row in rows] for name, cells in table.columns.items()}
-    return Table(table.path, table.delimiter, columns, rows)
 
 
 def score_captions(
@@ -200,7 +195,7 @@ def score_captions(
             before=before,
             without_variants=captions.without_variants,
             too_long=[table["id"][row] for row in sorted(cannot)],
-            cut=_cut(_take(table, whole), encoder),
+            cut=_cut(table.select(table.columns, whole), encoder),
         )
         if not whole:
             kept.discard()
@@ -208,7 +203,7 @@ def score_captions(
             raise BiasError(
                 f"{each} longer than {model.name} reads ({model.tokens.longest:,} tokens)"
             )
-        columns: dict[str, Sequence[str]] = dict(_take(table, whole).columns)
+        columns: dict[str, Sequence[str]] = dict(table.select(table.columns, whole).columns)
         for end, filled in texts.items():
             if end:
                 columns[f"caption{end}"] = [filled[row] for row in whole]

@@ -1,12 +1,15 @@
-"""Manifests: which clips there are, under which ids, with which labels and splits."""
+"""Manifests: the clips, their ids, labels and splits."""
 
-from obygaze_features.manifests.items import Item, Items
-from obygaze_features.manifests.join import Match, match_ids
-from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.manifests.items import Item, Items, Match, match_ids
+from obygaze_features.manifests.labels import (
+    Concept,
+    LabelScheme,
+    LabelSet,
+    Level,
+    obygaze_scheme,
+)
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.runs import Run, RunSet
-from obygaze_features.manifests.scheme import Concept, LabelScheme, Level, obygaze_scheme
-from obygaze_features.manifests.splits import Split, leave_film_out, stratified
+from obygaze_features.manifests.splits import Run, RunSet, Split, leave_film_out, stratified
 
 __all__ = [
     "Concept",

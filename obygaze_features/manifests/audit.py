@@ -1,9 +1,8 @@
 """Leakage: which test items are in which training pool, and in which run's training set.
 
-A span of a film is there, too, when a training item shows some of the same seconds.
-
-The files of a published protocol can each be sound and still leak when a model that was trained
-on one of them is tested on another.
+A span of a film also leaks when a training item shows some of the same seconds. The files of a
+published protocol can each be sound and still leak when a model that was trained on one of them
+is tested on another.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ from typing import Any
 from obygaze_features.common.tables import align
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.overlap import met
-from obygaze_features.manifests.splits import Split
-
-__all__ = ["Leak", "audit", "describe_leaks"]
+from obygaze_features.manifests.splits import overlapping
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,7 @@ class Leak:
     """Test items of one split that another split, or a run on it, trains on.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of
-    a run; `ids` are the test items met there.
+    a run; `ids` are the test items in it.
     """
 
     test: str
@@ -40,10 +36,10 @@ class Leak:
 
     @property
     def by_class(self) -> dict[str, tuple[int, int]]:
-        """Class -> (test items met in training, test items)."""
-        met = Counter(self.class_of[i] for i in self.ids)
+        """Class -> (test items in training, test items)."""
+        leaked = Counter(self.class_of[i] for i in self.ids)
         tested = Counter(self.class_of[i] for i in self.tested)
-        return {name: (met[name], tested[name]) for name in sorted(tested)}
+        return {name: (leaked[name], tested[name]) for name in sorted(tested)}
 
     def to_json(self) -> dict[str, Any]:
         """The leak as JSON, with its ids."""
@@ -66,7 +62,7 @@ def audit(
     test: Collection[str] | None = None,
     test_fold: int | None = None,
 ) -> list[Leak]:
-    """Pair every training split with every test split and look for items that are in both.
+    """Pair every training split with every test split and find items that are in both.
 
     Parameters
     ----------
@@ -87,11 +83,11 @@ def audit(
         leak
         for test_name in test or names
         for train_name in train or manifest.run_names or names
-        for leak in _pair(manifest, train_name, test_name, test_fold)
+        for leak in _leaks_of_pair(manifest, train_name, test_name, test_fold)
     ]
 
 
-def _pair(
+def _leaks_of_pair(
     manifest: Manifest,
     train_name: str,
     test_name: str,
@@ -102,9 +98,12 @@ def _pair(
     tested = test.fold(fold)
     if not tested:
         raise UsageError(f"the split {test_name!r} has no fold {fold}")
-    class_of = test.class_of or _levels(manifest, tested)
+    class_of = test.class_of
+    if not class_of:
+        level_of = manifest.labels().level_of if manifest.default_labels else {}
+        class_of = {identifier: level_of.get(identifier, "unlabelled") for identifier in tested}
     held_out = fold if train_name == test_name else train.last_fold
-    sources: dict[str, Sequence[str]] = {"pool": _outside(train, held_out)}
+    sources = {"pool": [i for i, other in train.fold_of.items() if other != held_out]}
     if train_name in manifest.run_names:
         runs = manifest.runs(train_name).runs
         sources |= {f"run {run.name}": run.train for run in runs}
@@ -115,20 +114,11 @@ def _pair(
             train_name,
             where,
             tested,
-            met(manifest.items, tested, ids),
+            overlapping(manifest.items, tested, ids),
             class_of,
         )
         for where, ids in sources.items()
     ]
-
-
-def _levels(manifest: Manifest, tested: Sequence[str]) -> dict[str, str]:
-    level_of = manifest.labels().level_of if manifest.default_labels else {}
-    return {identifier: level_of.get(identifier, "unlabelled") for identifier in tested}
-
-
-def _outside(split: Split, held_out: int) -> list[str]:
-    return [i for i, fold in zip(split.ids, split.folds, strict=True) if fold != held_out]
 
 
 def describe_leaks(leaks: Sequence[Leak]) -> str:
@@ -143,8 +133,8 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
                 f"{pool.test} fold {pool.test_fold}",
                 pool.train,
                 f"{len(pool.ids)} of {len(pool.tested)}",
-                _classes(names, [pool]),
-                _classes(names, pair[1:]) if pair[1:] else "",
+                _describe_classes(names, [pool]),
+                _describe_classes(names, pair[1:]) if pair[1:] else "",
             ]
         )
     leaky = any(leak.ids for leak in leaks)
@@ -157,10 +147,10 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
     return f"{align(header, rows, left=5)}\n\n{verdict}"
 
 
-def _classes(names: Sequence[str], leaks: Sequence[Leak]) -> str:
+def _describe_classes(names: Sequence[str], leaks: Sequence[Leak]) -> str:
     texts = []
     for name in names:
-        met = [leak.by_class[name][0] for leak in leaks]
-        span = f"{min(met)}" if min(met) == max(met) else f"{min(met)}-{max(met)}"
+        leaked = [leak.by_class[name][0] for leak in leaks]
+        span = f"{min(leaked)}" if min(leaked) == max(leaked) else f"{min(leaked)}-{max(leaked)}"
         texts.append(f"{name} {span}/{leaks[0].by_class[name][1]}")
     return ", ".join(texts)

@@ -9,20 +9,18 @@ from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests import labels, runs, splits
-from obygaze_features.manifests.items import Items, seconds_problems
-from obygaze_features.manifests.manifest import (
+from obygaze_features.manifests.header import (
     HEADER,
-    REQUIRED,
+    REQUIRED_COLUMNS,
     read_about,
     read_header,
-    scheme_of,
+    scheme_in,
 )
-from obygaze_features.manifests.scheme import LabelScheme
+from obygaze_features.manifests.items import Items, seconds_problems
+from obygaze_features.manifests.labels import LabelScheme, label_problems
+from obygaze_features.manifests.splits import run_problems, split_problems
 
-__all__ = ["check"]
-
-Problems = Iterator[tuple[int, str]]
+RowProblems = Iterator[tuple[int, str]]
 
 
 def check(folder: Path) -> list[str]:
@@ -31,53 +29,53 @@ def check(folder: Path) -> list[str]:
         header = read_header(folder)
     except ManifestError as error:
         return [str(error)]
-    found: list[str] = []
+    problems: list[str] = []
     try:
-        scheme = scheme_of(header, folder / HEADER)
+        scheme = scheme_in(header, folder / HEADER)
     except ManifestError as error:
-        found.append(str(error))
+        problems.append(str(error))
         scheme = None
-    known: Container[str] | None = None
+    ids: Container[str] | None = None
     try:
         table = read_table(folder / "items.csv", required=["id"])
         items = Items.from_table(table, check=False)
-        known = items.row_of
-        wrong = sorted([*items.problems(), *seconds_problems(table)])
-        found += _located(table, iter(wrong))
-        if not wrong:
-            found += _header_problems(folder, header, items)
+        ids = items.row_of
+        item_problems = sorted([*items.problems(), *seconds_problems(table)])
+        problems += _located(table, iter(item_problems))
+        if not item_problems:
+            problems += _header_problems(folder, header, items)
     except ManifestError as error:
-        found.append(str(error))
-    rooms: dict[str, Callable[[Table], Problems]] = {
-        "splits": splits.problems,
-        "runs": runs.problems,
-        "labels": partial(_label_problems, default=scheme),
+        problems.append(str(error))
+    checks: dict[str, Callable[[Table], RowProblems]] = {
+        "labels": partial(_labels_problems, default=scheme),
+        "runs": run_problems,
+        "splits": split_problems,
     }
-    for room, problems in sorted(rooms.items()):
-        for path in sorted((folder / room).glob("*.csv")):
-            found += _table_problems(path, room, problems, known)
-    found += _stale_merges(folder / "labels")
-    return found
+    for kind, find_problems in checks.items():
+        for path in sorted((folder / kind).glob("*.csv")):
+            problems += _table_problems(path, kind, find_problems, ids)
+    problems += _stale_merges(folder / "labels")
+    return problems
 
 
 def _stale_merges(folder: Path) -> Iterator[str]:
-    """Merged label sets that say other things of what they were merged from than is there now."""
+    """Merged label sets whose sources have changed since."""
     about: dict[str, Mapping[str, object]] = {}
     for path in sorted(folder.glob("*.csv")):
         with contextlib.suppress(ManifestError):
             about[path.stem] = read_about(path)
-    for name, said in about.items():
-        of = said.get("of")
-        for part, then in of.items() if isinstance(of, dict) else ():
-            if part in about and about[part] != then:
+    for name, details in about.items():
+        sources = details.get("of")
+        for source, then in sources.items() if isinstance(sources, dict) else ():
+            if source in about and about[source] != then:
                 yield (
-                    f"{folder / name}.json: merged from another {part} than is there now; merge "
-                    f"anew: obygaze annotations merge {folder.parent} --name {name} --overwrite"
+                    f"{folder / name}.json: {source} has changed since the merge; merge again: "
+                    f"obygaze annotations merge {folder.parent} --name {name} --overwrite"
                 )
 
 
 def _header_problems(folder: Path, header: dict[str, object], items: Items) -> Iterator[str]:
-    path = folder / "manifest.json"
+    path = folder / HEADER
     if header.get("items") != len(items):
         yield f"{path}: says {header.get('items')} items, items.csv has {len(items)}"
     if header.get("digest") != items.digest:
@@ -91,36 +89,35 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
 
 
 def _table_problems(
-    path: Path, room: str, problems: Callable[[Table], Problems], known: Container[str] | None
+    path: Path,
+    kind: str,
+    find_problems: Callable[[Table], RowProblems],
+    ids: Container[str] | None,
 ) -> Iterator[str]:
     try:
         read_about(path)
-        table = read_table(path, required=REQUIRED[room])
-        wrong = list(problems(table))
+        table = read_table(path, required=REQUIRED_COLUMNS[kind])
+        problems = list(find_problems(table))
     except ManifestError as error:
         yield str(error)
         return
-    yield from _located(table, iter(wrong))
-    yield from _located(
-        table,
-        (
+    if ids is not None:
+        problems += [
             (row, f"id {identifier!r} is not in items.csv")
             for row, identifier in enumerate(table["id"])
-            if known is not None and identifier not in known
-        ),
-    )
+            if identifier not in ids
+        ]
+    yield from _located(table, iter(problems))
 
 
-def _label_problems(table: Table, default: LabelScheme | None) -> Problems:
-    """By the scheme of their own that labels have, if any; by none where the header's is wrong."""
-    said = read_about(table.path)
-    if default is not None or "label_scheme" in said:
-        scheme = scheme_of(said, table.path.with_suffix(".json"), default)
-        yield from labels.problems(table, scheme)
+def _labels_problems(table: Table, default: LabelScheme | None) -> RowProblems:
+    """By the labels' own scheme, if they have one; none where the header's is wrong."""
+    about = read_about(table.path)
+    if default is not None or "label_scheme" in about:
+        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
+        yield from label_problems(table, scheme)
 
 
-def _located(table: Table, problems: Problems) -> Iterator[str]:
-    lines: list[int] = []
+def _located(table: Table, problems: RowProblems) -> Iterator[str]:
     for row, message in problems:
-        lines = lines or table.lines()
-        yield f"{table.path}, line {lines[row]}: {message}"
+        yield f"{table.path}, line {table.lines[row]}: {message}"

@@ -7,39 +7,28 @@ from __future__ import annotations
 
 import hashlib
 import math
-import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem
 
-__all__ = [
-    "KINDS",
-    "Item",
-    "ItemProblem",
-    "Items",
-    "id_problem",
-    "media_problem",
-    "media_stem",
-    "seconds_problems",
-]
-
 KINDS = ("clip", "image", "text")
 COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
-MAX_ID = 128
-#: Spans are kept to the microsecond; a span is not shorter than two, nor longer than 30 years.
-SHORTEST, LONGEST = 2e-6, 1e9
+MAX_ID_LENGTH = 128
+#: Spans are kept to the microsecond; a span has at least two, and at most 30 years.
+MIN_SPAN_S, MAX_TIME_S = 2e-6, 1e9
+#: Characters that no file or folder name has.
+FORBIDDEN_IN_NAMES = frozenset("/\\\r\n\0")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*+")
-_IDS = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9._+-]{{0,{MAX_ID - 1}}}+\n)*+")
-_NO_NAME = frozenset("/\\\r\n\0")
 
 
 @dataclass(frozen=True)
@@ -74,8 +63,8 @@ class Items:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        if check:
-            self._check()
+        if check and (problems := sorted(self.problems())):
+            raise ItemProblem(*problems[0])
 
     def __repr__(self) -> str:
         return f"Items({join_some(self.ids, 3)})"
@@ -116,27 +105,26 @@ class Items:
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
         """Items from a CSV table that has at least the column ``id``.
 
-        Without `check` rows may be wrong; ask `problems` and `seconds_problems` for them.
+        Without `check` rows may be wrong; `problems` and `seconds_problems` name them.
         """
-        rows = len(table)
         if check:
             for row, message in seconds_problems(table):
                 raise table.problem(row, message)
-
-        def column(name: str, default: str = "") -> list[str]:
-            return table[name] if name in table.columns else [default] * rows
-
-        return cls(
-            ids=table["id"],
-            kinds=column("kind", "clip"),
-            films=column("film"),
-            media=column("media"),
-            texts=column("text"),
-            starts=_seconds(column("start")),
-            ends=_seconds(column("end")),
-            extra={name: values for name, values in table.columns.items() if name not in COLUMNS},
-            check=check,
-        )
+        extra = {name: values for name, values in table.columns.items() if name not in COLUMNS}
+        try:
+            return cls(
+                ids=table["id"],
+                kinds=table.columns.get("kind") or ["clip"] * len(table),
+                films=table.get("film"),
+                media=table.get("media"),
+                texts=table.get("text"),
+                starts=_parse_seconds(table.get("start")),
+                ends=_parse_seconds(table.get("end")),
+                extra=extra,
+                check=check,
+            )
+        except ItemProblem as problem:
+            raise table.problem(problem.row, problem.message) from None
 
     def to_csv(self) -> str:
         """The table as it is saved in ``items.csv``."""
@@ -147,8 +135,8 @@ class Items:
                 "film": self.films,
                 "media": self.media,
                 "text": self.texts,
-                "start": _decimals(self.starts),
-                "end": _decimals(self.ends),
+                "start": _format_times(self.starts, format_seconds),
+                "end": _format_times(self.ends, format_seconds),
                 **self.extra,
             }
         )
@@ -166,7 +154,7 @@ class Items:
             raise UnknownItem(f"there is no item {identifier!r} in this manifest") from None
 
     def take(self, rows: Sequence[int]) -> Items:
-        """The items of some rows, in that order."""
+        """The items of these rows, in that order."""
         index = np.asarray(rows, dtype=int)
 
         def pick(values: list[str]) -> list[str]:
@@ -185,79 +173,54 @@ class Items:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over what makes rows the same rows (manifests/README.md specifies it).
+        """SHA-256 over what identifies rows (manifests/README.md specifies it).
 
         Ids, order, kind, media stem (for texts: the text) and span; not the extension, so that a
-        lab whose clips are .mp4 and one whose clips are .mkv mean the same items.
+        lab whose clips are .mp4 and one whose clips are .mkv have the same items.
         """
         digest = hashlib.sha256(b"obygaze-items-1\n")
-        # As `media_stem`, which would be a million calls.
-        sources = [name.rpartition(".")[0] or name for name in self.media]
+        sources = list(map(media_stem, self.media))
         if "text" in self.kinds:
             for row, kind in enumerate(self.kinds):
                 if kind == "text":
                     sources[row] = hashlib.sha256(self.texts[row].encode()).hexdigest()
-        digest.update(self._joined_ids.encode() + b"\0")
-        for column in (self.kinds, sources, _micro(self.starts), _micro(self.ends)):
+        starts, ends = (_format_times(times, _microseconds) for times in (self.starts, self.ends))
+        for column in (self.ids, self.kinds, sources, starts, ends):
             digest.update("\n".join(column).encode() + b"\0")
         return digest.hexdigest()
 
-    @cached_property
-    def _joined_ids(self) -> str:
-        return "\n".join(self.ids)
-
     def problems(self) -> Iterator[tuple[int, str]]:
-        """Every row that is not right, and why."""
-        seen: dict[str, int] = {}
-        for row, item in enumerate(self):
-            if problem := id_problem(item.id):
+        """Every row that is not right, and why; column by column."""
+        first_row: dict[str, int] = {}
+        for row, identifier in enumerate(self.ids):
+            if problem := id_problem(identifier):
                 yield row, problem
-            if (first := seen.setdefault(item.id.lower(), row)) != row:
-                other = self.ids[first]
-                yield (
-                    row,
-                    (
-                        f"duplicate id {item.id!r}"
-                        if other == item.id
-                        else f"id {item.id!r} differs from {other!r} by case only"
-                    ),
-                )
-            if item.kind not in KINDS:
-                yield row, f"unknown kind {item.kind!r} (known: {', '.join(KINDS)})"
-            if item.film in (".", "..") or _NO_NAME & set(item.film):
-                yield row, f"film {item.film!r} is a path, and a plain name is meant"
-            if problem := media_problem(item.media):
-                yield row, problem
-            if (item.start is None) != (item.end is None):
-                yield row, "a span needs both start and end"
-            elif not _is_span(item):
-                yield row, f"a span from {item.start:g} to {item.end:g} seconds does not go forward"
-
-    def _check(self) -> None:
-        """Look at all rows at once; only where something may be wrong, row by row."""
-        ids, media = self._joined_ids, "\n".join(self.media)
-        lower = ids.lower()
-        folded = self.ids if lower == ids else lower.split("\n")
-        ascending = all(map(operator.lt, folded, islice(folded, 1, None)))
-        films, blank = set(self.films), np.isnan(self.starts)
-        fine = (
-            (ascending or len(set(folded)) == len(self.ids))
-            and _IDS.fullmatch(ids + "\n" if self.ids else "") is not None
-            and ".." not in ids
-            and set(self.kinds) <= set(KINDS)
-            and _NO_NAME.isdisjoint("".join(films))
-            and films.isdisjoint([".", ".."])
-            and not any(mark in media for mark in _NO_NAME - {"\n", "/"})
-            and ("/" not in media or not any(map(media_problem, set(self.media))))
-            and media.count("\n") == max(len(self.ids) - 1, 0)
-            and bool(np.array_equal(blank, np.isnan(self.ends)))
-            and bool(np.all(blank | ((self.starts >= 0) & (self.starts + SHORTEST <= self.ends))))
-            and bool(np.all(blank | (self.ends <= LONGEST)))
-        )
-        if fine:
-            return
-        for row, message in self.problems():
-            raise ItemProblem(row, message)
+            if (first := first_row.setdefault(identifier.lower(), row)) != row:
+                if self.ids[first] == identifier:
+                    yield row, f"duplicate id {identifier!r}"
+                else:
+                    yield row, f"id {identifier!r} differs from {self.ids[first]!r} by case only"
+        for column, find_problem in (
+            (self.kinds, _kind_problem),
+            (self.films, _film_problem),
+            (self.media, media_problem),
+        ):
+            problem_of = {
+                value: problem for value in set(column) if (problem := find_problem(value))
+            }
+            if problem_of:
+                for row, value in enumerate(column):
+                    if value in problem_of:
+                        yield row, problem_of[value]
+        no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
+        for row in np.flatnonzero(no_start != no_end).tolist():
+            yield row, "a span needs both start and end"
+        forward = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)
+        for row in np.flatnonzero(
+            ~(no_start | no_end | (forward & (self.ends <= MAX_TIME_S)))
+        ).tolist():
+            span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
+            yield row, f"a span from {span} does not go forward"
 
 
 class ItemProblem(ManifestError):
@@ -270,21 +233,42 @@ class ItemProblem(ManifestError):
 
 def id_problem(identifier: str) -> str | None:
     """What is wrong with an id, if anything."""
+    if _ID.fullmatch(identifier) and ".." not in identifier and len(identifier) <= MAX_ID_LENGTH:
+        return None
     if not identifier:
         return "an empty id"
-    if len(identifier) > MAX_ID:
-        return f"id {shorten(identifier)} is longer than {MAX_ID} characters"
-    if _ID.fullmatch(identifier) is None or ".." in identifier:
-        return (
-            f"id {shorten(identifier)} is not allowed: letters, digits and . _ + - "
-            "without '..', starting with a letter or digit"
-        )
-    return None
+    if len(identifier) > MAX_ID_LENGTH:
+        return f"id {shorten(identifier)} is longer than {MAX_ID_LENGTH} characters"
+    return (
+        f"id {shorten(identifier)} is not allowed: letters, digits and . _ + - "
+        "without '..', starting with a letter or digit"
+    )
+
+
+def safe_id(name: str) -> str:
+    """A name in the alphabet of ids: accents are dropped, other marks become an underscore.
+
+    Where letters of another script are lost, a piece of the name's hash keeps names apart.
+
+    Examples
+    --------
+    >>> safe_id("Amélie (2001)")
+    'Amelie_2001'
+    """
+    plain = unicodedata.normalize("NFKD", name)
+    latin = plain.encode("ascii", "ignore").decode()
+    safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
+    lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
+    if lost or not safe:
+        return "-".join(filter(None, [safe, hashlib.sha256(name.encode()).hexdigest()[:8]]))
+    return safe
 
 
 def media_problem(name: str) -> str | None:
     """What is wrong with the name of a file, or its path below the film's folder, if anything."""
-    if _NO_NAME - {"/"} & set(name) or (name and not {"", ".", ".."}.isdisjoint(name.split("/"))):
+    if FORBIDDEN_IN_NAMES.isdisjoint(name) and name not in (".", ".."):
+        return None
+    if FORBIDDEN_IN_NAMES - {"/"} & set(name) or not {"", ".", ".."}.isdisjoint(name.split("/")):
         return (
             f"media {shorten(name)} is not a file's name or a path below the folder of videos "
             "(such as season1/clip.mp4)"
@@ -297,42 +281,80 @@ def media_stem(name: str) -> str:
     return name.rpartition(".")[0] or name
 
 
-def _is_span(item: Item) -> bool:
-    if item.start is None or item.end is None:
-        return True
-    return item.start >= 0 and item.start + SHORTEST <= item.end <= LONGEST
-
-
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
     """Every cell of a table's spans that is not a number of seconds."""
     for column in ("start", "end"):
-        cells = table.columns.get(column, [])
-        if any(cells):
-            for row, cell in enumerate(cells):
-                if cell and _SECONDS.fullmatch(cell) is None:
-                    yield row, f"{column} {shorten(cell)} is not a number of seconds"
+        for row, cell in enumerate(table.columns.get(column, [])):
+            if cell and _SECONDS.fullmatch(cell) is None:
+                yield row, f"{column} {shorten(cell)} is not a number of seconds"
 
 
-def _seconds(cells: list[str]) -> np.ndarray:
-    """Seconds; NaN where there is none, or none that can be read."""
+def format_seconds(value: float) -> str:
+    """Seconds to the microsecond, without trailing zeros.
+
+    Examples
+    --------
+    >>> format_seconds(1.5), format_seconds(60)
+    ('1.5', '60')
+    """
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def _kind_problem(kind: str) -> str | None:
+    return None if kind in KINDS else f"unknown kind {kind!r} (known: {', '.join(KINDS)})"
+
+
+def _film_problem(film: str) -> str | None:
+    if film in (".", "..") or not FORBIDDEN_IN_NAMES.isdisjoint(film):
+        return f"film {film!r} is a path; give a plain name"
+    return None
+
+
+def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:
+    """Seconds; NaN where a cell is empty or not a number."""
     if not any(cells):
         return np.full(len(cells), math.nan)
-    fits = _SECONDS.fullmatch
-    return np.array([float(cell) if fits(cell) else math.nan for cell in cells])
+    return np.array([float(cell) if _SECONDS.fullmatch(cell) else math.nan for cell in cells])
 
 
-def _decimals(values: np.ndarray) -> list[str]:
-    """Seconds with up to six decimals; nothing where there is no span."""
+def _microseconds(value: float) -> str:
+    return str(round(value * 1e6))
+
+
+def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
+    """Times as text; empty where there is no span."""
     if np.isnan(values).all():
         return [""] * len(values)
-    return [
-        "" if math.isnan(value) else f"{value:.6f}".rstrip("0").rstrip(".")
-        for value in values.tolist()
-    ]
+    return ["" if math.isnan(value) else format_time(value) for value in values.tolist()]
 
 
-def _micro(values: np.ndarray) -> list[str]:
-    """Whole microseconds; nothing where there is no span."""
-    if np.isnan(values).all():
-        return [""] * len(values)
-    return ["" if math.isnan(value) else str(round(value * 1e6)) for value in values.tolist()]
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The rows that pair up, in the left side's order, and the ids missing on either side."""
+
+    left: np.ndarray
+    right: np.ndarray
+    missing_left: list[str]
+    missing_right: list[str]
+
+
+def match_ids(left: Sequence[str], right: Sequence[str]) -> Match:
+    """Pair rows of equal ids: labels with features, one lab's rows with another's.
+
+    Examples
+    --------
+    >>> match = match_ids(["a", "b", "c"], ["c", "a", "x"])
+    >>> match.left.tolist(), match.right.tolist()
+    ([0, 2], [1, 0])
+    >>> match.missing_left, match.missing_right
+    (['b'], ['x'])
+    """
+    row_of = {identifier: row for row, identifier in enumerate(right)}
+    rows = [row for row, identifier in enumerate(left) if identifier in row_of]
+    in_left = set(left)
+    return Match(
+        left=np.array(rows, dtype=np.intp),
+        right=np.array([row_of[left[row]] for row in rows], dtype=np.intp),
+        missing_left=[identifier for identifier in left if identifier not in row_of],
+        missing_right=[identifier for identifier in right if identifier not in in_left],
+    )

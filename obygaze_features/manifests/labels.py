@@ -1,27 +1,198 @@
-"""Label sets: levels and concepts that hang on items' ids. One manifest can have many."""
+"""Labels: schemes of levels and concepts, and label sets over items' ids.
+
+A manifest can have many label sets, and a label set may cover only some of its items.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.scheme import LabelScheme
-
-__all__ = ["LabelSet", "problems", "split_concepts"]
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
 
 
 @dataclass(frozen=True)
+class Level:
+    """A level of the scheme, from the least to the most objectifying."""
+
+    code: str
+    name: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Concept:
+    """A concept that annotators tick; `visual` ones can be seen in the frames."""
+
+    name: str
+    visual: bool = True
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LabelScheme:
+    """The levels, in ascending order, and the concepts of a label set."""
+
+    name: str
+    levels: tuple[Level, ...]
+    concepts: tuple[Concept, ...] = field(default=())
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The levels' codes, ascending."""
+        return tuple(level.code for level in self.levels)
+
+    @property
+    def name_of(self) -> dict[str, str]:
+        """Level code -> name."""
+        return {level.code: level.name for level in self.levels}
+
+    @property
+    def concept_names(self) -> tuple[str, ...]:
+        """All concepts, in the scheme's order."""
+        return tuple(concept.name for concept in self.concepts)
+
+    @property
+    def visual_concepts(self) -> tuple[str, ...]:
+        """The concepts that can be seen in the frames."""
+        return tuple(concept.name for concept in self.concepts if concept.visual)
+
+    def level(self, text: str) -> str:
+        """The code of a level by its code, name or any alias."""
+        try:
+            return self._level_of[name_key(text)]
+        except KeyError:
+            names = [level.name for level in self.levels]
+            raise ManifestError(unknown_name("label", text, names)) from None
+
+    def concept(self, text: str) -> str:
+        """The name of a concept by its name or any alias."""
+        try:
+            return self._concept_of[name_key(text)]
+        except KeyError:
+            raise ManifestError(unknown_name("concept", text, self.concept_names)) from None
+
+    def has_level(self, text: str) -> bool:
+        """Whether a level has this code, name or alias."""
+        return name_key(text) in self._level_of
+
+    def has_concept(self, text: str) -> bool:
+        """Whether a concept has this name or alias."""
+        return name_key(text) in self._concept_of
+
+    def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Concepts without repeats, in the scheme's order."""
+        wanted = set(names)
+        return tuple(name for name in self.concept_names if name in wanted)
+
+    @cached_property
+    def _level_of(self) -> dict[str, str]:
+        return {
+            name_key(text): level.code
+            for level in self.levels
+            for text in (level.code, level.name, *level.aliases)
+        }
+
+    @cached_property
+    def _concept_of(self) -> dict[str, str]:
+        return {
+            name_key(text): concept.name
+            for concept in self.concepts
+            for text in (concept.name, *concept.aliases)
+        }
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise ManifestError(f"the label scheme {self.name!r} has no levels")
+        for noun, groups in (
+            ("level", [(level.code, level.name, *level.aliases) for level in self.levels]),
+            ("concept", [(concept.name, *concept.aliases) for concept in self.concepts]),
+        ):
+            owner: dict[str, tuple[str, ...]] = {}
+            for group in groups:
+                for text in group:
+                    if not text.strip() or SEPARATOR in text:
+                        raise ManifestError(f"{text!r} cannot name a {noun}")
+                    if owner.setdefault(name_key(text), group) is not group:
+                        raise ManifestError(f"two {noun}s are called {text!r} (case is ignored)")
+
+    @classmethod
+    def from_json(cls, value: Any) -> LabelScheme:
+        """Read the form in which manifests and shipped files hold a scheme."""
+        try:
+            return cls(
+                name=_text(value["name"]),
+                levels=tuple(
+                    Level(_text(level["code"]), _text(level["name"]), _aliases(level))
+                    for level in value["levels"]
+                ),
+                concepts=tuple(
+                    Concept(_text(concept["name"]), concept.get("visual", True), _aliases(concept))
+                    for concept in value.get("concepts", ())
+                ),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ManifestError(f"the label scheme is malformed ({error})") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that `from_json` reads."""
+        return {
+            "name": self.name,
+            "levels": [
+                {"code": level.code, "name": level.name, "aliases": list(level.aliases)}
+                for level in self.levels
+            ],
+            "concepts": [
+                {"name": c.name, "visual": c.visual, "aliases": list(c.aliases)}
+                for c in self.concepts
+            ],
+        }
+
+
+def obygaze_scheme() -> LabelScheme:
+    """The scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others."""
+    return LabelScheme.from_json(reference_json("scheme-obygaze.json"))
+
+
+def name_key(text: str) -> str:
+    """A key for names of levels and concepts, the same however somebody types them.
+
+    Examples
+    --------
+    >>> name_key("Easy  Negative") == name_key("easy_negative") == name_key("EASY-NEGATIVE")
+    True
+    >>> name_key("-1") == name_key("1")
+    False
+    """
+    return " ".join(re.sub(r"(?<=\w)[_-]+(?=\w)", " ", text).split()).casefold()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is not a text")
+
+
+def _aliases(value: Mapping[str, Any]) -> tuple[str, ...]:
+    aliases = value.get("aliases", [])
+    if isinstance(aliases, list):
+        return tuple(map(_text, aliases))
+    raise TypeError(f"aliases {aliases!r} is not a list")
+
+
+@dataclass(frozen=True)
 class LabelSet:
-    """Levels and concepts of some of a manifest's items.
+    """Levels and concepts of items.
 
     `ratio` is the share of the item that its annotation covers, as text, where the source had
     one. `about` says where the labels come from and by which rule.
@@ -36,8 +207,8 @@ class LabelSet:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        often = Counter(self.levels)
-        levels = ", ".join(f"{level} {often[level]:,}" for level in sorted(often))
+        counts = Counter(self.levels)
+        levels = ", ".join(f"{level} {counts[level]:,}" for level in sorted(counts))
         return f"LabelSet({self.name!r}, {counted(len(self), 'item')}: {levels})"
 
     def __len__(self) -> int:
@@ -75,15 +246,14 @@ class LabelSet:
         cls, name: str, table: Table, scheme: LabelScheme, about: Mapping[str, Any]
     ) -> LabelSet:
         """Labels from a CSV table; raises on the first row that does not fit the scheme."""
-        for row, message in problems(table, scheme):
+        for row, message in label_problems(table, scheme):
             raise table.problem(row, message)
         return cls(
             name,
             ids=table["id"],
             levels=[scheme.level(text) for text in table["level"]],
             concepts=[
-                tuple(map(scheme.concept, split_concepts(text)))
-                for text in table.columns.get("concepts", [""] * len(table))
+                tuple(map(scheme.concept, split_concepts(text))) for text in table.get("concepts")
             ],
             ratio=table.columns.get("ratio", []),
             extra={k: v for k, v in table.columns.items() if k not in COLUMNS},
@@ -107,18 +277,17 @@ def split_concepts(text: str) -> list[str]:
     return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
 
 
-def problems(table: Table, scheme: LabelScheme) -> Iterator[tuple[int, str]]:
+def label_problems(table: Table, scheme: LabelScheme) -> Iterator[tuple[int, str]]:
     """Every row of a label table that is not right, and why."""
     seen: set[str] = set()
-    concepts = table.columns.get("concepts", [""] * len(table))
-    for row, (identifier, level, names) in enumerate(
-        zip(table["id"], table["level"], concepts, strict=True)
+    for row, (identifier, level, concepts) in enumerate(
+        zip(table["id"], table["level"], table.get("concepts"), strict=True)
     ):
         if identifier in seen:
             yield row, f"duplicate id {identifier!r}"
         seen.add(identifier)
-        known = [(scheme.level, level), *((scheme.concept, n) for n in split_concepts(names))]
-        for look_up, text in known:
+        lookups = [(scheme.level, level), *((scheme.concept, n) for n in split_concepts(concepts))]
+        for look_up, text in lookups:
             try:
                 look_up(text)
             except ManifestError as error:

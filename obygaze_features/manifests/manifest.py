@@ -1,4 +1,4 @@
-"""A manifest: items in a fixed order, and the label sets, splits and runs that hang on them.
+"""A manifest: items in a fixed order, and the label sets, splits and runs over their ids.
 
 On disk a folder of tables and a small header, specified in manifests/README.md.
 """
@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from obygaze_features.common.files import (
     new_folder,
-    read_format,
-    read_json,
     refuse_to_overwrite,
     to_json,
     write_bytes,
@@ -24,35 +23,25 @@ from obygaze_features.common.files import (
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Item, ItemProblem, Items, id_problem
-from obygaze_features.manifests.labels import LabelSet
-from obygaze_features.manifests.runs import RunSet
-from obygaze_features.manifests.scheme import LabelScheme, obygaze_scheme
-from obygaze_features.manifests.splits import Split
+from obygaze_features.manifests.header import (
+    FORMAT,
+    FORMAT_VERSION,
+    HEADER,
+    REQUIRED_COLUMNS,
+    read_about,
+    read_header,
+    scheme_in,
+)
+from obygaze_features.manifests.items import Item, Items, id_problem
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
+from obygaze_features.manifests.splits import RunSet, Split
 
-__all__ = [
-    "FORMAT_VERSION",
-    "HEADER",
-    "Manifest",
-    "Part",
-    "read_about",
-    "read_header",
-    "save_parts",
-    "scheme_of",
-]
-
-FORMAT = "obygaze-manifest"
-FORMAT_VERSION = 1
-HEADER = "manifest.json"
-REQUIRED = {
-    "labels": ("id", "level"),
-    "splits": ("id", "fold"),
-    "runs": ("run", "role", "id"),
-}
+if TYPE_CHECKING:
+    from obygaze_features.manifests.media import Located
 
 
 class Part(Protocol):
-    """What hangs on the items: a label set, a split or a set of runs."""
+    """A table over the items' ids: a label set, a split or a set of runs."""
 
     @property
     def name(self) -> str:
@@ -71,9 +60,10 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Manifest:
-    """Items, and by name the label sets, splits and runs that hang on their ids.
+    """Items, and by name the label sets, splits and runs over their ids.
 
-    Label sets, splits and runs of a manifest on disk are read when they are asked for.
+    Label sets, splits and runs of a manifest on disk are read when they are asked for. `notes`
+    are what an importer has to say of its source; they are not saved.
 
     Examples
     --------
@@ -92,6 +82,7 @@ class Manifest:
     citation: str = ""
     default_labels: str | None = None
     folder: Path | None = None
+    notes: Sequence[str] = ()
     _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -103,7 +94,7 @@ class Manifest:
         return f"Manifest({', '.join([repr(self.name), self.describe_size(), *parts])})"
 
     def _repr_html_(self) -> str:
-        rows = [("items", self.describe_size()), *self._parts_in_words()]
+        rows = [("items", self.describe_size()), *self._describe_parts()]
         cells = "".join(f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in rows)
         return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
 
@@ -115,11 +106,11 @@ class Manifest:
         of_films = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
         return counted(len(self), noun) + of_films
 
-    def _parts_in_words(self) -> Iterator[tuple[str, str]]:
+    def _describe_parts(self) -> Iterator[tuple[str, str]]:
         for name in self.label_names:
             labels = self.labels(name)
-            often = Counter(labels.levels)
-            levels = ", ".join(f"{c} {often[c]:,}" for c in self.label_scheme(name).codes)
+            counts = Counter(labels.levels)
+            levels = ", ".join(f"{c} {counts[c]:,}" for c in self.label_scheme(name).codes)
             yield f"labels {name}", levels
         for name in self.split_names:
             split = self.split(name)
@@ -166,12 +157,12 @@ class Manifest:
         """A label set; without a name the manifest's default one."""
         name = name or self.default_labels
         if name is None:
-            known = ", ".join(self.label_names)
+            names = ", ".join(self.label_names)
             raise UsageError(
-                f"the manifest {self.name!r} has several label sets; name one of {known} "
+                f"the manifest {self.name!r} has several label sets; name one of {names} "
                 '(--labels NAME, or in an experiment labels = "NAME")'
-                if known
-                else f"the manifest {self.name!r} has no labels; add some: "
+                if names
+                else f"the manifest {self.name!r} has no labels; add them: "
                 "obygaze manifests label MANIFEST TABLE.csv"
             )
         return self._part(
@@ -179,13 +170,13 @@ class Manifest:
         )
 
     def label_scheme(self, name: str | None = None) -> LabelScheme:
-        """The scheme of a label set: the manifest's, unless the set brought one of its own."""
+        """The scheme of a label set: its own, else the manifest's."""
         labels = self.labels(name)
         return self._scheme_of(labels.name, labels.about)
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
-        """The scheme of label sets that are to be compared; refused where they have several."""
-        schemes = {one.name: self._scheme_of(one.name, one.about) for one in label_sets}
+        """The scheme of label sets to compare or merge; raises where they have several."""
+        schemes = {labels.name: self._scheme_of(labels.name, labels.about) for labels in label_sets}
         first = next(iter(schemes), "")
         for name, scheme in schemes.items():
             if scheme != schemes[first]:
@@ -210,12 +201,27 @@ class Manifest:
         splits: Collection[Split] = (),
         runs: Collection[RunSet] = (),
     ) -> Manifest:
-        """A manifest that has these besides what it had."""
+        """A manifest that also has these."""
         parts = dict(self._parts)
-        for room, values in (("labels", labels), ("splits", splits), ("runs", runs)):
-            parts.update({(room, value.name): value for value in values})
+        for kind, values in (("labels", labels), ("splits", splits), ("runs", runs)):
+            parts.update({(kind, value.name): value for value in values})
         first = next((value.name for value in labels), None)
         return replace(self, _parts=parts, default_labels=self.default_labels or first)
+
+    def add_labels(self, labels: LabelSet, *, overwrite: bool = False) -> None:
+        """Add a label set; also to the folder that the manifest was loaded from, if any."""
+        self._add("labels", labels, overwrite=overwrite)
+
+    def add_split(self, split: Split, *, overwrite: bool = False) -> None:
+        """Add a split; also to the folder that the manifest was loaded from, if any."""
+        self._add("splits", split, overwrite=overwrite)
+
+    def _add(self, kind: str, part: LabelSet | Split, *, overwrite: bool) -> None:
+        if self.folder is not None:
+            save_parts(self.folder, [part], overwrite=overwrite)
+        elif part.name in self._names(kind) and not overwrite:
+            raise UsageError(f"the manifest {self.name!r} has {kind} called {part.name!r} already")
+        self._parts[kind, part.name] = part
 
     def select(
         self,
@@ -236,9 +242,9 @@ class Manifest:
         levels, concepts
             Keep items whose level is one of these, or that have at least one of these concepts.
         labels
-            The label set that `levels` and `concepts` look at; by default the default one.
+            The label set that `levels` and `concepts` refer to; by default the default one.
         """
-        films, ids, levels, concepts = map(_listed, (films, ids, levels, concepts))
+        films, ids, levels, concepts = map(_as_list, (films, ids, levels, concepts))
         for identifier in ids or ():
             self.items.row(identifier)
         conditions: list[Callable[[Item], bool]] = []
@@ -246,11 +252,11 @@ class Manifest:
             unknown = sorted(set(films) - set(self.items.films))
             if unknown:
                 raise UsageError(f"no item is of the film {unknown[0]!r}")
-            of_films = set(films)
-            conditions.append(lambda item: item.film in of_films)
+            wanted_films = set(films)
+            conditions.append(lambda item: item.film in wanted_films)
         if ids is not None:
-            wanted = set(ids)
-            conditions.append(lambda item: item.id in wanted)
+            wanted_ids = set(ids)
+            conditions.append(lambda item: item.id in wanted_ids)
         if levels is not None:
             level_of, scheme = self.labels(labels).level_of, self.label_scheme(labels)
             codes = {scheme.level(level) for level in levels}
@@ -262,30 +268,90 @@ class Manifest:
         rows = [
             row for row, item in enumerate(self) if all(condition(item) for condition in conditions)
         ]
-        chosen = self.items.take(rows)
-        keep = chosen.row_of.__contains__
-        return replace(self, items=chosen, folder=None, _parts={}).with_parts(
+        items = self.items.take(rows)
+        keep = items.row_of.__contains__
+        return replace(self, items=items, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],
             splits=[self.split(name).where(keep) for name in self.split_names],
             runs=[self.runs(name).where(keep) for name in self.run_names],
         )
 
+    def locate(self, videos: Path | str) -> Located:
+        """Find each item's file in a folder of videos or images."""
+        from obygaze_features.manifests.media import locate
+
+        return locate(self.items, Path(videos))
+
+    def check(self) -> list[str]:
+        """Every problem of the manifest's files, each with its file and line."""
+        from obygaze_features.manifests.check import check
+
+        if self.folder is None:
+            raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
+        return check(self.folder)
+
+    @classmethod
+    def from_csv(
+        cls,
+        source: Path | str,
+        columns: Mapping[str, str] | None = None,
+        *,
+        delimiter: str | None = None,
+        levels: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> Manifest:
+        """Import any table of clips and labels; see `importers.csv_table`."""
+        options = {"delimiter": delimiter, "levels": levels, "name": name}
+        return _import("csv_table", Path(source), columns, **options)
+
+    @classmethod
+    def from_folder(
+        cls, source: Path | str, *, ids: str | None = None, kind: str | None = None
+    ) -> Manifest:
+        """Make a manifest of the videos or images in a folder; see `importers.folder`."""
+        return _import("folder", Path(source), ids=ids, kind=kind)
+
+    @classmethod
+    def from_obygaze12(cls, source: Path | str, *, rule: str = "paper") -> Manifest:
+        """Import the annotations of the ObyGaze12 paper; see `importers.obygaze12`."""
+        return _import("obygaze12", Path(source), rule=rule)
+
+    @classmethod
+    def from_mobygaze(cls, source: Path | str) -> Manifest:
+        """Import MObyGaze's segments as spans of films; see `importers.mobygaze`."""
+        return _import("mobygaze", Path(source))
+
+    @classmethod
+    def from_mediaeval(
+        cls, folder: Path | str, *, threshold: float = 0.15, scale: str = "1-5"
+    ) -> Manifest:
+        """Import LIRIS-ACCEDE and MediaEval 2015; see `importers.mediaeval`."""
+        return _import("mediaeval", Path(folder), threshold=threshold, scale=scale)
+
+    @classmethod
+    def from_prompts(
+        cls,
+        source: Path | str,
+        templates: Sequence[str] = (),
+        *,
+        article: str = "letter",
+        name: str | None = None,
+    ) -> Manifest:
+        """Make a manifest of texts, every stimulus in every template; see `importers.prompts`."""
+        return _import("prompts", Path(source), templates, article=article, name=name)
+
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:
-        """Read a manifest's header and items; what hangs on them is read when asked for."""
+        """Read a manifest's header and items; label sets, splits and runs when asked for."""
         folder = Path(folder)
         header = read_header(folder)
-        table = read_table(folder / "items.csv", required=["id"])
-        try:
-            items = Items.from_table(table)
-        except ItemProblem as problem:
-            raise table.problem(problem.row, problem.message) from None
+        items = Items.from_table(read_table(folder / "items.csv", required=["id"]))
         labels = sorted(path.stem for path in (folder / "labels").glob("*.csv"))
         only = labels[0] if len(labels) == 1 else None
         return cls(
             name=header["name"],
             items=items,
-            scheme=scheme_of(header, folder / HEADER),
+            scheme=scheme_in(header, folder / HEADER),
             version=header.get("version", "1"),
             source=header.get("source", ""),
             licence=header.get("licence", ""),
@@ -294,24 +360,25 @@ class Manifest:
             folder=folder,
         )
 
-    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the whole manifest as a folder, which appears complete or not at all.
 
-        What an earlier manifest of the same items has and this one lacks (a split that somebody
-        made) is kept. With other items it would not fit, and saving is refused.
+        Label sets, splits and runs that an earlier manifest of the same items has and this one
+        lacks are kept. With other items they would not fit, and saving is refused.
         """
+        folder = Path(folder)
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "items.csv", self.items.to_csv())
-            for room in REQUIRED:
-                for name in self._names(room):
-                    part = getattr(self, "split" if room == "splits" else room)(name)
-                    _write_part(new, room, part)
+            for kind in REQUIRED_COLUMNS:
+                get_part = getattr(self, "split" if kind == "splits" else kind)
+                for name in self._names(kind):
+                    _write_part(new, kind, get_part(name))
             if folder.exists() and read_header(folder).get("digest") == self.digest:
-                for room in REQUIRED:
-                    for old in (folder / room).glob("*.*"):
-                        if old.is_file() and not (new / room / old.name).exists():
-                            write_bytes(new / room / old.name, old.read_bytes())
+                for kind in REQUIRED_COLUMNS:
+                    for old in (folder / kind).glob("*.*"):
+                        if old.is_file() and not (new / kind / old.name).exists():
+                            write_bytes(new / kind / old.name, old.read_bytes())
 
     def header(self) -> dict[str, Any]:
         """The contents of ``manifest.json``."""
@@ -330,98 +397,58 @@ class Manifest:
         }
 
     def _scheme_of(self, name: str, about: Mapping[str, Any]) -> LabelScheme:
-        place = self.folder or Path(self.name)
-        return scheme_of(about, place / "labels" / f"{name}.json", self.scheme)
+        folder = self.folder or Path(self.name)
+        return scheme_in(about, folder / "labels" / f"{name}.json", self.scheme)
 
-    def _names(self, room: str) -> list[str]:
-        held = [name for where, name in self._parts if where == room]
-        files = [] if self.folder is None else [p.stem for p in (self.folder / room).glob("*.csv")]
-        return list(dict.fromkeys([*sorted(files), *held]))
+    def _names(self, kind: str) -> list[str]:
+        in_memory = [name for part_kind, name in self._parts if part_kind == kind]
+        files = [] if self.folder is None else [p.stem for p in (self.folder / kind).glob("*.csv")]
+        return list(dict.fromkeys([*sorted(files), *in_memory]))
 
-    def _part(self, room: str, name: str, read: Callable[[Table, Mapping[str, Any]], P]) -> P:
-        found: P | None = self._parts.get((room, name))
-        if found is None:
-            if name not in self._names(room) or self.folder is None:
-                known = ", ".join(self._names(room)) or "none"
+    def _part(self, kind: str, name: str, read: Callable[[Table, Mapping[str, Any]], P]) -> P:
+        part: P | None = self._parts.get((kind, name))
+        if part is None:
+            if name not in self._names(kind) or self.folder is None:
+                names = ", ".join(self._names(kind)) or "none"
                 raise UsageError(
-                    f"the manifest {self.name!r} has no {room} called {name!r}; it has {known}"
+                    f"the manifest {self.name!r} has no {kind} called {name!r}; it has {names}"
                 )
-            path = self.folder / room / f"{name}.csv"
-            table = read_table(path, required=REQUIRED[room])
+            path = self.folder / kind / f"{name}.csv"
+            table = read_table(path, required=REQUIRED_COLUMNS[kind])
             for row, identifier in enumerate(table["id"]):
                 if identifier not in self.items.row_of:
                     raise table.problem(row, f"id {identifier!r} is not in items.csv")
-            found = read(table, read_about(path))
-            self._parts[room, name] = found
-        return found
+            part = read(table, read_about(path))
+            self._parts[kind, name] = part
+        return part
 
 
-def _listed(names: Collection[str] | str | None) -> Collection[str] | None:
+def _as_list(names: Collection[str] | str | None) -> Collection[str] | None:
     return [names] if isinstance(names, str) else names
 
 
-def read_header(folder: Path) -> dict[str, Any]:
-    """Read and check ``manifest.json``."""
-    path = folder / HEADER
-    make = "obygaze manifests import KIND SOURCE -o FOLDER"
-    if not path.is_file() and (folder / "timelines.json").is_file():
-        raise ManifestError(
-            f"{folder} holds timelines, and a manifest of clips is meant; make one: "
-            f"obygaze annotations project {folder} --grid 60 -o FOLDER"
-        )
-    header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
-    for key in ("name", "version", "source", "licence", "citation", "default_labels"):
-        value = header.get(key, None if key == "name" else "")
-        if not isinstance(value, str) and (key != "default_labels" or value is not None):
-            raise ManifestError(f"{path}: {key} is {value!r}, and a text is meant")
-    return header
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """What the JSON file beside a table says of it; nothing where there is none."""
-    about = path.with_suffix(".json")
-    said = read_json(about, ManifestError) if about.exists() else {}
-    if not isinstance(said, dict):
-        raise ManifestError(f"{about}: {said!r} where an object is meant")
-    return said
-
-
-def scheme_of(
-    said: Mapping[str, Any], path: Path, default: LabelScheme | None = None
-) -> LabelScheme:
-    """The scheme that a header or a label set's JSON file names; else `default`, or ObyGaze's.
-
-    Parameters
-    ----------
-    said
-        What the file holds.
-    path
-        The file, for messages.
-    default
-        Where it names none.
-    """
-    value = said.get("label_scheme")
-    try:
-        return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
-    except ManifestError as error:
-        raise ManifestError(f"{path}: {error}") from None
+def _import(module: str, *arguments: Any, **options: Any) -> Manifest:
+    """Call an importer; loaded by name, as importers import this module."""
+    importer = import_module(f"obygaze_features.manifests.importers.{module}")
+    manifest: Manifest = importer.import_manifest(*arguments, **options)
+    return manifest
 
 
 def save_parts(
     folder: Path, parts: Sequence[LabelSet | Split | RunSet], *, overwrite: bool = False
 ) -> list[Path]:
-    """Add label sets, splits or runs to a manifest on disk, unless one of them is there."""
-    rooms = {LabelSet: "labels", Split: "splits", RunSet: "runs"}
-    places = [(rooms[type(part)], part) for part in parts]
-    for room, part in places:
-        refuse_to_overwrite(folder / room / f"{part.name}.csv", overwrite=overwrite)
-    return [_write_part(folder, room, part) for room, part in places]
+    """Add label sets, splits or runs to a manifest on disk, unless one of them exists."""
+    kinds = {LabelSet: "labels", Split: "splits", RunSet: "runs"}
+    with_kinds = [(kinds[type(part)], part) for part in parts]
+    for kind, part in with_kinds:
+        refuse_to_overwrite(folder / kind / f"{part.name}.csv", overwrite=overwrite)
+    return [_write_part(folder, kind, part) for kind, part in with_kinds]
 
 
-def _write_part(folder: Path, room: str, part: Part) -> Path:
+def _write_part(folder: Path, kind: str, part: Part) -> Path:
     if id_problem(part.name):
-        raise UsageError(f"{part.name!r} cannot be the name of a file in {room}/")
-    path = folder / room / f"{part.name}.csv"
+        raise UsageError(f"{part.name!r} cannot be the name of a file in {kind}/")
+    path = folder / kind / f"{part.name}.csv"
     write_text(path.with_suffix(".json"), to_json(dict(part.about)))
     write_text(path, part.to_csv())
     return path

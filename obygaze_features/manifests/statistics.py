@@ -1,26 +1,33 @@
-"""The dataset in figures: levels, concepts a clip, concepts within levels (the paper's fig. 2)."""
+"""A manifest in figures: levels, concepts a clip, concepts within levels (the paper's fig. 2)."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import io
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.tables import align
+from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.package import need, reference_file
+from obygaze_features.common.tables import align, read_table
 from obygaze_features.common.text import counted
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.scheme import LabelScheme
 
-__all__ = ["Counts", "Statistics", "describe", "statistics"]
+FIGURE_FORMATS = (".pdf", ".png", ".svg")
+#: From light to dark; distinct in grey and for the colour-blind.
+COLOURS = ("#d9dde3", "#9fc3d9", "#e8a04c", "#8f2d4f", "#3b3b58", "#5f8a5f", "#b8a9c9", "#404040")
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each level occurs, and each concept within each level."""
+    """Numbers of items of each level, and of each concept within each level."""
 
-    levels: Mapping[str, int]
-    concepts: Mapping[str, Mapping[str, int]]
+    levels: dict[str, int]
+    concepts: dict[str, Counter[str]]
 
     @property
     def total(self) -> int:
@@ -42,7 +49,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The figures of one label set, of all its items and of each film's."""
+    """The numbers of one label set, of all its items and of each film's."""
 
     manifest: str
     labels: str
@@ -58,7 +65,7 @@ class Statistics:
         return [name for name in self.scheme.concept_names if name in seen]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON."""
+        """The numbers as JSON."""
         return {
             "manifest": self.manifest,
             "labels": self.labels,
@@ -90,97 +97,240 @@ def statistics(
     if split is not None:
         label_set = label_set.where(manifest.split(split).fold_of.__contains__)
     scheme = manifest.label_scheme(labels)
-    codes = scheme.codes
-    every, films = _Tally(codes), defaultdict[str, _Tally](lambda: _Tally(codes))
+    film_of = dict(zip(manifest.ids, manifest.items.films, strict=True))
+    total = _no_counts(scheme)
+    films: dict[str, Counts] = {}
     for identifier, level, concepts in zip(
         label_set.ids, label_set.levels, label_set.concepts, strict=True
     ):
-        film = manifest.items.films[manifest.items.row(identifier)]
-        for tally in (every, films[film]):
-            tally.add(level, concepts)
-    return Statistics(
-        manifest.name,
-        label_set.name,
-        split,
-        scheme,
-        every.counts(),
-        {film: films[film].counts() for film in sorted(films)},
-    )
+        of_film = films.setdefault(film_of[identifier], _no_counts(scheme))
+        for counts in (total, of_film):
+            counts.levels[level] += 1
+            counts.concepts[level].update(concepts)
+    by_film = {film: films[film] for film in sorted(films)}
+    return Statistics(manifest.name, label_set.name, split, scheme, total, by_film)
 
 
-class _Tally:
-    """Counts on their way."""
-
-    def __init__(self, codes: tuple[str, ...]) -> None:
-        self.levels = dict.fromkeys(codes, 0)
-        self.concepts: dict[str, Counter[str]] = {code: Counter() for code in codes}
-
-    def add(self, level: str, concepts: tuple[str, ...]) -> None:
-        self.levels[level] += 1
-        self.concepts[level].update(concepts)
-
-    def counts(self) -> Counts:
-        return Counts(self.levels, self.concepts)
+def _no_counts(scheme: LabelScheme) -> Counts:
+    return Counts(dict.fromkeys(scheme.codes, 0), {code: Counter() for code in scheme.codes})
 
 
-def describe(found: Statistics, titles: Mapping[str, str], *, by_film: bool = False) -> str:
-    """The figures as tables for a terminal."""
-    codes, every = found.scheme.codes, found.all
-    names = {level.code: level.name for level in found.scheme.levels}
-    within = f", within the split {found.split!r}" if found.split else ""
-    films = len(found.films.keys() - {""})
-    of = f" of {counted(films, 'film')}" if films or not found.films else ""
-    parts = [
-        f"{found.manifest}, labels {found.labels!r}{within}: {counted(every.total, 'clip')}{of}",
-        align(
-            ["level", "", "clips", "share", "concepts/clip"],
-            [
-                [
-                    code,
-                    names[code] if names[code] != code else "",
-                    every.levels[code],
-                    f"{every.share(code):.1%}",
-                    f"{every.concepts_per_item(code):.4f}" if every.levels[code] else "–",
-                ]
-                for code in codes
-            ],
-            left=2,
-        ),
+def describe_statistics(
+    stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False
+) -> str:
+    """The numbers as tables for a terminal."""
+    codes, total, name_of = stats.scheme.codes, stats.all, stats.scheme.name_of
+    in_split = f", within the split {stats.split!r}" if stats.split else ""
+    films = len(stats.films.keys() - {""})
+    of_films = f" of {counted(films, 'film')}" if films or not stats.films else ""
+    level_rows = [
+        [
+            code,
+            name_of[code] if name_of[code] != code else "",
+            total.levels[code],
+            f"{total.share(code):.1%}",
+            f"{total.concepts_per_item(code):.4f}" if total.levels[code] else "–",
+        ]
+        for code in codes
     ]
-    if found.concepts:
-        parts.append(
-            "share of each level's clips that have a concept\n\n"
-            + align(
-                ["concept", *codes],
-                [
-                    [
-                        name,
-                        *(
-                            f"{every.concept_rate(code, name):.1%}" if every.levels[code] else "–"
-                            for code in codes
-                        ),
-                    ]
-                    for name in found.concepts
-                ],
-            )
-        )
+    parts = [
+        f"{stats.manifest}, labels {stats.labels!r}{in_split}: "
+        f"{counted(total.total, 'clip')}{of_films}",
+        align(["level", "", "clips", "share", "concepts/clip"], level_rows, left=2),
+    ]
+    if stats.concepts:
+        concept_rows = [
+            [
+                name,
+                *(f"{total.concept_rate(c, name):.1%}" if total.levels[c] else "–" for c in codes),
+            ]
+            for name in stats.concepts
+        ]
+        table = align(["concept", *codes], concept_rows)
+        parts.append(f"share of each level's clips that have a concept\n\n{table}")
     if by_film:
-        parts.append(
-            align(
-                ["film", "", "clips", *(f"{part}{c}" for c in codes for part in ("", "% "))],
-                [
-                    [film, titles.get(film, ""), counts.total, *_by_level(counts, codes)]
-                    for film, counts in found.films.items()
-                ],
-                left=2,
-            )
-        )
+        film_rows = []
+        for film, counts in stats.films.items():
+            shares = [text for c in codes for text in (counts.levels[c], f"{counts.share(c):.0%}")]
+            film_rows.append([film, titles.get(film, ""), counts.total, *shares])
+        header = ["film", "", "clips", *(f"{part}{c}" for c in codes for part in ("", "% "))]
+        parts.append(align(header, film_rows, left=2))
     return "\n\n".join(parts)
 
 
-def _by_level(counts: Counts, codes: tuple[str, ...]) -> list[str]:
-    return [text for c in codes for text in (str(counts.levels[c]), f"{counts.share(c):.0%}")]
+def _rate(count: int, total: int) -> float:
+    return count / total if total else 0.0
 
 
-def _rate(count: int, of: int) -> float:
-    return count / of if of else 0.0
+def film_titles(manifest: Manifest) -> dict[str, str]:
+    """Film id -> title."""
+    table = read_table(reference_file("films.csv"))
+    titles = {
+        film: f"{title} ({year})"
+        for film, title, year in zip(table["film"], table["title"], table["year"], strict=True)
+    }
+    source_titles = manifest.items.extra.get("movie_title", [])
+    return dict(zip(manifest.items.films, source_titles, strict=False)) | titles
+
+
+def describe_manifest(manifest: Manifest) -> dict[str, Any]:
+    """The header, the counts, and the names of label sets, splits and runs."""
+    films = sorted(set(manifest.items.films) - {""})
+    facts: dict[str, Any] = {
+        "name": f"{manifest.name}, version {manifest.version}",
+        "items": f"{len(manifest):,} ({', '.join(sorted(set(manifest.items.kinds)))})",
+        "films": f"{len(films)}: {', '.join(films[:6])}{' ...' if len(films) > 6 else ''}"
+        if films
+        else "",
+        "without media": sum(not name for name in manifest.items.media),
+        "label sets": ", ".join(
+            f"{name}{' (default)' if name == manifest.default_labels else ''}"
+            for name in manifest.label_names
+        ),
+        "splits": ", ".join(manifest.split_names),
+        "runs": ", ".join(manifest.run_names),
+        "extra columns": ", ".join(manifest.items.extra),
+        "digest": manifest.digest,
+        "source": manifest.source,
+        "licence": manifest.licence,
+        "citation": manifest.citation,
+    }
+    return {name: value for name, value in facts.items() if value not in ("", 0)}
+
+
+def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
+    """Everything about one item."""
+    item = manifest[identifier]
+    row = manifest.items.row(identifier)
+    facts: dict[str, Any] = {**vars(item)}
+    facts["title"] = film_titles(manifest).get(item.film)
+    for name in manifest.label_names:
+        labels = manifest.labels(name)
+        if identifier in labels.level_of:
+            concepts = ", ".join(labels.concepts_of[identifier])
+            facts[f"labels {name}"] = f"{labels.level_of[identifier]} {concepts}".strip()
+            index = labels.ids.index(identifier)
+            facts |= {
+                key: values[index]
+                for key, values in labels.extra.items()
+                if key not in ("raw_label", "raw_concepts")
+            }
+    for name in manifest.split_names:
+        fold = manifest.split(name).fold_of.get(identifier)
+        if fold is not None:
+            facts[f"split {name}"] = f"fold {fold}"
+    facts |= {name: values[row] for name, values in manifest.items.extra.items()}
+    return {name: value for name, value in facts.items() if value not in ("", None)}
+
+
+def draw_statistics(
+    stats: Statistics,
+    path: Path,
+    titles: Mapping[str, str],
+    *,
+    by_film: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Draw the figures of a label set into a PNG, PDF or SVG file."""
+    if path.suffix.lower() not in FIGURE_FORMATS:
+        raise UsageError(f"{path}: a figure is one of {', '.join(FIGURE_FORMATS)}")
+    refuse_to_overwrite(path, overwrite=overwrite)
+    need("matplotlib", extra="report")
+    from matplotlib.figure import Figure
+
+    tall = 1.6 + 0.34 * len(stats.films) if by_film else 0.0
+    heights = [4.4, tall] if by_film else [4.4]
+    figure = Figure(figsize=(10, sum(heights)), layout="constrained", dpi=150)
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights, width_ratios=[1, 1.7])
+    _draw_levels(figure.add_subplot(grid[0, 0]), stats)
+    _draw_concepts(figure.add_subplot(grid[0, 1]), stats)
+    if by_film:
+        _draw_films(figure.add_subplot(grid[1, :]), stats, titles)
+    figure.suptitle(
+        f"{stats.manifest}, labels “{stats.labels}”: "
+        f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}",
+        x=0.01,
+        ha="left",
+        fontsize=12,
+    )
+    kind = path.suffix.lower()[1:]
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    write_bytes(path, picture.getvalue())
+
+
+def _draw_levels(axes: Any, stats: Statistics) -> None:
+    names = [level.name for level in stats.scheme.levels]
+    shares = [100 * stats.all.share(code) for code in stats.scheme.codes]
+    bars = axes.barh(names, shares, color=_colours(stats), edgecolor="#333333", linewidth=0.6)
+    axes.bar_label(
+        bars,
+        [
+            f"{share:.1f}%\n{stats.all.concepts_per_item(code):.2f} concepts"
+            for share, code in zip(shares, stats.scheme.codes, strict=True)
+        ],
+        padding=4,
+        fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+    )
+    axes.set_xlim(0, max([*shares, 1]) * 1.42)
+    axes.invert_yaxis()
+    axes.set_title("Share of each level, and concepts a clip", fontsize=10, loc="left")
+    _style_axes(axes, "% of clips")
+
+
+def _draw_concepts(axes: Any, stats: Statistics) -> None:
+    codes = [c for c in stats.scheme.codes if any(stats.all.concepts[c].values())]
+    height = 0.8 / max(len(codes), 1)
+    colours = dict(zip(stats.scheme.codes, _colours(stats), strict=True))
+    for number, code in enumerate(codes):
+        axes.barh(
+            [row + (number - (len(codes) - 1) / 2) * height for row in range(len(stats.concepts))],
+            [100 * stats.all.concept_rate(code, name) for name in stats.concepts],
+            height=height,
+            color=colours[code],
+            edgecolor="#333333",
+            linewidth=0.4,
+            label=stats.scheme.name_of[code],
+        )
+    axes.set_yticks(range(len(stats.concepts)), stats.concepts)
+    axes.invert_yaxis()
+    axes.set_title("Clips of a level that have each concept", fontsize=10, loc="left")
+    if codes:
+        axes.legend(
+            frameon=False, fontsize=8, ncols=len(codes), loc="upper right", bbox_to_anchor=(1, -0.1)
+        )
+    _style_axes(axes, "% of the level's clips")
+
+
+def _draw_films(axes: Any, stats: Statistics, titles: Mapping[str, str]) -> None:
+    labels = [f"{titles.get(film, film)} · {c.total}" for film, c in stats.films.items()]
+    left = [0.0] * len(labels)
+    for level, colour in zip(stats.scheme.levels, _colours(stats), strict=True):
+        shares = [100 * counts.share(level.code) for counts in stats.films.values()]
+        axes.barh(labels, shares, left=left, color=colour, edgecolor="white", label=level.name)
+        left = [a + b for a, b in zip(left, shares, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_title("Levels in each film · clips", fontsize=10, loc="left", pad=22)
+    axes.legend(
+        frameon=False,
+        fontsize=8,
+        ncols=len(stats.scheme.levels),
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        borderaxespad=0.1,
+    )
+    _style_axes(axes, "% of the film's clips")
+
+
+def _colours(stats: Statistics) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(len(stats.scheme.codes))]
+
+
+def _style_axes(axes: Any, label: str) -> None:
+    axes.set_xlabel(label, fontsize=8)
+    axes.tick_params(labelsize=8, length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)

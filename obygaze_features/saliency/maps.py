@@ -25,9 +25,9 @@ from obygaze_features.extraction.clips import reason
 from obygaze_features.extraction.plan import check_items
 from obygaze_features.extraction.stills import read_picture
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.articles import with_article
-from obygaze_features.manifests.importers.shared import safe_id
-from obygaze_features.manifests.locate import IMAGE_SUFFIXES, MediaFolder
+from obygaze_features.manifests.importers.prompts import with_article
+from obygaze_features.manifests.items import safe_id
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.saliency.grad_cam import Seer, grad_cam
 from obygaze_features.saliency.heat import heat, overlay, png, stretch
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.locate import MediaFolder, expected_stem
+from obygaze_features.manifests.media import MediaFolder, expected_stem
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.import_rows import check_row, describe_shape, to_storable

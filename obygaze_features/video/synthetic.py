@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.manifests import obygaze_scheme
-from obygaze_features.manifests.moviegraphs import clip_id
+from obygaze_features.manifests.media import clip_id
 
 _BITS = 16
 _SQUARE = 8

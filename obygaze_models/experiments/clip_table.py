@@ -10,7 +10,7 @@ from pathlib import Path
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_features.manifests.films import film_titles
+from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.experiments.join import Join
 
 __all__ = ["Clip", "clip_table", "read_clip_table"]

@@ -91,13 +91,12 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     if experiment.split is not None:
         split = manifest.split(experiment.split)
     else:
-        labels = manifest.labels(experiment.labels)
         split = stratified(
-            f"stratified, {FOLDS} folds, seed {experiment.seed}",
-            manifest.items,
-            labels,
+            manifest,
             folds=FOLDS,
             seed=experiment.seed,
+            labels=experiment.labels,
+            name=f"stratified, {FOLDS} folds, seed {experiment.seed}",
         )
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(

@@ -15,7 +15,7 @@ import numpy as np
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.overlap import met
+from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.estimators.registry import Fitted
@@ -59,7 +59,7 @@ def make_record(
             evaluation.draws[problem.train.name],
             known.ids,
             seen={r: rows for (t, r), rows in evaluation.seen.items() if t == problem.train.name},
-            meet=partial(met, manifest.items),
+            meet=partial(overlapping, manifest.items),
         )
         for problem in problems
     }

@@ -131,13 +131,13 @@ def _said(table: Table, key: tuple[str, str, str], rows: list[int], run: Run) ->
     for row in rows:
         if table["label"][row] not in labels:
             raise ValueError(
-                f"line {table.lines()[row]}: label {table['label'][row]!r}, not one of "
+                f"line {table.lines[row]}: label {table['label'][row]!r}, not one of "
                 f"{', '.join(labels)}"
             )
         for name in columns:
             if not 0 <= float(table[name][row]) <= 1:  # nor is nan
                 raise ValueError(
-                    f"line {table.lines()[row]}: {name} {table[name][row]}, not from 0 to 1"
+                    f"line {table.lines[row]}: {name} {table[name][row]}, not from 0 to 1"
                 )
     ids = [table["id"][row] for row in rows]
     if len(set(ids)) < len(ids):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from obygaze_features.manifests.films import film_titles
+from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.experiments.results import over_runs
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
 from obygaze_models.figures.factors import factors

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from obygaze_features.common.tables import align, format_table, plain
+from obygaze_features.common.tables import align, escape_formula, format_table
 from obygaze_models.reproduce.tables import Block, Kind, Line, Table, Value
 from obygaze_models.synthetic import NOT_REAL
 
@@ -48,8 +48,9 @@ def as_csv(table: Table) -> str:
     }  # fmt: skip
     for block, line, column, value in _numbers(table):
         row = [
-            table.name, plain(block.title), block.protocol, block.score, plain(line.name),
-            line.kind, plain(column),
+            table.name, escape_formula(block.title), block.protocol, block.score,
+            escape_formula(line.name),
+            line.kind, escape_formula(column),
             *map(_repr, (value.mean, value.std, *(value.interval or (None, None)))),
             _repr(value.difference),
         ]  # fmt: skip

@@ -22,7 +22,7 @@ from obygaze_features.annotations.importers.mobygaze import import_mobygaze
 from obygaze_features.annotations.importers.shared import read_films
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError, VideoError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 
 Run = Callable[..., Result]
 
@@ -425,7 +425,7 @@ def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
 def test_another_table_is_not_mobygazes(tmp_path: Path) -> None:
     source = table(tmp_path, "f,a,0,1,S")
     missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
-    with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; any"):
+    with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; "):
         import_mobygaze(source)
 
 

@@ -16,7 +16,7 @@ from click.testing import Result
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_features.manifests.check import check
-from obygaze_features.manifests.manifest import read_header
+from obygaze_features.manifests.header import read_header
 from tests.annotations.worked import grid, said, segments, worked
 from tests.world import write_store
 
@@ -175,7 +175,7 @@ def test_a_merge_of_yesterday_is_named_by_check(
     about = spans / "labels" / "one.json"
     about.write_text(about.read_text().replace('"threshold": 0.2', '"threshold": 0.3'))
     [problem] = check(spans)
-    assert "merged.json: merged from another one than is there now" in problem
+    assert "merged.json: one has changed since the merge" in problem
 
 
 def test_a_merge_is_not_merged_with_what_it_holds(

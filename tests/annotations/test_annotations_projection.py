@@ -28,7 +28,6 @@ from obygaze_features.manifests import (
     Manifest,
     obygaze_scheme,
 )
-from obygaze_features.manifests.importers.mobygaze import import_mobygaze
 from tests.annotations.worked import FIRST, SECOND, grid, said, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
@@ -302,7 +301,7 @@ def test_concepts_that_the_grid_does_not_have_are_added() -> None:
 def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
     """Against the file's own frames, in exact fractions."""
     source = authors / "mobygaze" / "sample_120_rows.csv"
-    read, _ = import_mobygaze(source)
+    read = Manifest.from_mobygaze(source)
     labels = read.labels()
     timelines = Timelines.of(
         "mobygaze",

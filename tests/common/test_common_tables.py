@@ -36,7 +36,7 @@ def test_round_trip_as_the_csv_module_reads_it(columns: dict[str, list[str]]) ->
         path.write_text(text, encoding="utf-8", newline="")
         table = read_table(path)
         assert table.columns == columns
-        lines = table.lines()
+        lines = table.lines
         assert len(lines) == len(table)
         assert lines == sorted(set(lines))
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.store import finalise, open_store, verify
-from obygaze_features.store.exchange import pack, unpack
+from obygaze_features.store.pack import pack, unpack
 from tests.store import making, toys
 
 
@@ -33,7 +33,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def archive(final_store, tmp_path):
-    return pack(final_store, tmp_path / "toy.zip").path
+    return pack(final_store, tmp_path / "toy.zip")["path"]
 
 
 @given(n=st.integers(1, 9), width=st.integers(1, 40), compress=st.booleans())
@@ -47,18 +47,18 @@ def test_packed_and_unpacked_it_is_the_same_to_the_last_byte(n, width, compress)
         )
         finalise(store, compress=compress)
         packed = pack(store, folder / "s.zip")
-        unpacked = unpack(packed.path, folder / "t.zarr").path
+        unpacked = unpack(packed["path"], folder / "t.zarr")["path"]
         assert files(unpacked) == files(store)
         assert verify(unpacked) == []
-        assert pack(unpacked, folder / "t.zip").path.read_bytes() == packed.path.read_bytes()
-        assert packed.files == len(files(store))
+        assert pack(unpacked, folder / "t.zip")["path"].read_bytes() == packed["path"].read_bytes()
+        assert packed["files"] == len(files(store))
 
 
 def test_what_is_in_the_store_beside_its_own_files_stays_there(final_store, tmp_path):
     store = shutil.copytree(final_store, tmp_path / "toy.zarr")
     (store / ".DS_Store").write_text("x")
-    assert pack(store, tmp_path / "toy.zip").left_out == (".DS_Store",)
-    assert pack(final_store, tmp_path / "same.zip").left_out == ()
+    assert pack(store, tmp_path / "toy.zip")["left_out"] == (".DS_Store",)
+    assert pack(final_store, tmp_path / "same.zip")["left_out"] == ()
     assert (tmp_path / "toy.zip").read_bytes() == (tmp_path / "same.zip").read_bytes()
 
 
@@ -267,7 +267,7 @@ def test_a_flipped_bit_is_found_or_harms_nothing(archive, final_store, tmp_path)
         changed[place] ^= 1
         archive.write_bytes(changed)
         try:
-            whole = unpack(archive, tmp_path / "toy.zarr", overwrite=True).path
+            whole = unpack(archive, tmp_path / "toy.zarr", overwrite=True)["path"]
         except StoreError:
             refused += 1
         else:  # padding between files, or the time of one
@@ -358,8 +358,8 @@ def test_files_beyond_four_gigabytes(final_store, tmp_path):
     large.chmod(0o644)
     with large.open("wb") as file:
         file.truncate(2**32 + 1)
-    archive = pack(store, tmp_path / "toy.zip").path
+    archive = pack(store, tmp_path / "toy.zip")["path"]
     shutil.rmtree(store)
-    unpacked = unpack(archive, tmp_path / "again.zarr").path
+    unpacked = unpack(archive, tmp_path / "again.zarr")["path"]
     assert (unpacked / "log.jsonl").stat().st_size == 2**32 + 1
     assert open_store(unpacked)["tt1-001"].keys() == {"native", "frames", "frame_index"}

@@ -15,7 +15,7 @@ import pytest
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import diff, open_store, verify
-from obygaze_features.store.exchange import pull, push
+from obygaze_features.store.transfer import pull, push
 from tests.exchange.travelling import files_of, obygaze
 from tests.store import toys
 from tests.store.making import flip_bit
@@ -34,12 +34,12 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_what_is_pushed_is_what_is_read_there(target, final_store, other_store, tmp_path):
     done = push(final_store, target)
-    assert (done.where, done.files) == (target, len(files_of(final_store)))
-    assert done.sent == done.files
+    assert (done["where"], done["files"]) == (target, len(files_of(final_store)))
+    assert done["sent"] == done["files"]
     assert verify(target) == []
     assert diff(open_store(target), open_store(final_store)).identical
-    assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(final_store)
-    assert push(final_store, target).sent == 0
+    assert files_of(pull(target, tmp_path / "back.zarr")["path"]) == files_of(final_store)
+    assert push(final_store, target)["sent"] == 0
     with pytest.raises(StoreError, match=r"toy.zarr holds another store; choose another"):
         push(other_store, target)
     assert verify(target) == []
@@ -50,10 +50,10 @@ def test_a_folder_gets_a_store_under_its_own_name(target, final_store, other_sto
     folder = target.rpartition("/")[0]
     for _ in range(2):
         done = push(other_store, f"{folder}/")
-        assert done.where == f"{folder}/other.zarr"
-    assert done.sent == 0
-    assert push(other_store, f"{folder}/other.zarr").sent == 0
-    assert push(final_store, target).where == target
+        assert done["where"] == f"{folder}/other.zarr"
+    assert done["sent"] == 0
+    assert push(other_store, f"{folder}/other.zarr")["sent"] == 0
+    assert push(final_store, target)["where"] == target
     assert verify(f"{folder}/other.zarr") == verify(target) == []
     for inside in (f"{target}/copy.zarr", f"{target}/native", f"{target}/native/c"):
         with pytest.raises(UsageError, match=r"is inside the store \S*/toy.zarr"):
@@ -64,7 +64,7 @@ def test_a_folder_gets_a_store_under_its_own_name(target, final_store, other_sto
 def test_a_store_without_the_ending_stays_a_place(final_store, other_store, tmp_path):
     """A folder that a push filled before stores went under their own names."""
     shutil.copytree(final_store, tmp_path / "shared")
-    assert push(final_store, tmp_path / "shared").sent == 0
+    assert push(final_store, tmp_path / "shared")["sent"] == 0
     with pytest.raises(StoreError, match="holds another store"):
         push(other_store, tmp_path / "shared")
 
@@ -87,7 +87,7 @@ def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
         open_store(target)
     with pytest.raises(StoreError, match="holds a part of another store that is being pushed"):
         push(other_store, target)
-    assert push(final_store, target).sent == 5
+    assert push(final_store, target)["sent"] == 5
     assert verify(target) == []
     assert not system.exists(f"{root}/.pushing")
 
@@ -110,7 +110,7 @@ def test_a_push_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path
         told = json.loads(last.communicate(timeout=60)[0])
         assert 0 < told["sent"] < told["files"]
         assert verify(target) == []
-        assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(large_store)
+        assert files_of(pull(target, tmp_path / "back.zarr")["path"]) == files_of(large_store)
 
 
 def test_a_store_that_is_damaged_here_is_not_offered_there(target, final_store, tmp_path):
@@ -139,8 +139,8 @@ def test_what_is_damaged_here_does_not_replace_what_is_whole_there(target, final
 def test_only_the_stores_own_files_are_sent(target, final_store, tmp_path):
     own = Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
     (own / "notes.txt").write_text("private")
-    assert push(own, target).left_out == ("notes.txt",)
-    assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(final_store)
+    assert push(own, target)["left_out"] == ("notes.txt",)
+    assert files_of(pull(target, tmp_path / "back.zarr")["path"]) == files_of(final_store)
     own = Path(shutil.copytree(final_store, tmp_path / "strange.zarr"))
     (tmp_path / "secret").write_text("private")
     listed = json.loads((own / "checksums.json").read_text())

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.obygaze12 import import_obygaze12
-from obygaze_features.manifests.importers.obygaze12_splits import read_released_splits
+from obygaze_features.manifests.importers.obygaze12 import read_released_splits
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
 from obygaze_models.experiments.experiment import Experiment
@@ -39,7 +38,7 @@ class Authors:
 @pytest.fixture(scope="session")
 def coded(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Authors:
     folder = tmp_path_factory.mktemp("coded")
-    import_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv").save(folder / "manifest")
+    Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv").save(folder / "manifest")
     manifest = Manifest.load(folder / "manifest")
     splits, runs = read_released_splits(authors / "obygaze12", manifest)
     save_parts(folder / "manifest", [*splits, *runs])

@@ -15,7 +15,6 @@ from sklearn.metrics import accuracy_score
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.accede import import_accede
 from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.official import MEASURES
@@ -92,7 +91,7 @@ def benchmark(tmp_path_factory):
         rows = zip(range(COUNT), names, *of.values(), strict=True)
         lines = ["\t".join(["id", "name", *of]), *("\t".join(map(str, row)) for row in rows)]
         (folder / f"MEDIAEVAL{kind}.txt").write_text("\n".join(lines) + "\n")
-    manifest, _ = import_accede(folder)
+    manifest = Manifest.from_mediaeval(folder)
     manifest.save(folder / "manifest")
     features = chance.normal(size=(COUNT, 8)).astype(np.float32)
     features[:, 0] += 1.5 * np.array(violent)

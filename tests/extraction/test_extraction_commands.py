@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.csv_table import import_csv
 from obygaze_features.store import open_store
 
 
@@ -29,7 +28,7 @@ def world(tmp_path: Path) -> Path:
     made = obygaze("features", "make-weights", "tiny-xclip", tmp_path / "weights")
     assert made.exit_code == 0
     assert "SYNTHETIC" in made.stdout
-    import_csv(tmp_path / "data/annotations.csv").save(tmp_path / "manifest")
+    Manifest.from_csv(tmp_path / "data/annotations.csv").save(tmp_path / "manifest")
     return tmp_path
 
 

@@ -19,7 +19,6 @@ from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction import Wanted, embed
 from obygaze_features.extraction.stills import read_picture
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.manifests.importers.folder import import_folder
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
 
@@ -55,7 +54,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def images(photos: Path) -> Manifest:
-    return import_folder(photos)
+    return Manifest.from_folder(photos)
 
 
 def texts(*words: str) -> Manifest:

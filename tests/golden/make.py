@@ -90,6 +90,8 @@ d,a woman riding a motorcycle,motor scooter,.5,woman,0.1125,0.5037
 
 def made_manifest() -> Any:
     """160 made-up clips under the paper's name, with its label sets, its splits and its runs."""
+    from obygaze_features.manifests.runs import released_runs
+
     from obygaze_features.manifests import (
         Item,
         Items,
@@ -99,7 +101,6 @@ def made_manifest() -> Any:
         Split,
         obygaze_scheme,
     )
-    from obygaze_features.manifests.runs import released_runs
     from obygaze_features.manifests.splits import stratified
 
     chance = np.random.default_rng(5)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.obygaze12 import import_obygaze12
 from tests.manifests.sources import write_source
 
 
@@ -19,18 +18,18 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def manifest(source: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "manifest"
-    import_obygaze12(source).save(folder)
+    Manifest.from_obygaze12(source).save(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def obygaze12(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     """The authors' annotations with their splits and runs, on disk."""
-    from obygaze_features.manifests.importers.obygaze12_splits import read_released_splits
+    from obygaze_features.manifests.importers.obygaze12 import read_released_splits
     from obygaze_features.manifests.manifest import save_parts
 
     folder = tmp_path_factory.mktemp("authors") / "obygaze12"
-    import_obygaze12(authors / "obygaze12" / "ObyGaze12_thresh_02.csv").save(folder)
+    Manifest.from_obygaze12(authors / "obygaze12" / "ObyGaze12_thresh_02.csv").save(folder)
     splits, runs = read_released_splits(authors / "obygaze12", Manifest.load(folder))
     save_parts(folder, [*splits, *runs])
     return Manifest.load(folder)

@@ -13,7 +13,6 @@ from click.testing import Result
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.check import check
-from obygaze_features.manifests.importers.accede import import_accede
 
 Run = Callable[..., Result]
 
@@ -42,7 +41,7 @@ def write(folder: Path, **files: str) -> Path:
 
 def test_three_label_sets_each_with_levels_of_its_own(folder: Path, tmp_path: Path) -> None:
     write(folder, MEDIAEVALsets=SETS, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
-    import_accede(folder)[0].save(tmp_path / "manifest")
+    Manifest.from_mediaeval(folder).save(tmp_path / "manifest")
     read = Manifest.load(tmp_path / "manifest")
     assert read.ids == ["A0", "A1", "A2", "A3"]
     assert read["A2"].media == "A2.mp4"
@@ -67,7 +66,7 @@ def test_three_label_sets_each_with_levels_of_its_own(folder: Path, tmp_path: Pa
 
 
 def test_the_official_sets_are_folds_and_test_is_the_last(folder: Path) -> None:
-    manifest, _ = import_accede(write(folder, ACCEDEsets=SETS))
+    manifest = Manifest.from_mediaeval(write(folder, ACCEDEsets=SETS))
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 1, "A2": 2, "A3": 2}
     assert manifest.split("development").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
     folds = manifest.split("official").about["folds"]
@@ -75,17 +74,18 @@ def test_the_official_sets_are_folds_and_test_is_the_last(folder: Path) -> None:
 
 
 def test_without_sets_there_is_no_split_and_it_is_said(folder: Path) -> None:
-    manifest, notes = import_accede(write(folder, MEDIAEVALviolence=VIOLENCE))
+    manifest = Manifest.from_mediaeval(write(folder, MEDIAEVALviolence=VIOLENCE))
+    notes = manifest.notes
     assert manifest.split_names == []
     [note] = [one for one in notes if "split" in one]
     assert note.startswith("NOTE: no official split")
     assert "MEDIAEVALsets.txt or ACCEDEsets.txt" in note
-    _, notes = import_accede(write(folder, ACCEDEsets=SETS))
+    notes = Manifest.from_mediaeval(write(folder, ACCEDEsets=SETS)).notes
     assert not any("official split" in one for one in notes)
 
 
 def test_without_a_validation_set_there_is_one_split(folder: Path) -> None:
-    manifest, _ = import_accede(write(folder, MEDIAEVALsets=SETS.replace(" 2|", " 1|")))
+    manifest = Manifest.from_mediaeval(write(folder, MEDIAEVALsets=SETS.replace(" 2|", " 1|")))
     assert manifest.split_names == ["official"]
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
 
@@ -93,16 +93,18 @@ def test_without_a_validation_set_there_is_one_split(folder: Path) -> None:
 def test_values_become_classes_only_where_nobody_gave_any(folder: Path) -> None:
     """1.5 is a score of -.75, 3.4 of .2, 2.6 of -.2; 3.2 of .1, 2.9 of -.05, 4.5 of .75."""
     write(folder, ACCEDEranking=RANKING)
-    manifest, notes = import_accede(folder)
+    manifest = Manifest.from_mediaeval(folder)
+    notes = manifest.notes
     valence, arousal = manifest.labels("valence"), manifest.labels("arousal")
     assert valence.levels == ["negative", "positive", "negative"]
     assert arousal.levels == ["neutral", "neutral", "active"]
     assert "an inference" in notes[0]
     assert "an inference" in valence.about["rule"]
-    wider = import_accede(folder, threshold=0.2)[0].labels("valence")
+    wider = Manifest.from_mediaeval(folder, threshold=0.2).labels("valence")
     assert wider.levels == ["negative", "neutral", "neutral"]
     write(folder, ACCEDEaffect=AFFECT)
-    manifest, notes = import_accede(folder)
+    manifest = Manifest.from_mediaeval(folder)
+    notes = manifest.notes
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
     assert [one for one in notes if "official split" not in one] == []
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
@@ -110,11 +112,11 @@ def test_values_become_classes_only_where_nobody_gave_any(folder: Path) -> None:
 
 def test_values_may_be_scores_already(folder: Path) -> None:
     write(folder, ACCEDEranking=RANKING.replace("1.5 3.2", "-0.5 0.15").split("|1 A1")[0])
-    manifest, _ = import_accede(folder, scale="scores")
+    manifest = Manifest.from_mediaeval(folder, scale="scores")
     assert manifest.labels("valence").levels == ["negative"]
     assert manifest.labels("arousal").levels == ["neutral"]  # over .15, not at it
     with pytest.raises(ManifestError, match=r"A0.mp4 has the valenceValue -0.5, .* --values"):
-        import_accede(folder)
+        Manifest.from_mediaeval(folder)
 
 
 def test_of_two_files_mediaevals_is_believed(folder: Path) -> None:
@@ -122,7 +124,8 @@ def test_of_two_files_mediaevals_is_believed(folder: Path) -> None:
         folder, ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     )
     write(folder, MEDIAEVALsets="id name set|0 M0.mp4 0", ACCEDEsets=SETS)
-    manifest, notes = import_accede(folder)
+    manifest = Manifest.from_mediaeval(folder)
+    notes = manifest.notes
     assert manifest.labels("violence").level_of["A1"] == "violent"
     assert manifest.ids == ["A0", "A1", "A2", "A3", "M0"]
     assert notes == ["1 row differs between ACCEDE*.txt and MEDIAEVAL*.txt; MediaEval's was taken"]
@@ -144,7 +147,7 @@ def test_the_command(folder: Path, tmp_path: Path, obygaze: Run) -> None:
 
 def test_labels_are_held_against_their_own_scheme(folder: Path, tmp_path: Path) -> None:
     write(folder, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
-    manifest = import_accede(folder)[0]
+    manifest = Manifest.from_mediaeval(folder)
     assert manifest.select(levels=["Positive"], labels="valence").ids == ["A3"]
     with pytest.raises(ManifestError, match="unknown label 'Positive'"):
         manifest.select(levels=["Positive"], labels="violence")
@@ -162,7 +165,7 @@ def test_label_sets_of_two_schemes_are_neither_merged_nor_compared(
     folder: Path, tmp_path: Path, obygaze: Run
 ) -> None:
     write(folder, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
-    manifest = import_accede(folder)[0]
+    manifest = Manifest.from_mediaeval(folder)
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
     manifest.with_parts(labels=[again]).save(tmp_path / "m")
     for command in ("merge", "agreement"):
@@ -182,12 +185,12 @@ def test_label_sets_of_two_schemes_are_neither_merged_nor_compared(
     ("said", "message"),
     [
         ('{"label_scheme": {"name": "x", "levels": []}}', "'x' has no levels"),
-        ('{"label_scheme": "x"}', "the label scheme is not in its form"),
-        ("[]", "[] where an object is meant"),
+        ('{"label_scheme": "x"}', "the label scheme is malformed"),
+        ("[]", "must hold an object"),
     ],
 )
 def test_a_scheme_that_is_none(said: str, message: str, folder: Path, tmp_path: Path) -> None:
-    import_accede(write(folder, MEDIAEVALaffect=AFFECT))[0].save(tmp_path / "m")
+    Manifest.from_mediaeval(write(folder, MEDIAEVALaffect=AFFECT)).save(tmp_path / "m")
     (tmp_path / "m/labels/valence.json").write_text(said)
     [problem] = check(tmp_path / "m")
     assert problem.startswith(str(tmp_path / "m/labels/valence.json: ")[:-1])
@@ -199,11 +202,11 @@ def test_a_scheme_that_is_none(said: str, message: str, folder: Path, tmp_path: 
 BROKEN = {
     "a class that there is not": (
         {"MEDIAEVALviolence": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
-        "MEDIAEVALviolence.txt, line 3: violenceClass '2' is none of 0, 1",
+        "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1",
     ),
     "a set that there is not": (
         {"ACCEDEsets": SETS.replace("A2.mp4 0", "A2.mp4 3")},
-        "ACCEDEsets.txt, line 4: set '3' is none of 1, 2, 0",
+        "ACCEDEsets.txt, line 4: set '3' is not one of 1, 2, 0",
     ),
     "a value that is none": (
         {"ACCEDEranking": RANKING.replace("1.5", "high")},

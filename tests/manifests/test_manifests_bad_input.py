@@ -43,7 +43,7 @@ BROKEN_ROWS = {
     ),
     "film that is a path": (
         row(9, "Sure", "['Body']").replace(";tt0108160;", ";../tt0108160;"),
-        "film '../tt0108160' is a path, and a plain name is meant",
+        "film '../tt0108160' is a path; give a plain name",
     ),
     "broken list": (row(9, "Sure", "['Body', "), "line 9: \"['Body', \" is not a list such as"),
     "list that is code": (

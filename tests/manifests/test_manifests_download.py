@@ -13,7 +13,7 @@ from click.testing import Result
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.download import download
+from obygaze_features.manifests.importers.reading import download_pinned
 
 CONTENT = b"id;label\n" * 1000
 
@@ -47,7 +47,7 @@ def address() -> Iterator[str]:
 
 def test_the_pinned_file(address: str, tmp_path: Path) -> None:
     path = tmp_path / "file.csv"
-    download(f"{address}/file.csv", path, sha256=hashlib.sha256(CONTENT).hexdigest())
+    download_pinned(f"{address}/file.csv", path, sha256=hashlib.sha256(CONTENT).hexdigest())
     assert path.read_bytes() == CONTENT
 
 
@@ -56,7 +56,7 @@ def test_any_other_is_refused(address: str, tmp_path: Path, name: str) -> None:
     right = hashlib.sha256(CONTENT).hexdigest()
     sha256 = "0" * 64 if name == "file.csv" else right
     with pytest.raises(ManifestError) as caught:
-        download(f"{address}/{name}", tmp_path / name, sha256=sha256)
+        download_pinned(f"{address}/{name}", tmp_path / name, sha256=sha256)
     assert ("is not the file that obygaze knows" in str(caught.value)) == (name != "missing.csv")
     assert not list(tmp_path.iterdir())
 
@@ -64,12 +64,12 @@ def test_any_other_is_refused(address: str, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "nonsense"])
 def test_only_http(url: str, tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="is not an http address"):
-        download(url, tmp_path / "x", sha256="0" * 64)
+        download_pinned(url, tmp_path / "x", sha256="0" * 64)
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="give its path as SOURCE"):
-        download("http://127.0.0.1:1/x", tmp_path / "x", sha256="0" * 64)
+        download_pinned("http://127.0.0.1:1/x", tmp_path / "x", sha256="0" * 64)
 
 
 def test_command_refuses_another_file(

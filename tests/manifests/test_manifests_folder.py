@@ -10,7 +10,7 @@ from click.testing import Result
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.check import check
-from obygaze_features.manifests.locate import locate
+from obygaze_features.manifests.media import locate
 
 Run = Callable[..., Result]
 
@@ -84,10 +84,10 @@ def test_a_header_of_wrong_types(manifest: Path, obygaze: Run) -> None:
     right = json.loads(path.read_text())
     levels = right["label_scheme"]["levels"]
     for change, message in [
-        ({"default_labels": ["a"]}, "default_labels is ['a'], and a text is meant"),
-        ({"name": 5}, "name is 5, and a text is meant"),
-        ({"label_scheme": "x"}, "the label scheme is not in its form"),
-        ({"label_scheme": {"name": "x", "levels": [{"code": 5, "name": "n"}]}}, "a text is meant"),
+        ({"default_labels": ["a"]}, "default_labels must be a text (got ['a'])"),
+        ({"name": 5}, "name must be a text (got 5)"),
+        ({"label_scheme": "x"}, "the label scheme is malformed"),
+        ({"label_scheme": {"name": "x", "levels": [{"code": 5, "name": "n"}]}}, "5 is not a text"),
         ({"label_scheme": {"name": "x", "levels": [*levels, levels[0]]}}, "two levels are called"),
         ({"label_scheme": {"name": "x", "levels": []}}, "has no levels"),
         ({"format_version": "1"}, "has format version '1'"),
@@ -108,7 +108,7 @@ def test_labels_dropped_into_a_manifest_without_any(tmp_path: Path, obygaze: Run
     folder = tmp_path / "m"
     assert obygaze("manifests", "import", "folder", tmp_path / "films", "-o", folder).exit_code == 0
     refused = obygaze("manifests", "stats", folder)
-    assert "has no labels; add some: obygaze manifests label MANIFEST" in refused.stderr
+    assert "has no labels; add them: obygaze manifests label MANIFEST" in refused.stderr
     (folder / "labels").mkdir()
     (folder / "labels" / "mine.csv").write_text("id,level\ntt0000001-001,Sure\n")
     assert "Sure               1  100.0%" in obygaze("manifests", "stats", folder).output
@@ -144,14 +144,14 @@ def test_diff(manifest: Path, source: Path, tmp_path: Path, obygaze: Run) -> Non
     result = obygaze("manifests", "diff", manifest, other)
     assert result.exit_code == 1
     assert f"1 item only in {manifest}: tt0110912-001" in result.output
-    assert "1 item not alike in media: tt0108160-003" in result.output
-    assert "labels 'paper': 2 items not alike" in result.output
+    assert "1 item with another media: tt0108160-003" in result.output
+    assert "labels 'paper': 2 items changed" in result.output
     assert "tt0108160-001: EN | S Body" in result.output
     same = obygaze("manifests", "diff", manifest, manifest)
     assert (same.exit_code, same.output.startswith("No difference")) == (0, True)
     (other / "labels" / "ours.csv").write_text("id,level\ntt0108160-001,S\n")
     one_sided = obygaze("manifests", "diff", manifest, other).output
-    assert "labels 'ours': 1 item not alike\n  tt0108160-001: none | S" in one_sided
+    assert "labels 'ours': 1 item changed\n  tt0108160-001: none | S" in one_sided
     facts = json.loads(obygaze("manifests", "diff", manifest, other, "--json").stdout)
     assert facts["only_left"] == ["tt0110912-001"]
     assert facts["same_order"] is True

@@ -11,11 +11,8 @@ from click.testing import Result
 
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.csv_table import import_csv
-from obygaze_features.manifests.importers.folder import import_folder
-from obygaze_features.manifests.importers.mobygaze import import_mobygaze
-from obygaze_features.manifests.importers.shared import parse_list
-from obygaze_features.manifests.moviegraphs import id_from_file, stem_from_id
+from obygaze_features.manifests.importers.reading import parse_list
+from obygaze_features.manifests.media import id_from_file, stem_from_id
 
 Run = Callable[..., Result]
 
@@ -47,7 +44,7 @@ def test_mobygaze_frames_become_seconds_by_the_rows_own_rate(tmp_path: Path) -> 
         segment("annotator1", "Sure", "['Clothing', 'Exp of emotion']", 50, 74),
         segment("annotator2", "Not sure", "['Clothes']", 0, 47, 23.976),
     )
-    manifest, unlisted = import_mobygaze(source)
+    manifest = Manifest.from_mobygaze(source)
     assert manifest.ids == [
         "tt0097576-annotator1-0001", "tt0097576-annotator1-0002", "tt0097576-annotator2-0001",
     ]  # fmt: skip
@@ -60,7 +57,7 @@ def test_mobygaze_frames_become_seconds_by_the_rows_own_rate(tmp_path: Path) -> 
     assert labels.extra["subtitle"][0] == 'words; "quoted"'
     assert "subtitle" not in manifest.items.extra
     assert manifest.items.extra["clip_index"] == ["id_0"] * 3
-    assert unlisted == []
+    assert manifest.notes == []
 
 
 def test_mobygaze_keeps_concepts_that_it_does_not_list(tmp_path: Path, obygaze: Run) -> None:
@@ -87,13 +84,13 @@ def test_mobygaze_keeps_concepts_that_it_does_not_list(tmp_path: Path, obygaze: 
 )
 def test_mobygaze_names_the_row(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(ManifestError) as caught:
-        import_mobygaze(mobygaze(tmp_path, row))
+        Manifest.from_mobygaze(mobygaze(tmp_path, row))
     assert message in str(caught.value)
 
 
 def test_mobygaze_sample(authors: Path) -> None:
     path = authors / "mobygaze" / "sample_120_rows.csv"
-    manifest, _ = import_mobygaze(path)
+    manifest = Manifest.from_mobygaze(path)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file, delimiter=";"))
     assert len(manifest) == len(rows) == 120
@@ -121,33 +118,34 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path: Path) -> None:
         "tt0108160/.tt0108160_scene_3.avi",
         "tt0110912_scene_1.mp4",
     )
-    manifest = import_folder(root, ids="moviegraphs")
+    manifest = Manifest.from_folder(root, ids="moviegraphs")
     assert manifest.ids == ["tt0108160-002", "tt0108160-010", "tt0110912-001"]
     assert manifest["tt0108160-002"].film == "tt0108160"
-    assert import_folder(root).digest == manifest.digest
+    assert Manifest.from_folder(root).digest == manifest.digest
 
 
 def test_folder_ignores_case_and_keeps_other_scripts_apart(tmp_path: Path) -> None:
     root = films(tmp_path, "TT0108160/TT0108160_Scene_2.AVI")
-    assert import_folder(root).ids == ["tt0108160-002"]
-    manifest = import_folder(films(tmp_path / "other", "кино 1.mp4", "фильм 1.mp4", "映画.mp4"))
+    assert Manifest.from_folder(root).ids == ["tt0108160-002"]
+    manifest = Manifest.from_folder(
+        films(tmp_path / "other", "кино 1.mp4", "фильм 1.mp4", "映画.mp4")
+    )
     assert len(set(manifest.ids)) == 3
     assert all(identifier.isascii() for identifier in manifest.ids)
 
 
 def test_folder_and_annotations_mean_the_same_items(source: Path, tmp_path: Path) -> None:
     """The same clips from the authors' file and from a folder of other extensions."""
-    from obygaze_features.manifests.importers.obygaze12 import import_obygaze12
 
-    annotated = import_obygaze12(source)
+    annotated = Manifest.from_obygaze12(source)
     annotated = annotated.select(ids=[item.id for item in annotated if item.media])
     names = [f"{i.film}/{i.film}_scene_{int(i.id[-3:])}.webm" for i in annotated]
-    assert import_folder(films(tmp_path, *names)).digest == annotated.digest
+    assert Manifest.from_folder(films(tmp_path, *names)).digest == annotated.digest
 
 
 def test_folder_of_anybodys_films(tmp_path: Path) -> None:
     root = films(tmp_path, "Ma vie/scène 1.mp4", "Ma vie/scène 2.mp4", "alone.mov")
-    manifest = import_folder(root)
+    manifest = Manifest.from_folder(root)
     assert manifest.ids == ["alone", "Ma_vie-scene_1", "Ma_vie-scene_2"]
     assert manifest["Ma_vie-scene_1"].media == "scène 1.mp4"
     assert manifest["Ma_vie-scene_1"].film == "Ma vie"
@@ -168,7 +166,7 @@ def test_folder_says_what_is_wrong(
     tmp_path: Path, names: list[str], ids: str | None, message: str
 ) -> None:
     with pytest.raises(ManifestError) as caught:
-        import_folder(films(tmp_path, *names), ids=ids)
+        Manifest.from_folder(films(tmp_path, *names), ids=ids)
     assert message in str(caught.value)
 
 
@@ -212,31 +210,31 @@ def test_csv_with_levels_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(
         ManifestError, match=r"line 2: unknown label 'calm'.*HIGH; the table has calm, tense"
     ):
-        import_csv(source)
-    manifest = import_csv(source, levels=["calm", "uneasy", "tense"])
+        Manifest.from_csv(source)
+    manifest = Manifest.from_csv(source, levels=["calm", "uneasy", "tense"])
     assert manifest.scheme.codes == ("calm", "uneasy", "tense")
     assert manifest.labels().concepts == [("rain",), ("rain", "dark")]
     with pytest.raises(ManifestError, match="two levels are called 'Calm'"):
-        import_csv(source, levels=["calm", "Calm"])
+        Manifest.from_csv(source, levels=["calm", "Calm"])
 
 
 def test_csv_finds_its_delimiter_and_leaves_out_blank_rows(tmp_path: Path) -> None:
     source = table(tmp_path, "id;level;note\n;;\na;S;x, y\nb;;z\n")
-    manifest = import_csv(source)
+    manifest = Manifest.from_csv(source)
     assert manifest.ids == ["a", "b"]
     assert manifest.labels().level_of == {"a": "S"}  # b has no level, and so no label
     source.write_text("id;level\n;\na;S\nb;\nc;Q\n")
     with pytest.raises(ManifestError, match="line 5: unknown label 'Q'"):
-        import_csv(source)
+        Manifest.from_csv(source)
 
 
 def test_csv_keeps_what_is_no_label_without_levels(tmp_path: Path) -> None:
-    manifest = import_csv(table(tmp_path, "id,concepts,ratio\na,Body,0.5\n"))
+    manifest = Manifest.from_csv(table(tmp_path, "id,concepts,ratio\na,Body,0.5\n"))
     assert manifest.items.extra == {"concepts": ["Body"], "ratio": ["0.5"]}
 
 
 def test_csv_without_labels(tmp_path: Path) -> None:
-    manifest = import_csv(table(tmp_path, "id,text,kind\np1,a person,text\n"))
+    manifest = Manifest.from_csv(table(tmp_path, "id,text,kind\np1,a person,text\n"))
     assert manifest["p1"].text == "a person"
     assert manifest.label_names == []
 
@@ -262,7 +260,7 @@ def test_csv_says_what_is_wrong(
     tmp_path: Path, text: str, mapping: dict[str, str], message: str
 ) -> None:
     with pytest.raises((ManifestError, UsageError)) as caught:
-        import_csv(table(tmp_path, text), mapping)
+        Manifest.from_csv(table(tmp_path, text), mapping)
     assert message in str(caught.value)
 
 

@@ -12,9 +12,8 @@ from click.testing import Result
 
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError, VideoError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.csv_table import import_csv, read_labels
-from obygaze_features.manifests.importers.folder import import_folder
-from obygaze_features.manifests.locate import MediaFolder, locate
+from obygaze_features.manifests.importers.csv_table import read_labels
+from obygaze_features.manifests.media import MediaFolder, locate
 
 Run = Callable[..., Result]
 
@@ -45,12 +44,14 @@ def found_files(manifest: Manifest, films: Path) -> dict[str, str]:
 )
 def test_tables_of_file_names_find_their_files(films: Path, tmp_path: Path, header: str) -> None:
     rows = [f"{name},{level}" for name, level in zip(FILES, ["low", "high"] * 2, strict=True)]
-    manifest = import_csv(write(tmp_path / "labels.csv", header, *rows), levels=["low", "high"])
+    manifest = Manifest.from_csv(
+        write(tmp_path / "labels.csv", header, *rows), levels=["low", "high"]
+    )
     assert found_files(manifest, films) == dict(zip(manifest.ids, FILES, strict=True))
     assert manifest.ids == ["S1-ep_1", "S1-extra-ep_1", "S2-ep_1", "alone"]
     assert manifest.labels().levels == ["low", "high", "low", "high"]
     # The same items as those of the folder: a store of one fits the other.
-    assert set(import_folder(films)) == set(manifest)
+    assert set(Manifest.from_folder(films)) == set(manifest)
 
 
 @pytest.mark.parametrize("columns", [["id=video"], ["id=video", "media=video"], ["media=video"]])
@@ -67,7 +68,7 @@ def test_one_column_is_both_id_and_media(
 
 
 def test_plain_ids_find_files_of_their_names(films: Path, tmp_path: Path) -> None:
-    manifest = import_csv(write(tmp_path / "t.csv", "id,label", "alone,S", "my clip 1,EN"))
+    manifest = Manifest.from_csv(write(tmp_path / "t.csv", "id,label", "alone,S", "my clip 1,EN"))
     (films / "my clip 1.avi").write_bytes(b"")
     assert found_files(manifest, films) == {"alone": "alone.mov", "my_clip_1": "my clip 1.avi"}
 
@@ -77,16 +78,16 @@ def test_plain_ids_find_files_of_their_names(films: Path, tmp_path: Path) -> Non
 def test_what_spreadsheets_save_is_read(tmp_path: Path, encoding: str, end: str) -> None:
     rows = ("ID;Level;Start;End", "é;S;0:01:00;00:01:01,5", "b;EN;1:15;75,5")
     with pytest.raises(ManifestError, match="does not exist"):
-        import_csv(tmp_path / "t.csv")
-    manifest = import_csv(write(tmp_path / "t.csv", *rows, end=end, encoding=encoding))
+        Manifest.from_csv(tmp_path / "t.csv")
+    manifest = Manifest.from_csv(write(tmp_path / "t.csv", *rows, end=end, encoding=encoding))
     assert [(item.start, item.end) for item in manifest] == [(60, 61.5), (75, 75.5)]
     assert manifest.labels().levels == ["S", "EN"]
-    assert import_csv(write(tmp_path / "t.csv", "id", "last", end="")).ids == ["last"]
+    assert Manifest.from_csv(write(tmp_path / "t.csv", "id", "last", end="")).ids == ["last"]
 
 
 def test_spans_of_one_file_are_numbered(tmp_path: Path) -> None:
     rows = ("video,start,end,label", "a.mp4,0:00,1:00,S", "a.mp4,1:00,2:00,EN", "b.mp4,0,9,S")
-    manifest = import_csv(write(tmp_path / "t.csv", *rows))
+    manifest = Manifest.from_csv(write(tmp_path / "t.csv", *rows))
     assert manifest.ids == ["a-001", "a-002", "b-001"]
     assert [item.media for item in manifest] == ["a.mp4", "a.mp4", "b.mp4"]
 
@@ -100,19 +101,19 @@ def test_paths_of_other_machines_are_names(tmp_path: Path) -> None:
         "./d.mp4",
         "tt0000001_scene_2.avi",
     )
-    manifest = import_csv(write(tmp_path / "t.csv", *rows))
+    manifest = Manifest.from_csv(write(tmp_path / "t.csv", *rows))
     assert [(item.film, item.media) for item in manifest] == [
         ("", "a.mp4"), ("", "b.mp4"), ("sub", "c.mp4"), ("", "d.mp4"),
         ("tt0000001", "tt0000001_scene_2.avi"),
     ]  # fmt: skip
     assert manifest.ids[-1] == "tt0000001-002"
     with pytest.raises(ManifestError, match=r"line 2: media '\.\./x\.mp4' is not a file's name"):
-        import_csv(write(tmp_path / "t.csv", "path,film", "../x.mp4,f"))
+        Manifest.from_csv(write(tmp_path / "t.csv", "path,film", "../x.mp4,f"))
 
 
 def test_a_column_that_is_not_mapped_is_kept(tmp_path: Path) -> None:
     source = write(tmp_path / "t.csv", "id,name,label", "1,a,S", "2,b,EN")
-    manifest = import_csv(source, {"id": "name"})
+    manifest = Manifest.from_csv(source, {"id": "name"})
     assert (manifest.ids, manifest.items.extra) == (["a", "b"], {"id (not used)": ["1", "2"]})
 
 
@@ -121,14 +122,14 @@ def test_names_with_points_need_no_extension(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / "films").mkdir(exist_ok=True)
         (tmp_path / f"films/{name}.mp4").touch()
-    manifest = import_csv(write(tmp_path / "t.csv", "video", *names))
+    manifest = Manifest.from_csv(write(tmp_path / "t.csv", "video", *names))
     assert manifest.ids == ["ep.1", "ep.2", "Dr._No", "ep"]
     found = found_files(manifest, tmp_path / "films")
     assert list(found.values()) == [f"{name}.mp4" for name in names]
 
 
 def test_pictures_are_images(tmp_path: Path) -> None:
-    manifest = import_csv(write(tmp_path / "t.csv", "file_name,label", "cats/a.png,S"))
+    manifest = Manifest.from_csv(write(tmp_path / "t.csv", "file_name,label", "cats/a.png,S"))
     assert (manifest.items.kinds, manifest.items.films) == (["image"], ["cats"])
 
 
@@ -136,7 +137,7 @@ def test_folders_are_imported_however_deep(films: Path, tmp_path: Path) -> None:
     (films / "S1/extra/back").symlink_to(films)
     (films / "S1/.hidden").mkdir()
     (films / "S1/.hidden/no.mp4").write_bytes(b"")
-    manifest = import_folder(films)
+    manifest = Manifest.from_folder(films)
     assert [(item.id, item.film, item.media) for item in manifest] == [
         ("alone", "", "alone.mov"),
         ("S1-ep_1", "S1", "ep 1.mp4"),
@@ -200,11 +201,11 @@ def test_labels_say_what_is_missing_on_either_side(
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' could be each of S1-ep_1, S1.*folders"),
+        (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1.*folders"),
         (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
         (["video,label", "alone,calm"], "unknown label 'calm'.*--levels LOW"),
         (["video,label", "alone,tense", "S1/ep 1,calm"], "LOW,...,HIGH; the table has calm, tense"),
-        (["video,label", "x.mp4,S"], "no row names an item of films .looked for x.mp4; it has ids"),
+        (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
         (["video,tension", "alone,S"], "no column 'level'; say which one is with --column level="),
         (
             ["clip,label", "alone,S"],
@@ -214,7 +215,7 @@ def test_labels_say_what_is_missing_on_either_side(
 )
 def test_labels_that_do_not_fit(films: Path, tmp_path: Path, rows: list[str], message: str) -> None:
     with pytest.raises(ManifestError, match=message):
-        read_labels(write(tmp_path / "t.csv", *rows), import_folder(films))
+        read_labels(write(tmp_path / "t.csv", *rows), Manifest.from_folder(films))
 
 
 def test_locate_says_what_it_looked_for(films: Path, tmp_path: Path, obygaze: Run) -> None:
@@ -222,7 +223,7 @@ def test_locate_says_what_it_looked_for(films: Path, tmp_path: Path, obygaze: Ru
     obygaze("manifests", "import", "csv", source, "-o", tmp_path / "m")
     located = obygaze("manifests", "locate", tmp_path / "m", "--videos", films)
     hint = (
-        f"looked for Juno/a.*; {films} has S1/ep 1.mp4, S1/extra/ep 1.mkv, S2/ep 1.mp4 and 1 more"
+        f"searched for Juno/a.*; {films} has S1/ep 1.mp4, S1/extra/ep 1.mkv, S2/ep 1.mp4 and 1 more"
     )
     assert (located.exit_code, hint in located.stdout) == (3, True)
     facts = obygaze("manifests", "locate", tmp_path / "m", "--videos", films, "--json")

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.obygaze12 import import_obygaze12
 from obygaze_features.manifests.statistics import statistics
 
 
 def test_quirks_are_read_and_nothing_is_lost(source: Path) -> None:
-    manifest = import_obygaze12(source)
+    manifest = Manifest.from_obygaze12(source)
     assert manifest.ids == [
         "tt0108160-001", "tt0108160-002", "tt0108160-003", "tt0108160-004", "tt0108160-005",
         "tt0110912-001",
@@ -29,7 +28,7 @@ def test_quirks_are_read_and_nothing_is_lost(source: Path) -> None:
 
 
 def test_rules(source: Path) -> None:
-    manifest = import_obygaze12(source)
+    manifest = Manifest.from_obygaze12(source)
     assert manifest.labels().name == "paper"
     assert manifest.labels("paper").levels == ["EN", "EN", "NS", "S", "HN", "S"]
     assert manifest.labels("released").level_of == {
@@ -43,13 +42,13 @@ def test_rules(source: Path) -> None:
 
 
 def test_concepts_get_the_papers_names(source: Path) -> None:
-    labels = import_obygaze12(source).labels("raw")
+    labels = Manifest.from_obygaze12(source).labels("raw")
     assert labels.concepts_of["tt0108160-003"] == ("Expression of emotion", "Activity")
     assert labels.concepts_of["tt0108160-004"] == ("Type of shot", "Clothing", "Speech")
 
 
 def test_default_rule_is_kept(source: Path, tmp_path: Path) -> None:
-    import_obygaze12(source, rule="released").save(tmp_path / "m")
+    Manifest.from_obygaze12(source, rule="released").save(tmp_path / "m")
     assert Manifest.load(tmp_path / "m").labels().name == "released"
 
 

@@ -11,7 +11,7 @@ import pytest
 from obygaze_features.manifests import Manifest, Run, RunSet, Split
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.manifest import save_parts
-from obygaze_features.manifests.runs import released_runs
+from obygaze_features.manifests.splits import released_runs
 
 
 def test_all_sixteen_runs_come_out_id_by_id(obygaze12: Manifest, authors: Path) -> None:
@@ -62,7 +62,7 @@ def test_runs_that_leak(obygaze12: Manifest, train: str, least: int, most: int) 
 def test_a_column_for_all_clips_never_leaks(obygaze12: Manifest) -> None:
     from obygaze_features.manifests.splits import stratified
 
-    whole = obygaze12.with_parts(splits=[stratified("ours", obygaze12.items, obygaze12.labels())])
+    whole = obygaze12.with_parts(splits=[stratified(obygaze12, name="ours")])
     assert [leak.ids for leak in audit(whole, train=["ours"], test=["ours"])] == [[]]
 
 

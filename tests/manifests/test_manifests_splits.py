@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
-from obygaze_features.manifests.overlap import first_overlap, met
-from obygaze_features.manifests.splits import leave_film_out, stratified
+from obygaze_features.manifests.splits import first_overlap, leave_film_out, overlapping, stratified
 
 ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
 
-def labels(levels: list[str]) -> LabelSet:
-    return LabelSet("l", [f"i{row}" for row in range(len(levels))], levels, [()] * len(levels))
+def labelled(levels: list[str], items: Items = ITEMS) -> Manifest:
+    labels = LabelSet("l", items.ids[: len(levels)], levels, [()] * len(levels))
+    return Manifest("m", items).with_parts(labels=[labels])
 
 
 @given(
@@ -30,8 +30,9 @@ def labels(levels: list[str]) -> LabelSet:
     st.integers(0, 99),
 )
 def test_stratified(levels: list[str], folds: int, seed: int) -> None:
-    found = labels(levels)
-    split = stratified("s", ITEMS, found, folds=folds, seed=seed)
+    manifest = labelled(levels)
+    found = manifest.labels()
+    split = stratified(manifest, folds=folds, seed=seed)
     assert split.ids == found.ids
     sizes = Counter(split.folds)
     assert set(sizes) <= set(range(folds))
@@ -39,19 +40,17 @@ def test_stratified(levels: list[str], folds: int, seed: int) -> None:
     for level in set(levels):
         counts = Counter(split.fold_of[i] for i, other in found.level_of.items() if other == level)
         assert max(counts.values()) - min(counts[fold] for fold in range(folds)) <= 1
-    assert stratified("s", ITEMS, found, folds=folds, seed=seed).folds == split.folds
+    assert stratified(manifest, folds=folds, seed=seed).folds == split.folds
 
 
 def test_another_seed_deals_anew() -> None:
-    found = labels(["S"] * 50 + ["EN"] * 50)
-    assert (
-        stratified("s", ITEMS, found, seed=1).folds != stratified("s", ITEMS, found, seed=2).folds
-    )
+    manifest = labelled(["S"] * 50 + ["EN"] * 50)
+    assert stratified(manifest, seed=1).folds != stratified(manifest, seed=2).folds
 
 
 def test_a_deal_that_must_never_change() -> None:
     """A split is named in papers by its seed; a new release of anything must not redeal it."""
-    split = stratified("s", ITEMS, labels(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
+    split = stratified(labelled(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
     assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
     # The first of the first level (EN) by the hash that manifests/README.md gives.
     first = min(split.ids[6:], key=lambda i: hashlib.sha256(f"0:{i}".encode()).digest())
@@ -61,12 +60,12 @@ def test_a_deal_that_must_never_change() -> None:
 @pytest.mark.parametrize("folds", [1, 13])
 def test_folds_that_cannot_be(folds: int) -> None:
     with pytest.raises(UsageError, match="fold"):
-        stratified("s", ITEMS, labels(["S"] * 12), folds=folds)
+        stratified(labelled(["S"] * 12), folds=folds)
 
 
 def test_leave_film_out(manifest: Path) -> None:
     loaded = Manifest.load(manifest)
-    split = leave_film_out("films", loaded.items)
+    split = leave_film_out(loaded)
     assert split.folds == [0, 0, 0, 0, 0, 1]
     assert split.about["films"] == ["tt0108160", "tt0110912"]
 
@@ -75,10 +74,10 @@ def test_spans_that_overlap_are_not_dealt_singly() -> None:
     """Two annotators of one film: their spans show the same seconds."""
     spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
     apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])
-    assert stratified("s", apart, LabelSet("l", apart.ids, ["S"] * 3, [()] * 3), folds=3)
+    assert stratified(labelled(["S"] * 3, apart), folds=3)
     both = Items.of([*spans, Item("b1", media="f", start=5, end=15)])
     with pytest.raises(UsageError, match=r"a1 and b1 show the same seconds.*--by-film"):
-        stratified("s", both, LabelSet("l", both.ids, ["S"] * 3, [()] * 3), folds=3)
+        stratified(labelled(["S"] * 3, both), folds=3)
 
 
 SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
@@ -99,7 +98,7 @@ def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]],
         return film == other and start < begin + duration and begin < start + length
 
     rows = range(len(spans))
-    assert met(items, tested, trained) == [
+    assert overlapping(items, tested, trained) == [
         f"i{a}" for a in rows[:cut] if any(overlap(a, b) for b in rows[cut:])
     ]
     found = first_overlap(items, items.ids)

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.obygaze12 import import_obygaze12
-from obygaze_features.manifests.importers.obygaze12_splits import read_released_splits
+from obygaze_features.manifests.importers.obygaze12 import read_released_splits
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
 
@@ -32,7 +31,7 @@ def make_authors(
 
     `widths` are those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC.
     """
-    import_obygaze12(data / "obygaze12/ObyGaze12_thresh_02.csv").save(folder / "manifest")
+    Manifest.from_obygaze12(data / "obygaze12/ObyGaze12_thresh_02.csv").save(folder / "manifest")
     manifest = Manifest.load(folder / "manifest")
     splits, runs = read_released_splits(data / "obygaze12", manifest)
     save_parts(folder / "manifest", [*splits, *runs])

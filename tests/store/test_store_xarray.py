@@ -12,8 +12,8 @@ import zarr
 
 from obygaze_features.store import finalise, merge, open_store, repair, verify
 from obygaze_features.store import format as spec
-from obygaze_features.store.exchange import pack, unpack
 from obygaze_features.store.layout import write_checksums
+from obygaze_features.store.pack import pack, unpack
 from tests.store import toys
 from tests.store.serving import serve
 

@@ -12,17 +12,14 @@ from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
+from obygaze_features.commands.manifests_import import source_argument
 from obygaze_features.common.cli import table_options
 from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.mobygaze import frame_span
-from obygaze_features.manifests.importers.shared import (
-    decimal_point,
-    safe_id,
-    source_argument,
-    without_blank_rows,
-)
+from obygaze_features.manifests.importers.reading import decimal_point
+from obygaze_features.manifests.items import safe_id
 
 __all__ = ["import_csv"]
 
@@ -56,7 +53,7 @@ def import_csv(
         Frames a second, for rows that do not say it in a column ``framerate``.
     """
     uneven: list[tuple[int, int]] = []
-    table = without_blank_rows(read_table(source, delimiter=delimiter, uneven=uneven))
+    table = read_table(source, delimiter=delimiter, bad_rows=uneven).without_blank_rows()
     table = map_columns(table, MEANINGS, columns)
     by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns
     times = FRAMES if by_frames else TIMES
@@ -89,7 +86,7 @@ def import_csv(
 
 def _rows(table: Table, rate: str | None) -> Iterator[Row | Remark]:
     """`rate` is None where times are not in frames, and empty where each row has its own."""
-    for line, cells in zip(table.lines(), table.rows(), strict=True):
+    for line, cells in zip(table.lines, table.rows(), strict=True):
         where = f"{table.path.name}, line {line}"
         film, annotator = unguarded(cells["film"].strip()), cells["annotator"].strip()
         try:

@@ -16,8 +16,8 @@ from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.elan_reader import Reading, read_eaf
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.importers.shared import safe_id
-from obygaze_features.manifests.scheme import obygaze_scheme
+from obygaze_features.manifests.items import safe_id
+from obygaze_features.manifests.labels import obygaze_scheme
 
 __all__ = ["import_elan"]
 

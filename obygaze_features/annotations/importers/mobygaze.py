@@ -11,11 +11,12 @@ from obygaze_features.annotations.gathering import Row, gather
 from obygaze_features.annotations.importers.shared import finish, output_options, read_films
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
+from obygaze_features.commands.manifests_import import download_options
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.mobygaze import frame_span, read_mobygaze
-from obygaze_features.manifests.importers.shared import fetched, parse_list, url_options
+from obygaze_features.manifests.importers.reading import parse_list, source_or_download
 
 __all__ = ["import_mobygaze"]
 
@@ -37,7 +38,7 @@ def import_mobygaze(source: Path, films: dict[str, Film] | None = None) -> Timel
 
 
 def _rows(table: Table) -> Iterator[Row | Remark]:
-    for line, cells in zip(table.lines(), table.rows(), strict=True):
+    for line, cells in zip(table.lines, table.rows(), strict=True):
         where = f"{table.path.name}, line {line}"
         film, annotator = cells["imdb_key"], cells["annotator"]
         try:
@@ -59,11 +60,11 @@ def _comment(cell: str) -> str:
 
 
 @click.command("mobygaze")
-@url_options
+@download_options
 @output_options
 def command(
     source: Path | None,
-    fetch: bool,
+    download: bool,
     url: str | None,
     films: Path | None,
     output: Path,
@@ -82,6 +83,6 @@ def command(
       obygaze annotations import mobygaze --download -o timelines/mobygaze
     """
     known = read_films(films)
-    with fetched("mobygaze", source, fetch=fetch, url=url) as path:
+    with source_or_download("mobygaze", source, download=download, url=url) as path:
         found = import_mobygaze(path, known)
     finish(found, output, overwrite=overwrite, as_json=as_json)

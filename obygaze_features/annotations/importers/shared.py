@@ -15,7 +15,7 @@ from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_features.common.tables import map_columns, read_table
 from obygaze_features.common.text import counted, for_shell, shorten
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.importers.shared import safe_id
+from obygaze_features.manifests.items import safe_id
 
 __all__ = ["finish", "output_options", "read_films"]
 

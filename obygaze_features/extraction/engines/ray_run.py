@@ -29,7 +29,7 @@ from obygaze_features.extraction.engines.ray_pool import Actor, Pool, Reference
 from obygaze_features.extraction.engines.ray_starting import starts_computing, starts_reading
 from obygaze_features.extraction.plan import Claimed, Errand
 from obygaze_features.extraction.writing import Writing
-from obygaze_features.manifests.locate import MediaFolder
+from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Failed, Status
 
 __all__ = ["Run"]

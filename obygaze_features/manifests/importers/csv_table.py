@@ -1,4 +1,4 @@
-"""Any CSV table of clips and labels: columns are known by their names, or by --column."""
+"""Any CSV table of clips and labels: columns are found by their names, or by --column."""
 
 from __future__ import annotations
 
@@ -7,31 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-import click
-
-from obygaze_features.common.cli import levels_option, table_options
-from obygaze_features.common.tables import Table, map_columns, read_table
+from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
-from obygaze_features.manifests.importers.shared import (
-    clock_seconds,
-    decimal_point,
-    finish,
-    item_of_file,
-    output_options,
-    safe_id,
-    source_argument,
-    without_blank_rows,
-)
-from obygaze_features.manifests.items import ItemProblem, Items, id_problem, media_stem
-from obygaze_features.manifests.labels import LabelSet
-from obygaze_features.manifests.locate import IMAGE_SUFFIXES, MEDIA_SUFFIXES
+from obygaze_features.manifests.importers.reading import clock_seconds, decimal_point, item_of_file
+from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
+from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.moviegraphs import id_from_file
-from obygaze_features.manifests.scheme import Concept, LabelScheme, Level, obygaze_scheme
-
-__all__ = ["import_csv", "read_labels"]
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES, id_from_file
 
 #: Meaning -> other names of its column.
 MEANINGS: dict[str, tuple[str, ...]] = {
@@ -41,7 +25,7 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 }
 
 
-def import_csv(
+def import_manifest(
     source: Path,
     columns: Mapping[str, str] | None = None,
     *,
@@ -62,26 +46,28 @@ def import_csv(
         What separates the cells; by default what the header has. Several concepts in a
         cell are separated by ``|``.
     levels
-        Levels of your own, from the least to the most objectifying, with the concepts as they
+        Your levels, from the least to the most objectifying, with the concepts as they
         come; by default those of ObyGaze12.
     name
         The manifest's name; by default the file's.
     """
     table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns
-    left_out = set(labels.COLUMNS) - {"id"} if labelled else set()
-    try:
-        read = Items.from_table(_only(table, [k for k in table.columns if k not in left_out]))
-    except ItemProblem as problem:
-        raise table.problem(problem.row, problem.message) from None
+    label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()
+    all_items = Items.from_table(table.select(c for c in table.columns if c not in label_columns))
     scheme = _scheme_of(table, levels) if levels else obygaze_scheme()
-    manifest = Manifest(name or source.stem, read, scheme, source=source.name)
+    notes = []
+    if all_items.extra:
+        notes.append(f"columns kept as they are: {', '.join(all_items.extra)}")
+    named = [item for item in all_items if item.media and media_stem(item.media) != item.id]
+    if named:
+        notes.append(f"ids: {named[0].media} is {named[0].id}")
+    manifest = Manifest(name or source.stem, all_items, scheme, source=source.name, notes=notes)
     if not labelled:
         return manifest
-    labelled_rows = _only(
-        table, [k for k in labels.COLUMNS if k in table.columns], _labelled_rows(table)
-    )
-    return manifest.with_parts(labels=[_label_set("annotations", labelled_rows, scheme)])
+    present = [column for column in labels.COLUMNS if column in table.columns]
+    label_table = table.select(present, _labelled_rows(table))
+    return manifest.with_parts(labels=[_label_set("annotations", label_table, scheme)])
 
 
 def read_labels(
@@ -93,7 +79,7 @@ def read_labels(
     levels: Sequence[str] | None = None,
     name: str | None = None,
 ) -> tuple[LabelSet, list[str]]:
-    """Read labels of a manifest's items; also the names in the table that fit no item.
+    """Read labels of a manifest's items; also the names in the table that match no item.
 
     Parameters
     ----------
@@ -103,91 +89,83 @@ def read_labels(
     manifest
         Whose items they are.
     columns, delimiter
-        As for `import_csv`.
+        As for `import_manifest`.
     levels
-        Levels of your own, as for `import_csv`; by default those of the manifest.
+        Your levels, as for `import_manifest`; by default those of the manifest.
     name
         The label set's name; by default the file's.
     """
     table = _read(source, columns, delimiter, "level")
-    by = "id" if "id" in table.columns else "media"
-    table = _only(table, list(table.columns), _labelled_rows(table))
-    row_of = _finder(manifest.items)
-    ids, rows, strangers = [], [], []
-    for row, (cell, film) in enumerate(
-        zip(table[by], table.columns.get("film", [""] * len(table)), strict=True)
-    ):
-        matches = row_of(film, cell)
+    table = table.select(table.columns, _labelled_rows(table))
+    find_rows = _row_finder(manifest.items)
+    name_column = "id" if "id" in table.columns else "media"
+    ids, rows, unmatched = [], [], []
+    for row, (cell, film) in enumerate(zip(table[name_column], table.get("film"), strict=True)):
+        matches = [manifest.ids[match] for match in find_rows(film, cell)]
         if len(matches) > 1:
-            meant = join_some([manifest.ids[match] for match in matches])
             raise table.problem(
-                row, f"{cell!r} could be each of {meant}; give its folders, too, or its id"
+                row, f"{cell!r} matches {join_some(matches)}; give its folders, too, or its id"
             )
         if matches:
             rows.append(row)
-            ids.append(manifest.ids[matches[0]])
+            ids.append(matches[0])
         else:
-            strangers.append(cell)
+            unmatched.append(cell)
     if not ids:
-        files = [name for name in manifest.items.media if name]
+        files = [media for media in manifest.items.media if media]
         raise ManifestError(
-            f"{source}: no row names an item of {manifest.name} (looked for "
-            f"{join_some(strangers, 2)}; it has ids such as {join_some(manifest.ids, 2)}"
+            f"{source}: no row names an item of {manifest.name} (got "
+            f"{join_some(unmatched, 2)}; it has ids such as {join_some(manifest.ids, 2)}"
             + (f" and files such as {join_some(files, 2)})" if files else ")")
             + "; say which column names them with --column id=NAME"
         )
-    keep = [k for k in table.columns if k not in items.COLUMNS]
-    labelled_rows = _only(table, keep, rows)
-    labelled_rows = replace(labelled_rows, columns={"id": ids, **labelled_rows.columns})
+    label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
+    label_table = replace(label_table, columns={"id": ids, **label_table.columns})
     scheme = _scheme_of(table, levels) if levels else manifest.scheme
     about = {"label_scheme": scheme.to_json()} if levels else {}
-    return _label_set(name or safe_id(source.stem), labelled_rows, scheme, about), strangers
+    return _label_set(name or safe_id(source.stem), label_table, scheme, about), unmatched
 
 
 def _read(
     source: Path, columns: Mapping[str, str] | None, delimiter: str | None, *required: str
 ) -> Table:
     """A table with the `required` columns, and ids or names of files."""
-    source_table = without_blank_rows(read_table(source, delimiter=delimiter))
-    table = map_columns(source_table, MEANINGS, columns)
-    by = "media" if "media" in table.columns else "id"
-    return map_columns(source_table, MEANINGS, columns, required=[*required, by])
+    return read_mapped_table(
+        source, MEANINGS, columns, delimiter=delimiter, required=[*required, ("id", "media")]
+    )
 
 
 def _with_items(table: Table) -> Table:
     """The table with safe ids, names of files and times in seconds; ids may be names of files."""
-    source = table.columns
-    empty = [""] * len(table)
-    cells = zip(
-        *(source.get(name, empty) for name in ("id", "film", "media", "start")), strict=True
-    )
-    number: Counter[str] = Counter()
-    triples: list[tuple[str, str, str]] = []
-    for identifier, film, media, start in cells:
+    numbers: Counter[str] = Counter()
+    rows: list[tuple[str, str, str]] = []
+    for identifier, film, media, start in zip(
+        *map(table.get, ("id", "film", "media", "start")), strict=True
+    ):
         identifier, media = _relative(identifier), _relative(media)
-        file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
-        if file or not identifier:
+        is_file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
+        if is_file or not identifier:
             item = item_of_file(media or identifier, film)
-            named = id_from_file(PurePosixPath(identifier or media).name)
-            safe = named[0] if named else item_of_file(identifier or media, film).id
-            film, media = item.film or (named[1] if named else ""), item.media
-            number[safe] += 1
-            safe = f"{safe}-{number[safe]:03d}" if start else safe  # spans of one file
+            scene = id_from_file(PurePosixPath(identifier or media).name)
+            safe = scene[0] if scene else item_of_file(identifier or media, film).id
+            film, media = item.film or (scene[1] if scene else ""), item.media
+            numbers[safe] += 1
+            safe = f"{safe}-{numbers[safe]:03d}" if start else safe  # spans of one file
         else:
             safe = safe_id(identifier) if id_problem(identifier) else identifier
             media = media or (identifier if safe != identifier else "")
             if "/" in media:
                 item = item_of_file(media, film)
                 film, media = item.film, item.media
-        triples.append((safe, film, media))
-    ids, films, files = map(list, zip(*triples, strict=True)) if triples else ([], [], [])
+        rows.append((safe, film, media))
+    ids, films, files = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
     columns = {"id": ids, "film": films, "media": files}
     suffixes = set(map(_suffix, files))
-    if "kind" not in source and suffixes and suffixes <= IMAGE_SUFFIXES:
+    if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
-    for name in {"start", "end"} & source.keys():
-        columns[name] = [_seconds(table, row, cell) for row, cell in enumerate(source[name])]
-    return replace(table, columns={**source, **columns})
+    for name in {"start", "end"} & table.columns.keys():
+        columns[name] = [_seconds(table, row, cell) for row, cell in enumerate(table[name])]
+    return replace(table, columns={**table.columns, **columns})
 
 
 def _suffix(name: str) -> str:
@@ -195,7 +173,7 @@ def _suffix(name: str) -> str:
 
 
 def _relative(path: str) -> str:
-    """A path with slashes; only the name of one that starts at the root of some machine."""
+    """A path with slashes; of an absolute path, on any system, only the file's name."""
     path = path.strip().replace("\\", "/").removeprefix("./")
     return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
 
@@ -208,31 +186,31 @@ def _seconds(table: Table, row: int, cell: str) -> str:
     return text if seconds is None else f"{seconds:.6f}"
 
 
-def _finder(all_items: Items) -> Callable[[str, str], list[int]]:
-    """Look up items by what a table says of their film and their id or file."""
+def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
+    """A function from a film and an id or file, as a table names them, to the items' rows."""
     row_of_id = {identifier.casefold(): row for row, identifier in enumerate(all_items.ids)}
     rows_of_stem: dict[str, list[tuple[int, list[str]]]] = {}
     for row, (film, media) in enumerate(zip(all_items.films, all_items.media, strict=True)):
         if media:
-            folders, stem = _parts(f"{film}/{media}")
+            folders, stem = _split_path(f"{film}/{media}")
             rows_of_stem.setdefault(stem, []).append((row, folders))
 
-    def find(film: str, cell: str) -> list[int]:
+    def find_rows(film: str, cell: str) -> list[int]:
         if (row := row_of_id.get(cell.casefold())) is not None:
             return [row]
-        folders, stem = _parts(f"{film}/{cell.strip()}")
+        folders, stem = _split_path(f"{film}/{cell.strip()}")
         rows = []
-        for row, others in rows_of_stem.get(stem, []):
-            shared = min(len(folders), len(others))
-            if folders[len(folders) - shared :] == others[len(others) - shared :]:
+        for row, item_folders in rows_of_stem.get(stem, []):
+            shared = min(len(folders), len(item_folders))
+            if folders[len(folders) - shared :] == item_folders[len(item_folders) - shared :]:
                 rows.append(row)
         row = row_of_id.get(safe_id(stem).casefold())
         return rows or ([] if row is None else [row])
 
-    return find
+    return find_rows
 
 
-def _parts(path: str) -> tuple[list[str], str]:
+def _split_path(path: str) -> tuple[list[str], str]:
     """The folders and the stem of a file, in lower case."""
     *folders, name = path.casefold().replace("\\", "/").split("/")
     stem, dot, suffix = name.rpartition(".")
@@ -253,7 +231,7 @@ def _label_set(
         except ManifestError as error:
             levels = join_some(sorted(set(table["level"])), 8)
             hint = (
-                "levels of your own, from the least to the most: --levels LOW,...,HIGH; "
+                "to use your levels, from the least to the most: --levels LOW,...,HIGH; "
                 f"the table has {levels}"
             )
             raise table.problem(table["level"].index(level), f"{error} ({hint})") from None
@@ -261,58 +239,11 @@ def _label_set(
     return LabelSet.from_table(name, table, scheme, {"rule": rule, **(about or {})})
 
 
-def _only(table: Table, names: Sequence[str], rows: Sequence[int] | None = None) -> Table:
-    """Some columns of a table, and some of its rows, which still know their lines."""
-    rows_of_file = table.kept
-    columns = {name: table[name] for name in names}
-    if rows is not None and len(rows) < len(table):
-        columns = {name: [cells[row] for row in rows] for name, cells in columns.items()}
-        rows_of_file = [row if rows_of_file is None else rows_of_file[row] for row in rows]
-    return replace(table, columns=columns, kept=rows_of_file)
-
-
 def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:
-    cells = dict.fromkeys(table.columns.get("concepts", []))
+    cells = dict.fromkeys(table.get("concepts"))
     concepts = dict.fromkeys(name for cell in cells for name in labels.split_concepts(cell))
     return LabelScheme(
         table.path.stem,
         tuple(Level(text, text) for text in levels),
         tuple(Concept(text) for text in concepts),
     )
-
-
-@click.command("csv")
-@source_argument
-@output_options("csv")
-@table_options(", ".join(MEANINGS), "id=clip")
-@levels_option
-@click.option("--name", help="The manifest's name; by default the file's.")
-def command(
-    source: Path,
-    output: Path,
-    overwrite: bool,
-    columns: dict[str, str],
-    delimiter: str | None,
-    levels: list[str] | None,
-    name: str | None,
-) -> None:
-    """Any CSV table, with a column mapping.
-
-    Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are understood; name others with --column. Without ids, or where ids are names of
-    files, ids are made of the files' names. Times are seconds or h:mm:ss. Several concepts in a
-    cell are separated by a bar: Body|Look. A row without a level is a clip without a label.
-
-    \b
-    Examples:
-      obygaze manifests import csv annotations.csv -o manifests/mine
-      obygaze manifests import csv clips.csv -o manifests/mine \\
-        --column id=clip --column media=video --column level=tension --levels calm,tense
-    """
-    manifest = import_csv(source, columns, delimiter=delimiter, levels=levels, name=name)
-    extra = ", ".join(manifest.items.extra)
-    notes = [f"columns kept as they are: {extra}"] if extra else []
-    named = [item for item in manifest if item.media and media_stem(item.media) != item.id]
-    if named:
-        notes.append(f"ids: {named[0].media} is {named[0].id}")
-    finish(manifest, output, overwrite=overwrite, notes=notes)

@@ -7,34 +7,25 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from obygaze_features.common.files import require_folder
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.shared import (
-    finish,
-    item_of_file,
-    output_options,
-    safe_id,
-    source_argument,
-)
-from obygaze_features.manifests.items import Item, Items, id_problem
-from obygaze_features.manifests.locate import IMAGE_SUFFIXES, VIDEO_SUFFIXES
+from obygaze_features.manifests.importers.reading import item_of_file
+from obygaze_features.manifests.items import Item, Items, id_problem, safe_id
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.moviegraphs import id_from_file
-
-__all__ = ["ID_RULES", "import_folder"]
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, VIDEO_SUFFIXES, id_from_file
 
 ID_RULES = {
     "moviegraphs": "tt0108160_scene_1.avi is tt0108160-001",
     "names": "the file's name, behind its film's where it does not start with it",
 }
-
 SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES}
 NOUNS = {"clip": "videos", "image": "images"}
 
+#: By which clips are sorted: film, scene, file.
+SortKey = tuple[str, int, str]
 
-def import_folder(source: Path, *, ids: str | None = None, kind: str | None = None) -> Manifest:
+
+def import_manifest(source: Path, *, ids: str | None = None, kind: str | None = None) -> Manifest:
     """Make a manifest of the videos or images in a folder; each folder in it is a film.
 
     Folders may be nested: the film is the outermost one.
@@ -50,40 +41,38 @@ def import_folder(source: Path, *, ids: str | None = None, kind: str | None = No
     """
     require_folder(source, "a folder of videos or images", ManifestError)
     kinds = [kind] if kind else list(SUFFIXES)
-    there = {one: list(_files(source, SUFFIXES[one])) for one in kinds}
-    made = next(filter(there.get, kinds), None)
-    if made is None:
-        suffixes = sorted(frozenset().union(*(SUFFIXES[one] for one in kinds)))
-        what = " or ".join(NOUNS[one] for one in kinds)
-        raise ManifestError(f"{source} holds no {what} ({' '.join(suffixes)})")
-    files = there[made]
-    read = _moviegraphs if (ids or _rule_for(files)) == "moviegraphs" else _by_name
-    found: dict[str, tuple[tuple[str, int, str], Item, Path]] = {}
+    files_of = {name: list(_files(source, SUFFIXES[name])) for name in kinds}
+    kind = next(filter(files_of.get, kinds), None)
+    if kind is None:
+        suffixes = sorted(frozenset().union(*(SUFFIXES[name] for name in kinds)))
+        nouns = " or ".join(NOUNS[name] for name in kinds)
+        raise ManifestError(f"{source} holds no {nouns} ({' '.join(suffixes)})")
+    files = files_of[kind]
+    read = _moviegraphs_item if (ids or _rule_for(files)) == "moviegraphs" else _named_item
+    by_id: dict[str, tuple[SortKey, Item, Path]] = {}
     for path in files:
-        order, item = read(path, path.relative_to(source))
-        other = found.setdefault(item.id.lower(), (order, item, path))
-        if other[2] != path:
+        key, item = read(path, path.relative_to(source))
+        first = by_id.setdefault(item.id.lower(), (key, item, path))
+        if first[2] != path:
             raise ManifestError(
-                f"{other[2]} and {path} would both be {item.id!r}; "
-                "keep one of them, or rename one if they are two"
+                f"{first[2]} and {path} would both be {item.id!r}; keep one of them, or rename one"
             )
-    items = [
-        replace(item, kind=made)
-        for _, item, _ in sorted(found.values(), key=lambda value: value[0])
-    ]
-    return Manifest(name=safe_id(source.resolve().name), items=Items.of(items), source="a folder")
+    ordered = sorted(by_id.values(), key=lambda entry: entry[0])
+    items = Items.of([replace(item, kind=kind) for _, item, _ in ordered])
+    note = f"ids: {items[0].media} is {items[0].id}"
+    return Manifest(safe_id(source.resolve().name), items, source="a folder", notes=[note])
 
 
 def _rule_for(files: Sequence[Path]) -> str:
-    """The rule that fits every file; where some are named one way and some another, ask."""
-    others = [path for path in files if id_from_file(path.name) is None]
-    if others and len(others) < len(files):
+    """The rule that fits every file; an error where files follow different ones."""
+    unlike = [path for path in files if id_from_file(path.name) is None]
+    if unlike and len(unlike) < len(files):
         raise ManifestError(
-            f"{len(files) - len(others)} of {len(files)} files are named as MovieGraphs names "
-            f"clips (tt0108160_scene_1.avi) and {others[0]} is not; "
+            f"{len(files) - len(unlike)} of {len(files)} files are named as MovieGraphs names "
+            f"clips (tt0108160_scene_1.avi) and {unlike[0]} is not; "
             "move it away or say --ids names"
         )
-    return "names" if others else "moviegraphs"
+    return "names" if unlike else "moviegraphs"
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
@@ -94,66 +83,31 @@ def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
         if path.is_dir():
             if not folder.resolve().is_relative_to(path.resolve()):  # a link that leads in a circle
                 yield from _files(path, suffixes)
-        elif _is_one(path, suffixes):
+        elif path.suffix.lower() in suffixes and path.is_file():
+            try:
+                path.name.encode()
+            except UnicodeEncodeError:
+                name = repr(os.fsencode(path))
+                raise ManifestError(f"{name} is not named in UTF-8; rename it") from None
             yield path
 
 
-def _is_one(path: Path, suffixes: Collection[str]) -> bool:
-    if path.suffix.lower() not in suffixes or path.name.startswith("."):
-        return False
-    try:
-        path.name.encode()
-    except UnicodeEncodeError:
-        raise ManifestError(f"{os.fsencode(path)!r} is not named in UTF-8; rename it") from None
-    return path.is_file()
-
-
-def _moviegraphs(path: Path, relative: Path) -> tuple[tuple[str, int, str], Item]:
-    named = id_from_file(path.name)
-    if named is None:
+def _moviegraphs_item(path: Path, relative: Path) -> tuple[SortKey, Item]:
+    scene = id_from_file(path.name)
+    if scene is None:
         raise ManifestError(
             f"{path} is not named as MovieGraphs names clips (tt0108160_scene_1.avi); "
             "use --ids names"
         )
-    identifier, imdb, scene = named
+    identifier, imdb, number = scene
     folder = relative.parent.as_posix()
     if folder.lower() not in (".", imdb):
         raise ManifestError(f"{path}: a clip of {imdb} in the folder of {folder}; use --ids names")
-    return (imdb, scene, ""), Item(identifier, film=imdb, media=path.name)
+    return (imdb, number, ""), Item(identifier, film=imdb, media=path.name)
 
 
-def _by_name(path: Path, relative: Path) -> tuple[tuple[str, int, str], Item]:
+def _named_item(path: Path, relative: Path) -> tuple[SortKey, Item]:
     item = item_of_file(relative.as_posix())
     if problem := id_problem(item.id):
         raise ManifestError(f"{path}: {problem}; rename the file")
     return (item.film, 0, item.media), item
-
-
-@click.command("folder")
-@source_argument
-@output_options("folder")
-@click.option(
-    "--ids", type=click.Choice(list(ID_RULES)), help="How ids are made; found out if not given."
-)
-@click.option(
-    "--kind",
-    type=click.Choice(list(SUFFIXES)),
-    help="What is looked for.  [default: clips, and images where there are none]",
-)
-def command(source: Path, output: Path, overwrite: bool, ids: str | None, kind: str | None) -> None:
-    """Any folder of videos or images.
-
-    SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
-    With --ids moviegraphs, tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
-    Then add labels: obygaze manifests label --help.
-
-    \b
-    Examples:
-      obygaze manifests import folder /data/moviegraphs --ids moviegraphs -o manifests/moviegraphs
-      obygaze manifests import folder my-films -o manifests/mine
-      obygaze manifests import folder photos --kind image -o manifests/photos
-    """
-    manifest = import_folder(source, ids=ids, kind=kind)
-    example = manifest.items[0]
-    note = f"ids: {example.media} is {example.id}"
-    finish(manifest, output, overwrite=overwrite, notes=[note])

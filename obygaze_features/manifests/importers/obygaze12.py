@@ -1,30 +1,21 @@
-"""The authors' annotation file of ObyGaze12: 1,914 clips of 12 films, under three rules."""
+"""The authors' files of ObyGaze12: annotations of 1,914 clips under three rules, and splits."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import numpy as np
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.shared import (
-    fetched,
-    finish,
-    output_options,
-    parse_list,
-    url_options,
-    without_blank_rows,
-)
+from obygaze_features.manifests.importers.reading import parse_list
 from obygaze_features.manifests.items import ItemProblem, Items
-from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.scheme import LabelScheme, obygaze_scheme
-
-__all__ = ["RULES", "import_obygaze12"]
+from obygaze_features.manifests.splits import RunSet, Split, released_runs, split_problems
 
 #: How the raw annotations become labels; every rule is a label set over the same items.
 RULES = {
@@ -34,9 +25,12 @@ RULES = {
 }
 REQUIRED = ("clip", "label", "overlap_ratio", "concepts", "id", "movie", "video_name")
 UNUSED = ("idx", "util", "clip", "srt_name", "graph_number")
+#: The split files that the released code trains on; the others it only tests on.
+TRAINED = ("02_EN_S", "02_HN_S")
+CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
-def import_obygaze12(source: Path, *, rule: str = "paper") -> Manifest:
+def import_manifest(source: Path, *, rule: str = "paper") -> Manifest:
     """Read the authors' file into a manifest with a label set for each of `RULES`.
 
     Parameters
@@ -46,7 +40,7 @@ def import_obygaze12(source: Path, *, rule: str = "paper") -> Manifest:
     rule
         Which label set is the default one.
     """
-    table = without_blank_rows(read_table(source, delimiter=";", required=REQUIRED))
+    table = read_table(source, delimiter=";", required=REQUIRED).without_blank_rows()
     try:
         items = Items(
             ids=table["id"],
@@ -71,7 +65,7 @@ def import_obygaze12(source: Path, *, rule: str = "paper") -> Manifest:
         licence=about["licence"],
         citation=about["citation"],
         default_labels=rule,
-    ).with_parts(labels=[_apply(name, raw, scheme) for name in RULES])
+    ).with_parts(labels=[_apply_rule(name, raw, scheme) for name in RULES])
 
 
 def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
@@ -93,7 +87,7 @@ def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
     )
 
 
-def _apply(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
+def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     if rule == "raw":
         return raw
     visual = set(scheme.visual_concepts)
@@ -103,32 +97,49 @@ def _apply(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     labels = replace(raw, name=rule, levels=levels, concepts=concepts, about={"rule": RULES[rule]})
     if rule == "paper":
         return labels
-    was_lowest = raw.level_of
-    seen = labels.concepts_of
-    return labels.where(lambda i: bool(seen[i]) or was_lowest[i] == lowest)
+    return labels.where(lambda i: bool(labels.concepts_of[i]) or raw.level_of[i] == lowest)
 
 
-@click.command("obygaze12")
-@url_options
-@output_options("obygaze12")
-@click.option(
-    "--rule",
-    type=click.Choice(list(RULES)),
-    default="paper",
-    show_default=True,
-    help="The label set that is used where none is named; all three are made.",
-)
-def command(
-    source: Path | None, fetch: bool, url: str | None, output: Path, overwrite: bool, rule: str
-) -> None:
-    """The annotations of the ObyGaze12 paper.
+def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split], list[RunSet]]:
+    """Read the folders ``balanced_level`` and ``movieset``, and rebuild the released runs.
 
-    SOURCE is ObyGaze12_thresh_02.csv of the authors' repository; or let --download fetch it.
-
-    \b
-    Examples:
-      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
-      obygaze manifests import obygaze12 --download
+    Parameters
+    ----------
+    source
+        The folder that holds either or both.
+    manifest
+        The manifest of ``obygaze12``; every id must be in it.
     """
-    with fetched("obygaze12", source, fetch=fetch, url=url) as path:
-        finish(import_obygaze12(path, rule=rule), output, overwrite=overwrite)
+    files = [*sorted(source.glob("balanced_level/*.csv")), *sorted(source.glob("movieset/*.csv"))]
+    if not files:
+        raise ManifestError(
+            f"{source} holds no split files; give the folder that has balanced_level/ or movieset/"
+        )
+    splits = [_read_split(path, manifest) for path in files]
+    with_media = {item.id for item in manifest if item.media}
+    runs = [released_runs(split, with_media) for split in splits if split.name in TRAINED]
+    return splits, runs
+
+
+def _read_split(path: Path, manifest: Manifest) -> Split:
+    table = read_table(path, delimiter=";", required=["id", "label", "fold"])
+    for row, message in split_problems(table):
+        raise table.problem(row, message)
+    by_film = path.parent.name == "movieset"
+    class_of = CLASSES
+    if by_film:
+        # 0 and 1 stand for the two classes in the file's name, say HN_S.
+        negative, _, positive = path.stem.replace("ENHN", "EN+HN").partition("_")
+        class_of = {"0": negative.replace("+", "_"), "1": positive}
+    for row, (identifier, label) in enumerate(zip(table["id"], table["label"], strict=True)):
+        if identifier not in manifest:
+            raise table.problem(row, f"id {shorten(identifier)} is not in the manifest")
+        if label not in class_of:
+            raise table.problem(row, f"unknown label {label!r} (known: {', '.join(class_of)})")
+    return Split(
+        f"movieset_{path.stem}" if by_film else path.stem,
+        table["id"],
+        [int(fold) for fold in table["fold"]],
+        [class_of[label] for label in table["label"]],
+        about={"method": "released by the authors", "file": f"{path.parent.name}/{path.name}"},
+    )

@@ -1,12 +1,11 @@
-"""Prompts: each stimulus of a table in each of some templates, as texts."""
+"""Prompts: each stimulus of a table in each template, as texts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import click
 
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
@@ -14,18 +13,8 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items
-from obygaze_features.manifests.articles import ARTICLES, with_article
-from obygaze_features.manifests.importers.shared import (
-    finish,
-    output_options,
-    safe_id,
-    source_argument,
-    without_blank_rows,
-)
-from obygaze_features.manifests.items import MAX_ID, Item, Items
+from obygaze_features.manifests.items import MAX_ID_LENGTH, Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
-
-__all__ = ["TEMPLATES", "import_prompts"]
 
 TEMPLATES = (
     "{}",
@@ -34,16 +23,21 @@ TEMPLATES = (
     "an image of a {}",
     "a picture of a {}",
 )
-"""Those of Wolfe et al. (2023), with which CLIP is commonly asked."""
+"""The templates of Wolfe et al. (2023), common prompts for CLIP."""
 SHIPPED = ("emotion", "professions")
 """Batteries that come with obygaze."""
+ARTICLES = {
+    "letter": "an before a vowel: an engineer",
+    "always-a": "a before everything, as in a engineer",
+}
+_ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
-def import_prompts(
+def import_manifest(
     source: Path,
     templates: Sequence[str] = (),
     *,
-    article: str = "sound",
+    article: str = "letter",
     name: str | None = None,
 ) -> Manifest:
     """Make a manifest of texts: every stimulus in every template.
@@ -60,17 +54,19 @@ def import_prompts(
     name
         The manifest's name; by default the file's.
     """
-    table, own_templates = _stimuli(source)
+    table, battery_templates = _read_stimuli(source)
     if not len(table):
         raise ManifestError(f"{source} has a header and no stimuli")
-    templates = templates or own_templates
-    own = {*items.COLUMNS, "template"} & set(table.columns)
-    if own:
-        raise ManifestError(f"{source}, line 1: the column {min(own)!r} is made here; rename it")
-    if twice := [one for one in templates if templates.count(one) > 1]:
-        raise UsageError(f"the template {twice[0]!r} is there twice")
-    made: dict[str, Item] = {}
-    kept: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
+    templates = templates or battery_templates
+    reserved = {*items.COLUMNS, "template"} & set(table.columns)
+    if reserved:
+        raise ManifestError(
+            f"{source}, line 1: the importer writes the column {min(reserved)!r}; rename yours"
+        )
+    if repeated := [template for template in templates if templates.count(template) > 1]:
+        raise UsageError(f"the template {repeated[0]!r} is there twice")
+    texts: dict[str, Item] = {}
+    extra: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
     for row, cells in enumerate(table.rows()):
         stimulus = cells["stimulus"].strip()
         if not stimulus:
@@ -78,112 +74,99 @@ def import_prompts(
         for template in templates:
             text = with_article(template, stimulus, article)
             identifier = _id(cells.get("set", ""), text)
-            if identifier.lower() in made:
+            if identifier.lower() in texts:
                 raise table.problem(
-                    row, f"{shorten(text)} is there already as {identifier}; take one of them out"
+                    row, f"{shorten(text)} is there already as {identifier}; remove one of them"
                 )
-            made[identifier.lower()] = Item(identifier, kind="text", text=text)
-            kept["template"].append(template)
+            texts[identifier.lower()] = Item(identifier, kind="text", text=text)
+            extra["template"].append(template)
             for column, cell in cells.items():
-                kept[column].append(stimulus if column == "stimulus" else cell)
+                extra[column].append(stimulus if column == "stimulus" else cell)
+    per_stimulus = len(set(extra["template"]))
+    example = list(texts.values())[per_stimulus - 1]
+    stimuli = counted(len(texts) // per_stimulus, "stimulus", "stimuli")
     return Manifest(
-        name=name or source.stem, items=Items.of(list(made.values()), kept), source=source.name
+        name=name or source.stem,
+        items=Items.of(list(texts.values()), extra),
+        source=source.name,
+        notes=[
+            f"{stimuli} in {counted(per_stimulus, 'template')}",
+            f"ids: {shorten(example.text)} is {example.id}",
+        ],
     )
 
 
-def _stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
-    """Rows of stimuli, and the templates that are meant for them."""
+def with_article(template: str, stimulus: str, article: str = "letter") -> str:
+    """A template with a stimulus in its place, and the article before it adapted.
+
+    Parameters
+    ----------
+    template
+        Has ``{}`` once; an ``a`` or ``an`` right before it is adapted to the stimulus.
+    stimulus
+        A word, or several.
+    article
+        One of `ARTICLES`.
+
+    Examples
+    --------
+    >>> with_article("a photo of a {}", "engineer")
+    'a photo of an engineer'
+    >>> with_article("a {}", "engineer", "always-a")
+    'a engineer'
+    """
+    if template.count("{}") != 1:
+        raise UsageError(f"the template {template!r} needs the stimulus's place, {{}}, once")
+    if article not in ARTICLES:
+        raise UsageError(f"unknown article rule {article!r}; take {', '.join(ARTICLES)}")
+    vowel = re.sub(r"^\W+", "", stimulus).lower().startswith(("a", "e", "i", "o", "u"))
+    n = "n" if vowel and article == "letter" else ""
+    return _ARTICLE.sub(lambda match: f"{match[1]}{n} {{}}", template).replace("{}", stimulus)
+
+
+def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
+    """Rows of stimuli, and the templates that belong to them."""
     shipped = str(source) in SHIPPED and not source.is_file()
     path = reference_file(f"batteries/{source}.json") if shipped else source
     if path.suffix != ".json":
         table = read_table(path, delimiter=None, required=["stimulus"])
-        return without_blank_rows(table), TEMPLATES
+        return table.without_blank_rows(), TEMPLATES
     battery = read_json(path, ManifestError)
     try:
         pairs = [
-            (group, stimulus)
-            for group, of in battery["sets"].items()
-            if isinstance(of, dict)
-            for stimulus in _stimuli_of(of)
+            (name, stimulus)
+            for name, members in battery["sets"].items()
+            if isinstance(members, dict)
+            for stimulus in _stimuli_of(members)
         ]
         templates = _texts_in(battery, "templates") or TEMPLATES
     except (KeyError, TypeError, AttributeError):
         raise ManifestError(f"{path} is not a battery with sets of stimuli") from None
     if not pairs:
-        raise ManifestError(f"{path} has no sets of stimuli; its tests go by ids")
-    groups, stimuli = map(list, zip(*pairs, strict=True))
-    return Table(path, ",", {"set": groups, "stimulus": stimuli}), templates
+        raise ManifestError(f"{path} has no sets of stimuli; its tests use ids")
+    names, stimuli = map(list, zip(*pairs, strict=True))
+    lines = range(1, len(stimuli) + 1)
+    return Table(path, ",", {"set": names, "stimulus": stimuli}, lines), templates
 
 
-def _stimuli_of(chosen: dict[str, object]) -> tuple[str, ...]:
-    """Those that a set names; a text alone is one, as for `obygaze bias eat`."""
-    alone = chosen.get("stimulus")
-    return (alone,) if isinstance(alone, str) else _texts_in(chosen, "stimulus")
+def _stimuli_of(members: Mapping[str, object]) -> tuple[str, ...]:
+    """The stimuli of a set; a single text is one, as for `obygaze bias eat`."""
+    single = members.get("stimulus")
+    return (single,) if isinstance(single, str) else _texts_in(members, "stimulus")
 
 
-def _texts_in(content: dict[str, object], name: str) -> tuple[str, ...]:
-    """A list of texts; a text alone would be taken for a list of its letters."""
-    found = content.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+def _texts_in(content: Mapping[str, object], name: str) -> tuple[str, ...]:
+    """A list of texts; a single text would be read as a list of its letters."""
+    texts = content.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise TypeError(name)
-    return tuple(found)
+    return tuple(texts)
 
 
-def _id(group: str, text: str) -> str:
+def _id(set_name: str, text: str) -> str:
     """``SET-the_text``; a piece of the text's hash where it is too long."""
-    identifier = "-".join(filter(None, [safe_id(group) if group else "", safe_id(text)]))
-    if len(identifier) <= MAX_ID:
+    identifier = "-".join(filter(None, [safe_id(set_name) if set_name else "", safe_id(text)]))
+    if len(identifier) <= MAX_ID_LENGTH:
         return identifier
-    digest = hashlib.sha256(f"{group}\n{text}".encode()).hexdigest()[:8]
-    return f"{identifier[: MAX_ID - 9]}-{digest}"
-
-
-@click.command("prompts")
-@source_argument
-@output_options("prompts")
-@click.option(
-    "--template",
-    "templates",
-    multiple=True,
-    metavar="TEXT",
-    help="With {} where the stimulus goes; give it several times.  "
-    f"[default: the battery's, or {'; '.join(TEMPLATES)}]",
-)
-@click.option(
-    "--article",
-    type=click.Choice(list(ARTICLES)),
-    default="sound",
-    show_default=True,
-    help="Of an a right before the stimulus: an by sound (an hour), an by letter (a hour), or "
-    "never an (a engineer), as some published prompts are.",
-)
-@click.option("--name", help="The manifest's name; by default the file's.")
-def command(
-    source: Path,
-    output: Path,
-    overwrite: bool,
-    templates: tuple[str, ...],
-    article: str,
-    name: str | None,
-) -> None:
-    """Texts: each stimulus in each template.
-
-    SOURCE is a CSV table that has the column stimulus, and if you like set; or a battery of
-    association tests, emotion, professions or a JSON file. The manifest keeps set, stimulus and
-    template, so that texts can be chosen by them. An id is the set and the text.
-
-    \b
-    Examples:
-      obygaze manifests import prompts emotion -o manifests/emotion
-      obygaze manifests import prompts stimuli.csv -o manifests/prompts
-      obygaze manifests import prompts stimuli.csv -o manifests/prompts --article always-a \\
-        --template "{}" --template "a photo of a {}"
-    """
-    manifest = import_prompts(source, templates, article=article, name=name)
-    each = len(set(manifest.items.extra["template"]))
-    example = manifest.items[each - 1]
-    notes = [
-        f"{counted(len(manifest) // each, 'stimulus', 'stimuli')} in {counted(each, 'template')}",
-        f"ids: {shorten(example.text)} is {example.id}",
-    ]
-    finish(manifest, output, overwrite=overwrite, notes=notes)
+    digest = hashlib.sha256(f"{set_name}\n{text}".encode()).hexdigest()[:8]
+    return f"{identifier[: MAX_ID_LENGTH - 9]}-{digest}"

@@ -6,21 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.importers.shared import finish, output_options, source_argument
 from obygaze_features.manifests.items import Item, Items, id_problem, media_stem
-from obygaze_features.manifests.labels import LabelSet
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.scheme import LabelScheme, Level
 from obygaze_features.manifests.splits import Split
 
-__all__ = ["SCALES", "THRESHOLD", "import_accede"]
-
-#: Of a clip that both name, MediaEval's own file is believed.
+#: MediaEval's own file wins for a clip that both name.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
 SETS = {"1": "learning", "2": "validation", "0": "test"}
 THRESHOLD = 0.15
@@ -32,25 +26,23 @@ def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
     return LabelScheme(name, tuple(Level(code, code, (alias,)) for code, alias in levels))
 
 
-#: Words for levels, so that no task is called "0 vs 1"; the files' numbers mean the same.
+#: Words for levels, so that no task is called "0 vs 1"; the files' numbers are aliases.
 VIOLENCE = _scheme("MediaEval violence", ("non-violent", "0"), ("violent", "1"))
 VALENCE = _scheme("MediaEval valence", ("negative", "-1"), ("neutral", "0"), ("positive", "1"))
 AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("active", "1"))
 
 
 @dataclass(frozen=True)
-class _Read:
-    """The rows of one kind of file, by the clips' names, and what was read."""
+class _Rows:
+    """The rows of one kind of file, by the clips' names; of how many clips two files differ."""
 
     rows: Mapping[str, Mapping[str, str]]
     files: Sequence[str]
-    differ: int
+    differing: int
 
 
-def import_accede(
-    folder: Path, *, threshold: float = THRESHOLD, scale: str = "1-5"
-) -> tuple[Manifest, list[str]]:
-    """Read the text files of a folder into a manifest; also what is to be said of them.
+def import_manifest(folder: Path, *, threshold: float = THRESHOLD, scale: str = "1-5") -> Manifest:
+    """Read the text files of a folder into a manifest.
 
     Parameters
     ----------
@@ -72,28 +64,27 @@ def import_accede(
     )
     violence = _read(folder, "violence", {"violenceClass": _classes(VIOLENCE)})
     ranking = _read(folder, "ranking", {"valenceValue": None, "arousalValue": None})
-    every = [sets, affect, violence, ranking]
-    names = list(dict.fromkeys(name for one in every for name in one.rows))
+    sources = [sets, affect, violence, ranking]
+    names = list(dict.fromkeys(name for source in sources for name in source.rows))
     if not names:
-        known = ", ".join(f"{family}*.txt" for family in FAMILIES)
+        patterns = ", ".join(f"{family}*.txt" for family in FAMILIES)
         raise ManifestError(
-            f"{folder} has no clips of LIRIS-ACCEDE: files called {known} are meant, such as "
+            f"{folder} has no clips of LIRIS-ACCEDE: it needs files called {patterns}, such as "
             "MEDIAEVALsets.txt, MEDIAEVALviolence.txt and MEDIAEVALaffect.txt"
         )
     ids = {name: media_stem(name) for name in names}
-    items = Items.of([Item(ids[name], media=name) for name in names])
     labels = []
     if violence.rows:
         labels.append(_labels("violence", VIOLENCE, ids, violence, "trec_average_precision"))
     if not affect.rows:
-        affect = _from_values(ranking, threshold, scale)
+        affect = _classes_from_values(ranking, threshold, scale)
     if affect.rows:
-        for what, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
-            made = _labels(what, scheme, ids, affect, "accuracy")
-            labels.append(_with_values(made, what, ids, ranking))
-    manifest = Manifest(
+        for name, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
+            label_set = _labels(name, scheme, ids, affect, "accuracy")
+            labels.append(_with_values(label_set, ids, ranking))
+    return Manifest(
         name="accede",
-        items=items,
+        items=Items.of([Item(ids[name], media=name) for name in names]),
         scheme=VIOLENCE if violence.rows else VALENCE,
         source="LIRIS-ACCEDE, as its authors give it out; MediaEval 2015, Affective Impact of "
         "Movies",
@@ -101,49 +92,49 @@ def import_accede(
         citation="Baveye et al. 2015, LIRIS-ACCEDE: A Video Database for Affective Content "
         "Analysis, IEEE Transactions on Affective Computing 6(1); Sjöberg et al. 2015, The "
         "MediaEval 2015 Affective Impact of Movies Task",
+        notes=_notes(sources, affect, names, sets),
     ).with_parts(labels=labels, splits=_splits(ids, sets))
-    return manifest, _notes(every, affect, names, sets)
 
 
 def _classes(scheme: LabelScheme) -> dict[str, str]:
     return {level.aliases[0]: level.code for level in scheme.levels}
 
 
-def _read(folder: Path, what: str, columns: Mapping[str, Mapping[str, str] | None]) -> _Read:
-    """One kind of file. Cells of the columns become what they mean, or must be numbers (None)."""
+def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str] | None]) -> _Rows:
+    """One kind of file. Cells of the columns are translated, or must be numbers (None)."""
     rows: dict[str, Mapping[str, str]] = {}
-    files, differ = [], 0
+    files, differing = [], 0
     for family in FAMILIES:
-        path = folder / f"{family}{what}.txt"
+        path = folder / f"{family}{kind}.txt"
         if not path.is_file():
             continue
         table = read_table(path, delimiter="\t", required=["name", *columns])
-        mine: dict[str, Mapping[str, str]] = {}
+        file_rows: dict[str, Mapping[str, str]] = {}
         for row, cells in enumerate(table.rows()):
             name = cells["name"]
             if problem := id_problem(media_stem(name)):
                 raise table.problem(row, problem)
-            if name in mine:
+            if name in file_rows:
                 raise table.problem(row, f"duplicate name {shorten(name)}")
             for column, meanings in columns.items():
-                if meanings is not None:
-                    if cells[column] not in meanings:
-                        known = ", ".join(meanings)
-                        raise table.problem(
-                            row, f"{column} {shorten(cells[column])} is none of {known}"
-                        )
-                    cells[column] = meanings[cells[column]]
-                elif not _is_number(cells[column]):
-                    raise table.problem(row, f"{column} {shorten(cells[column])} is not a number")
-            mine[name] = cells
-        differ += sum(
+                cell = cells[column]
+                if meanings is None:
+                    if not _is_number(cell):
+                        raise table.problem(row, f"{column} {shorten(cell)} is not a number")
+                elif cell not in meanings:
+                    known = ", ".join(meanings)
+                    raise table.problem(row, f"{column} {shorten(cell)} is not one of {known}")
+                else:
+                    cells[column] = meanings[cell]
+            file_rows[name] = cells
+        differing += sum(
             any(rows[name][column] != cells[column] for column in columns)
-            for name, cells in mine.items()
+            for name, cells in file_rows.items()
             if name in rows
         )
-        rows |= mine
+        rows |= file_rows
         files.append(path.name)
-    return _Read(rows, files, differ)
+    return _Rows(rows, files, differing)
 
 
 def _is_number(text: str) -> bool:
@@ -154,123 +145,90 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _from_values(ranking: _Read, threshold: float, scale: str) -> _Read:
-    """Classes of values, where nobody has put them into classes."""
+def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
+    """Classes of the values, where no file has classes."""
     low, high = SCALES[scale]
     middle, half = (low + high) / 2, (high - low) / 2
     rows = {}
     for name, cells in ranking.rows.items():
-        of = {}
-        for what, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
-            value = float(cells[f"{what}Value"])
+        classes = {}
+        for quantity, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
+            value = float(cells[f"{quantity}Value"])
             if not low <= value <= high:
                 raise ManifestError(
-                    f"{ranking.files[0]}: {name} has the {what}Value {value:g}, where values are "
-                    f"from {low:g} to {high:g}; say what they are with --values"
+                    f"{ranking.files[0]}: {name} has the {quantity}Value {value:g}, where values "
+                    f"are from {low:g} to {high:g}; name the scale with --values"
                 )
             score = (value - middle) / half
-            of[f"{what}Class"] = scheme.codes[1 + (score > threshold) - (score < -threshold)]
-        rows[name] = of
+            number = 1 + (score > threshold) - (score < -threshold)
+            classes[f"{quantity}Class"] = scheme.codes[number]
+        rows[name] = classes
     rule = f"{' and '.join(ranking.files)}, values {scale}, classes cut at -{threshold:g} and "
-    return _Read(rows, [f"{rule}{threshold:g} (an inference)"], 0)
+    return _Rows(rows, [f"{rule}{threshold:g} (an inference)"], 0)
 
 
 def _labels(
-    what: str, scheme: LabelScheme, ids: Mapping[str, str], read: _Read, measure: str
+    name: str, scheme: LabelScheme, ids: Mapping[str, str], source: _Rows, measure: str
 ) -> LabelSet:
     return LabelSet(
-        what,
-        [ids[name] for name in read.rows],
-        [cells[f"{what}Class"] for cells in read.rows.values()],
-        [()] * len(read.rows),
+        name,
+        [ids[clip] for clip in source.rows],
+        [cells[f"{name}Class"] for cells in source.rows.values()],
+        [()] * len(source.rows),
         about={
-            "rule": f"{what}Class of {' and '.join(read.files)}",
+            "rule": f"{name}Class of {' and '.join(source.files)}",
             "measure": measure,
             "label_scheme": scheme.to_json(),
         },
     )
 
 
-def _with_values(labels: LabelSet, what: str, ids: Mapping[str, str], ranking: _Read) -> LabelSet:
+def _with_values(labels: LabelSet, ids: Mapping[str, str], ranking: _Rows) -> LabelSet:
     """The same with each clip's rank, value and variance as further columns, if there are any."""
     if not ranking.rows:
         return labels
-    of = {ids[name]: cells for name, cells in ranking.rows.items()}
-    columns = [f"{what}{part}" for part in ("Rank", "Value", "Variance")]
-    extra = {c: [of.get(one, {}).get(c, "") for one in labels.ids] for c in columns}
+    cells_of = {ids[name]: cells for name, cells in ranking.rows.items()}
+    columns = [f"{labels.name}{part}" for part in ("Rank", "Value", "Variance")]
+    extra = {c: [cells_of.get(clip, {}).get(c, "") for clip in labels.ids] for c in columns}
     return replace(labels, extra=extra)
 
 
-def _splits(ids: Mapping[str, str], sets: _Read) -> list[Split]:
+def _splits(ids: Mapping[str, str], sets: _Rows) -> list[Split]:
     """The official sets as folds, test last; and one whose training fold is all development."""
     if not sets.rows:
         return []
     set_of = {ids[name]: cells["set"] for name, cells in sets.rows.items()}
-    there = [name for name in SETS.values() if name in set_of.values()]
-    found = [_split("official", set_of, there, sets)]
-    if len(there) == len(SETS):
+    present = [name for name in SETS.values() if name in set_of.values()]
+    splits = [_split("official", set_of, present, sets)]
+    if len(present) == len(SETS):
         joined = {i: "test" if name == "test" else "development" for i, name in set_of.items()}
-        found.append(_split("development", joined, ["development", "test"], sets))
-    return found
+        splits.append(_split("development", joined, ["development", "test"], sets))
+    return splits
 
 
-def _split(name: str, set_of: Mapping[str, str], folds: Sequence[str], sets: _Read) -> Split:
+def _split(name: str, set_of: Mapping[str, str], folds: Sequence[str], sets: _Rows) -> Split:
     about = {
         "method": f"the official sets, of {' and '.join(sets.files)}",
         "folds": dict(enumerate(folds)),
     }
-    return Split(name, list(set_of), [folds.index(one) for one in set_of.values()], about=about)
+    return Split(name, list(set_of), [folds.index(fold) for fold in set_of.values()], about=about)
 
 
-def _notes(every: Sequence[_Read], affect: _Read, names: Sequence[str], sets: _Read) -> list[str]:
+def _notes(sources: Sequence[_Rows], affect: _Rows, names: Sequence[str], sets: _Rows) -> list[str]:
     notes = []
-    if affect.rows and affect not in every:
+    if affect.rows and affect not in sources:
         notes.append(f"valence and arousal: of {affect.files[0]}")
-    if differ := sum(one.differ for one in every):
+    if differing := sum(source.differing for source in sources):
         notes.append(
-            f"{counted(differ, 'row differs', 'rows differ')} between ACCEDE*.txt and "
+            f"{counted(differing, 'row differs', 'rows differ')} between ACCEDE*.txt and "
             "MEDIAEVAL*.txt; MediaEval's was taken"
         )
     if not sets.rows:
         files = " or ".join(f"{family}sets.txt" for family in reversed(FAMILIES))
         notes.append(
             f"NOTE: no official split, as there is no {files}: put it beside the others and import "
-            "again, or make folds of your own (obygaze manifests split)"
+            "again, or make your own folds (obygaze manifests split)"
         )
     if sets.rows and (lost := sum(name not in sets.rows for name in names)):
         notes.append(f"no fold: {counted(lost, 'clip, which is', 'clips, which are')} in no set")
     return notes
-
-
-@click.command("accede")
-@source_argument
-@output_options("accede")
-@click.option(
-    "--threshold",
-    type=float,
-    default=THRESHOLD,
-    show_default=True,
-    help="Without a file of affect classes: scores beyond this are positive, or active.",
-)
-@click.option(
-    "--values",
-    "scale",
-    type=click.Choice(list(SCALES)),
-    default="1-5",
-    show_default=True,
-    help="What the values of ACCEDEranking.txt are.",
-)
-def command(source: Path, output: Path, overwrite: bool, threshold: float, scale: str) -> None:
-    """LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
-
-    SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
-    MEDIAEVALaffect.txt, and the same of ACCEDE. Where there is no file of affect classes they
-    are made of the values in ACCEDEranking.txt.
-
-    \b
-    Examples:
-      obygaze manifests import accede annotations -o manifests/accede
-      obygaze manifests import accede annotations --threshold 0.2 --values scores
-    """
-    manifest, notes = import_accede(source, threshold=threshold, scale=scale)
-    finish(manifest, output, overwrite=overwrite, notes=notes)

@@ -1,0 +1,307 @@
+"""``obygaze manifests import``: manifests from annotations, folders, prompts and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from obygaze_features.common.cli import levels_option, overwrite_option, table_options
+from obygaze_features.common.text import counted, for_shell
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests.manifest import Manifest, save_parts
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+source_argument = click.argument("source", type=click.Path(path_type=Path))
+name_option = click.option("--name", help="The manifest's name; by default the file's.")
+
+
+def output_options(default: str) -> Callable[[F], F]:
+    """The options ``--output`` and ``--overwrite``."""
+
+    def decorate(function: F) -> F:
+        output = click.option(
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path),
+            default=Path("manifests", default),
+            show_default=True,
+            help="The manifest's folder.",
+        )
+        decorated: F = output(overwrite_option(function))
+        return decorated
+
+    return decorate
+
+
+def download_options(function: F) -> F:
+    """The argument SOURCE, which is optional, and the options that replace it."""
+    url = click.option("--url", help="Another address of the same file; its checksum must match.")
+    download = click.option(
+        "--download", is_flag=True, help="Download the file from its public address."
+    )
+    source = click.argument("source", type=click.Path(path_type=Path), required=False)
+    decorated: F = source(download(url(function)))
+    return decorated
+
+
+@click.group("import")
+def import_() -> None:
+    """Make a manifest from annotations, a folder of videos or images, prompts or a table.
+
+    \b
+    Examples:
+      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
+      obygaze manifests import folder /data/films -o manifests/mine
+      obygaze manifests import csv --help
+    """
+
+
+@import_.command("obygaze12")
+@download_options
+@output_options("obygaze12")
+@click.option(
+    "--rule",
+    type=click.Choice(["paper", "released", "raw"]),
+    default="paper",
+    show_default=True,
+    help="The default label set; all three are written.",
+)
+def obygaze12(
+    source: Path | None, download: bool, url: str | None, output: Path, overwrite: bool, rule: str
+) -> None:
+    """The annotations of the ObyGaze12 paper.
+
+    SOURCE is ObyGaze12_thresh_02.csv of the authors' repository; or let --download fetch it.
+
+    \b
+    Examples:
+      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
+      obygaze manifests import obygaze12 --download
+    """
+    from obygaze_features.manifests.importers.reading import source_or_download
+
+    with source_or_download("obygaze12", source, download=download, url=url) as path:
+        _save(Manifest.from_obygaze12(path, rule=rule), output, overwrite=overwrite)
+
+
+@import_.command("obygaze12-splits")
+@source_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("manifests", "obygaze12"),
+    show_default=True,
+    help="The manifest that gets the splits.",
+)
+@overwrite_option
+def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
+    """The authors' splits and runs.
+
+    SOURCE is the folder that has balanced_level/ and movieset/ (LinearProbing/ in the authors'
+    repository has the first). They are added to a manifest that was imported before.
+
+    \b
+    Example:
+      obygaze manifests import obygaze12-splits LinearProbing -o manifests/obygaze12
+    """
+    from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+
+    splits, runs = read_released_splits(source, Manifest.load(output))
+    save_parts(output, [*splits, *runs], overwrite=overwrite)
+    for split in splits:
+        click.echo(
+            f"split {split.name}: {counted(len(split), 'clip')}, {split.last_fold + 1} folds"
+        )
+    for run_set in runs:
+        sizes = [len(run.train) for run in run_set.runs]
+        click.echo(
+            f"runs {run_set.name}: {len(sizes)} runs, trained on {min(sizes)} to {max(sizes)} clips"
+        )
+    click.echo(f"next: obygaze manifests audit {for_shell(output)}")
+
+
+@import_.command("mobygaze")
+@download_options
+@output_options("mobygaze")
+def mobygaze(
+    source: Path | None, download: bool, url: str | None, output: Path, overwrite: bool
+) -> None:
+    """MObyGaze's segments of 20 films.
+
+    SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Every annotator's segment becomes
+    a span of its film; the film's video is named by its IMDb id (tt0097576.mp4, say).
+
+    \b
+    Example:
+      obygaze manifests import mobygaze mobygaze_dataframe.csv -o manifests/mobygaze
+    """
+    from obygaze_features.manifests.importers.reading import source_or_download
+
+    with source_or_download("mobygaze", source, download=download, url=url) as path:
+        _save(Manifest.from_mobygaze(path), output, overwrite=overwrite)
+
+
+@import_.command("accede")
+@source_argument
+@output_options("accede")
+@click.option(
+    "--threshold",
+    type=float,
+    default=0.15,
+    show_default=True,
+    help="Without a file of affect classes: scores beyond this are positive, or active.",
+)
+@click.option(
+    "--values",
+    "scale",
+    type=click.Choice(["1-5", "scores"]),
+    default="1-5",
+    show_default=True,
+    help="The scale of the values in ACCEDEranking.txt.",
+)
+def accede(source: Path, output: Path, overwrite: bool, threshold: float, scale: str) -> None:
+    """LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
+
+    SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
+    MEDIAEVALaffect.txt, and the same of ACCEDE. Where there is no file of affect classes they
+    are computed from the values in ACCEDEranking.txt.
+
+    \b
+    Examples:
+      obygaze manifests import accede annotations -o manifests/accede
+      obygaze manifests import accede annotations --threshold 0.2 --values scores
+    """
+    manifest = Manifest.from_mediaeval(source, threshold=threshold, scale=scale)
+    _save(manifest, output, overwrite=overwrite)
+
+
+@import_.command("folder")
+@source_argument
+@output_options("folder")
+@click.option(
+    "--ids",
+    type=click.Choice(["moviegraphs", "names"]),
+    help="How ids are made; by default the rule that fits all files.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["clip", "image"]),
+    help="Which files to list.  [default: clips, and images where there are none]",
+)
+def folder(source: Path, output: Path, overwrite: bool, ids: str | None, kind: str | None) -> None:
+    """Any folder of videos or images.
+
+    SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
+    With --ids moviegraphs, tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
+    Then add labels: obygaze manifests label --help.
+
+    \b
+    Examples:
+      obygaze manifests import folder /data/moviegraphs --ids moviegraphs -o manifests/moviegraphs
+      obygaze manifests import folder my-films -o manifests/mine
+      obygaze manifests import folder photos --kind image -o manifests/photos
+    """
+    _save(Manifest.from_folder(source, ids=ids, kind=kind), output, overwrite=overwrite)
+
+
+@import_.command("prompts")
+@source_argument
+@output_options("prompts")
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    metavar="TEXT",
+    help="With {} where the stimulus goes; give it several times.  "
+    "[default: the battery's, or {}; a {}; a photo of a {}; an image of a {}; a picture of a {}]",
+)
+@click.option(
+    "--article",
+    type=click.Choice(["letter", "always-a"]),
+    default="letter",
+    show_default=True,
+    help="An a right before the stimulus: an before a vowel (an engineer), or always a (a "
+    "engineer), as some published prompts are.",
+)
+@name_option
+def prompts(
+    source: Path,
+    output: Path,
+    overwrite: bool,
+    templates: tuple[str, ...],
+    article: str,
+    name: str | None,
+) -> None:
+    """Texts: each stimulus in each template.
+
+    SOURCE is a CSV table that has the column stimulus, and if you like set; or a battery of
+    association tests, emotion, professions or a JSON file. The manifest keeps set, stimulus and
+    template, so that texts can be chosen by them. An id is the set and the text.
+
+    \b
+    Examples:
+      obygaze manifests import prompts emotion -o manifests/emotion
+      obygaze manifests import prompts stimuli.csv -o manifests/prompts
+      obygaze manifests import prompts stimuli.csv -o manifests/prompts --article always-a \\
+        --template "{}" --template "a photo of a {}"
+    """
+    manifest = Manifest.from_prompts(source, templates, article=article, name=name)
+    _save(manifest, output, overwrite=overwrite)
+
+
+@import_.command("csv")
+@source_argument
+@output_options("csv")
+@table_options("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
+@levels_option
+@name_option
+def csv(
+    source: Path,
+    output: Path,
+    overwrite: bool,
+    columns: dict[str, str],
+    delimiter: str | None,
+    levels: list[str] | None,
+    name: str | None,
+) -> None:
+    """Any CSV table, with a column mapping.
+
+    Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
+    and concepts are understood; name others with --column. Without ids, or where ids are names of
+    files, ids are made of the files' names. Times are seconds or h:mm:ss. Several concepts in a
+    cell are separated by a bar: Body|Look. A row without a level is a clip without a label.
+
+    \b
+    Examples:
+      obygaze manifests import csv annotations.csv -o manifests/mine
+      obygaze manifests import csv clips.csv -o manifests/mine \\
+        --column id=clip --column media=video --column level=tension --levels calm,tense
+    """
+    manifest = Manifest.from_csv(source, columns, delimiter=delimiter, levels=levels, name=name)
+    _save(manifest, output, overwrite=overwrite)
+
+
+def _save(manifest: Manifest, output: Path, *, overwrite: bool) -> None:
+    """Save a new manifest; print what it holds, where it is and the next command."""
+    if not len(manifest):
+        raise ManifestError("the source holds no items, only a header; nothing was written")
+    manifest.save(output, overwrite=overwrite)
+    click.echo(f"{manifest.describe_size()} -> {output}")
+    if manifest.label_names:
+        names = [
+            f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names
+        ]
+        click.echo(f"label sets: {', '.join(names)}")
+    for note in manifest.notes:
+        click.echo(note)
+    if manifest.label_names or "text" in manifest.items.kinds:
+        command = "stats" if manifest.label_names else "show"
+        click.echo(f"next: obygaze manifests {command} {for_shell(output)}")
+    else:
+        folder = for_shell(output)
+        click.echo(f"next, if you have labels: obygaze manifests label {folder} LABELS.csv")

@@ -1,0 +1,111 @@
+"""How two manifests differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from obygaze_features.common.text import counted, join_some
+from obygaze_features.manifests.manifest import Manifest
+
+MAX_CHANGES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ManifestDiff:
+    """Items of one side only, items that differ, and labels that differ."""
+
+    same_digest: bool
+    only_left: list[str]
+    only_right: list[str]
+    same_order: bool
+    changed: dict[str, dict[str, tuple[Any, Any]]]
+    labels: dict[str, dict[str, tuple[str, str]]]
+    splits: dict[str, dict[str, tuple[str, str]]]
+
+    @property
+    def same(self) -> bool:
+        """Whether items, label sets and splits are the same."""
+        parts = (*self.labels.values(), *self.splits.values())
+        return self.same_digest and not (self.changed or any(parts))
+
+    def to_json(self) -> dict[str, Any]:
+        """The difference as JSON."""
+        return {"same": self.same, **vars(self)}
+
+    def describe(self, left: str, right: str) -> str:
+        """The difference as text, with the first few ids of each kind."""
+        if self.same:
+            return "No difference: the same items in the same order, the same labels and splits."
+        lines = [
+            "the items are the same (equal digests): stores of one fit the other"
+            if self.same_digest
+            else "the items differ (other digests): stores of one do not fit the other"
+        ]
+        fields = dict.fromkeys(name for changes in self.changed.values() for name in changes)
+        for ids, text in (
+            (self.only_left, f"only in {left}"),
+            (self.only_right, f"only in {right}"),
+            (list(self.changed), f"with another {', '.join(fields)}"),
+        ):
+            if ids:
+                lines.append(f"{counted(len(ids), 'item')} {text}: {join_some(ids)}")
+        if not self.same_order:
+            lines.append("the common items are in another order")
+        for kind, parts in (("labels", self.labels), ("split", self.splits)):
+            for name, changes in parts.items():
+                if changes:
+                    lines.append(f"{kind} {name!r}: {counted(len(changes), 'item')} changed")
+                    first = list(changes.items())[:MAX_CHANGES_SHOWN]
+                    lines += [f"  {i}: {before} | {after}" for i, (before, after) in first]
+        return "\n".join(lines)
+
+
+def diff(left: Manifest, right: Manifest) -> ManifestDiff:
+    """Compare items by id, and label sets and splits by name."""
+    common = [identifier for identifier in left.ids if identifier in right]
+    common_set = set(common)
+    changed: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for identifier in common:
+        before, after = vars(left[identifier]), vars(right[identifier])
+        if fields := {k: (before[k], after[k]) for k in before if before[k] != after[k]}:
+            changed[identifier] = fields
+    return ManifestDiff(
+        same_digest=left.digest == right.digest,
+        only_left=[identifier for identifier in left.ids if identifier not in right],
+        only_right=[identifier for identifier in right.ids if identifier not in left],
+        same_order=common == [identifier for identifier in right.ids if identifier in common_set],
+        changed=changed,
+        labels={
+            name: _changes(_label_texts(left, name), _label_texts(right, name))
+            for name in dict.fromkeys([*left.label_names, *right.label_names])
+        },
+        splits={
+            name: _changes(_fold_texts(left, name), _fold_texts(right, name))
+            for name in dict.fromkeys([*left.split_names, *right.split_names])
+        },
+    )
+
+
+def _label_texts(manifest: Manifest, name: str) -> dict[str, str]:
+    """Id -> level and concepts, as text; nothing where there is no such label set."""
+    if name not in manifest.label_names:
+        return {}
+    labels = manifest.labels(name)
+    return {i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids}
+
+
+def _fold_texts(manifest: Manifest, name: str) -> dict[str, str]:
+    """Id -> fold, as text; nothing where there is no such split."""
+    if name not in manifest.split_names:
+        return {}
+    return {i: f"fold {fold}" for i, fold in manifest.split(name).fold_of.items()}
+
+
+def _changes(left: Mapping[str, str], right: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    return {
+        identifier: (left.get(identifier, "none"), right.get(identifier, "none"))
+        for identifier in dict.fromkeys([*left, *right])
+        if left.get(identifier) != right.get(identifier)
+    }

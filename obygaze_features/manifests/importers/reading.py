@@ -1,0 +1,137 @@
+"""What importers share: list literals, times, clips from file names, pinned downloads."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import re
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from obygaze_features.common.files import write_bytes
+from obygaze_features.common.package import reference_json
+from obygaze_features.common.text import shorten
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.items import Item, media_stem, safe_id
+from obygaze_features.manifests.media import MEDIA_SUFFIXES
+
+MAX_DOWNLOAD_BYTES = 256 * 2**20
+DOWNLOAD_TIMEOUT_S = 60
+_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
+_STRING = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
+_LIST = re.compile(rf"\[\s*(?:(?:{_STRING})\s*(?:,\s*(?:{_STRING})\s*)*+)?\]")
+_STRINGS = re.compile(_STRING)
+
+
+def parse_list(text: str) -> list[str]:
+    """The strings of a list literal as Python prints it; parsed, never evaluated.
+
+    Examples
+    --------
+    >>> parse_list("['Speech', ' Exp of  emotion']")
+    ['Speech', 'Exp of emotion']
+    >>> parse_list("['']")
+    []
+    """
+    if _LIST.fullmatch(text.strip()) is None:
+        raise ManifestError(f"{shorten(text)} is not a list such as ['Body', 'Look']")
+    strings = (" ".join(quoted[1:-1].split()) for quoted in _STRINGS.findall(text))
+    return [string for string in strings if string]
+
+
+def clock_seconds(text: str) -> float | None:
+    """Seconds of a time such as m:ss or h:mm:ss.
+
+    Examples
+    --------
+    >>> clock_seconds("1:15.5"), clock_seconds("01:00:00.040"), clock_seconds("75.5")
+    (75.5, 3600.04, None)
+    """
+    if (match := _CLOCK.fullmatch(text)) and (match[1] is None or int(match[2]) < 60):
+        hours, minutes, rest = match.groups(default="0")
+        return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
+    return None
+
+
+def decimal_point(text: str, delimiter: str) -> str:
+    """A number with a decimal point, of a table whose cells `delimiter` separates.
+
+    Where that is not the comma, as spreadsheets do in many languages, a comma is a decimal point.
+
+    Examples
+    --------
+    >>> decimal_point("23,976", ";"), decimal_point("23.976", ";")
+    ('23.976', '23.976')
+    """
+    text = text.strip()
+    return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
+
+
+def item_of_file(path: str, film: str = "") -> Item:
+    """The clip in a file, by its path below the folder of videos; the outermost folder is its film.
+
+    Examples
+    --------
+    >>> item_of_file("Juno/part 1/scene.mp4")
+    Item(id='Juno-part_1-scene', kind='clip', film='Juno', media='part 1/scene.mp4', text='', \
+start=None, end=None)
+    """
+    *folders, name = path.split("/")
+    if folders and (not film or folders[0].casefold() == film.casefold()):
+        film, *folders = folders
+    if not name:
+        return Item("", film=film)
+    # Names such as "Dr. No" may come without an extension.
+    has_suffix = PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
+    identifier = safe_id(media_stem(name) if has_suffix else name)
+    for folder in map(safe_id, filter(None, reversed([film, *folders]))):
+        identifier = identifier if identifier.startswith(folder) else f"{folder}-{identifier}"
+    return Item(identifier, film=film, media="/".join([*folders, name]))
+
+
+@contextlib.contextmanager
+def source_or_download(
+    dataset: str, source: Path | None, *, download: bool, url: str | None
+) -> Iterator[Path]:
+    """The source that was given, or the pinned public file in a temporary folder."""
+    if (source is None) != (download or url is not None):
+        raise UsageError("give either SOURCE or --download")
+    if source is not None:
+        yield source
+        return
+    about = reference_json("sources.json")[dataset]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, Path(about["file"]).name)
+        download_pinned(url or about["url"], path, sha256=about["sha256"])
+        yield path
+
+
+def download_pinned(url: str, path: Path, *, sha256: str) -> None:
+    """Download `url` into `path`; a file with another checksum is not written.
+
+    The address may only be http or https: no local file is read by it.
+    """
+    if not url.startswith(("https://", "http://")):
+        raise ManifestError(f"{url} is not an http address")
+    try:
+        with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 (checked above)
+            data = answer.read(MAX_DOWNLOAD_BYTES + 1)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = " ".join(str(getattr(error, "reason", error)).split())
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        raise ManifestError(
+            f"{url} cannot be downloaded ({reason or type(error).__name__}); "
+            "download it elsewhere and give its path as SOURCE"
+        ) from None
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sha256:
+        raise ManifestError(
+            f"{url} is not the file that obygaze knows: sha256 {digest}, not {sha256}; "
+            "nothing was written"
+        )
+    write_bytes(path, data)

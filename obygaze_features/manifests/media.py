@@ -1,0 +1,244 @@
+"""Finding the media of items: by film folder and stem, whatever the extension.
+
+MovieGraphs' scenes have the same id from an annotation, a file name and a folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.files import require_folder
+from obygaze_features.common.text import join_some
+from obygaze_features.errors import VideoError
+from obygaze_features.manifests.items import Item, media_stem
+
+# fmt: off
+VIDEO_SUFFIXES = frozenset({
+    ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
+    ".ogv", ".ts", ".vob", ".webm", ".wmv",
+})
+# fmt: on
+IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
+MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
+MAX_NAMES_SHOWN = 10
+_SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
+_SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
+
+
+@dataclass
+class Located:
+    """Where items' media are: each has one file, none, or several candidates.
+
+    `hint` says what was searched for and what is there, where nothing was found.
+    """
+
+    found: dict[str, Path] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    ambiguous: dict[str, list[Path]] = field(default_factory=dict)
+    hint: str = ""
+
+    def __repr__(self) -> str:
+        numbers = len(self.found), len(self.missing), len(self.ambiguous)
+        return "Located({} found, {} missing, {} ambiguous)".format(*numbers)
+
+    def to_json(self) -> dict[str, Any]:
+        """The paths as strings."""
+        return {
+            "found": {i: str(path) for i, path in self.found.items()},
+            "missing": self.missing,
+            "ambiguous": {i: list(map(str, paths)) for i, paths in self.ambiguous.items()},
+        }
+
+    def describe(self, root: Path) -> str:
+        """The counts, and the names of items that have no file or several."""
+        lines = [
+            f"found      {len(self.found):,}",
+            f"missing    {len(self.missing):,}",
+            f"ambiguous  {len(self.ambiguous):,}",
+        ]
+        lines += [self.hint] if self.hint else []
+        ambiguous = (
+            f"{i} could be {' or '.join(str(path.relative_to(root)) for path in paths)}"
+            for i, paths in self.ambiguous.items()
+        )
+        for noun, names in (("missing", self.missing), ("ambiguous", list(ambiguous))):
+            lines += [f"{noun}: {name}" for name in names[:MAX_NAMES_SHOWN]]
+            if (more := len(names) - MAX_NAMES_SHOWN) > 0:
+                lines.append(f"... and {more:,} more (--json names all)")
+        return "\n".join(lines)
+
+
+class MediaFolder:
+    """A folder of media, each of its folders listed once however many items are looked up.
+
+    Parameters
+    ----------
+    root
+        The folder.
+    suffixes
+        Which files count, by the ends of their names.
+    """
+
+    def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:
+        require_folder(root, "a folder of videos or images", VideoError)
+        self.root, self.suffixes = root, suffixes
+        self._listed: dict[Path, dict[str, list[Path]]] = {}
+        self._unreadable: dict[Path, str] = {}
+
+    def candidates(self, item: Item) -> list[Path]:
+        """The files that could be an item's: in its film's folder, else beside it."""
+        below, _, name = item.media.rpartition("/")
+        for folder in self._folders(item):
+            for stem in self._stems(item):
+                if files := self._files(folder / below).get(stem.casefold()):
+                    exact = [file for file in files if file.name == name]
+                    return exact if len(exact) == 1 else files
+        return []
+
+    def find(self, item: Item) -> Path:
+        """The one file of an item, or `VideoError` saying what was searched for."""
+        files = self.candidates(item)
+        if len(files) == 1:
+            return files[0]
+        if files:
+            names = " and ".join(str(file.relative_to(self.root)) for file in files)
+            raise VideoError(f"{item.id}: {names} both match; keep one of them")
+        below = item.media.rpartition("/")[0]
+        for folder in self._folders(item):
+            if reason := self._unreadable.get(folder / below):
+                raise VideoError(f"{item.id}: {folder / below} cannot be read: {reason}")
+        noun = "image" if item.kind == "image" else "video"
+        raise VideoError(f"{item.id}: no {noun} {self.pattern(item)} under {self.root}")
+
+    def pattern(self, item: Item) -> str:
+        """What an item's file may be called, for messages."""
+        below = item.media.rpartition("/")[0]
+        folders = "".join(f"{folder}/" for folder in (item.film, below) if folder)
+        return " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
+
+    def describe_contents(self) -> str:
+        """A few of the files in the folder and below, for messages."""
+        files = sorted(
+            path.relative_to(self.root).as_posix()
+            for path in self.root.rglob("*")
+            if path.suffix.lower() in self.suffixes and not path.name.startswith(".")
+        )
+        return f"{self.root} has {join_some(files, 3) if files else 'no videos or images'}"
+
+    def _stems(self, item: Item) -> list[str]:
+        """What an item's file may be called: also the whole name (Dr. No), the id, or the film."""
+        name = item.media.rpartition("/")[2]
+        whole = name if Path(name).suffix.lower() not in self.suffixes else ""
+        stems = [whole, expected_stem(item)]
+        if not name:
+            stems += [item.id]
+        if item.start is not None:
+            stems += [item.film]
+        return list(dict.fromkeys(filter(None, stems)))
+
+    def _folders(self, item: Item) -> list[Path]:
+        """The folder of the item's film, if there is one, and the root."""
+        folder = self._film_folders.get(item.film.casefold()) if item.film else None
+        return [self.root] if folder is None else [folder, self.root]
+
+    @cached_property
+    def _film_folders(self) -> dict[str, Path]:
+        """The films' folders, whatever the case of their names."""
+        return {path.name.casefold(): path for path in sorted(self.root.iterdir()) if path.is_dir()}
+
+    def _files(self, folder: Path) -> dict[str, list[Path]]:
+        if folder not in self._listed:
+            files: dict[str, list[Path]] = {}
+            try:
+                # A pipe, say, is listed: whoever opens it says that it cannot be read.
+                paths = [p for p in sorted(folder.iterdir()) if p.exists() and not p.is_dir()]
+            except FileNotFoundError:
+                paths = []
+            except OSError as problem:
+                self._unreadable[folder] = problem.strerror or str(problem)
+                paths = []
+            for path in paths:
+                if path.suffix.lower() in self.suffixes and not path.name.startswith("."):
+                    files.setdefault(path.stem.casefold(), []).append(path)
+            self._listed[folder] = files
+        return self._listed[folder]
+
+
+def locate(items: Iterable[Item], root: Path) -> Located:
+    """Find every item's media, without opening any.
+
+    Raises `VideoError` if clips of two films have the same file: `root` is then a film's own
+    folder, and each film's `season 1/clip 1.mp4` would match there.
+    """
+    folder = MediaFolder(root)
+    result, pattern = Located(), ""
+    users: dict[tuple[Path, float | None, float | None], Item] = {}
+    for item in items:
+        if item.kind == "text":
+            continue
+        files = folder.candidates(item)
+        if len(files) == 1:
+            user = users.setdefault((files[0], item.start, item.end), item)
+            if user.film != item.film and root.resolve().name in (user.film, item.film):
+                raise VideoError(
+                    f"{files[0]} would be the file of {user.id} and of {item.id}, which are of "
+                    f"different films ({user.film}, {item.film}); give the folder that has a "
+                    "folder for each film"
+                )
+            result.found[item.id] = files[0]
+        elif files:
+            result.ambiguous[item.id] = files
+        else:
+            result.missing.append(item.id)
+            pattern = pattern or folder.pattern(item)
+    if result.missing and not result.found and not result.ambiguous:
+        result.hint = f"searched for {pattern}; {folder.describe_contents()}"
+    return result
+
+
+def expected_stem(item: Item) -> str:
+    """The stem of an item's file; MovieGraphs' own where the manifest names none."""
+    return media_stem(item.media.rpartition("/")[2]) or stem_from_id(item.id) or ""
+
+
+def clip_id(film: str, scene: int) -> str:
+    """The id of a MovieGraphs scene.
+
+    Examples
+    --------
+    >>> clip_id("tt0108160", 1)
+    'tt0108160-001'
+    """
+    return f"{film}-{scene:03d}"
+
+
+def id_from_file(name: str) -> tuple[str, str, int] | None:
+    """Id, film and scene of a file named as MovieGraphs names its clips.
+
+    Examples
+    --------
+    >>> id_from_file("tt0108160_scene_1.avi")
+    ('tt0108160-001', 'tt0108160', 1)
+    """
+    match = _SCENE_FILE.fullmatch(name)
+    if match is None:
+        return None
+    film, scene = match[1].lower(), int(match[2])
+    return clip_id(film, scene), film, scene
+
+
+def stem_from_id(identifier: str) -> str | None:
+    """The stem of the file that holds a MovieGraphs scene.
+
+    Examples
+    --------
+    >>> stem_from_id("tt0108160-001")
+    'tt0108160_scene_1'
+    """
+    match = _SCENE_ID.fullmatch(identifier)
+    return f"{match[1]}_scene_{int(match[2])}" if match else None
