@@ -51,6 +51,7 @@ def pack(store: Path | str, output: Path | str, *, overwrite: bool = False) -> d
     if path.resolve() in output.resolve().parents:
         raise UsageError(f"{output} is inside the store; choose another output")
     checksums, names = list_store_files(path, "packed")
+    sizes = {name: file_size(path, name, "packed") for name in names}
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
@@ -60,7 +61,7 @@ def pack(store: Path | str, output: Path | str, *, overwrite: bool = False) -> d
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             info.create_system = 3  # Unix, wherever it is packed
             info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
-            info.file_size = file_size(path, name, "packed")
+            info.file_size = sizes[name]
             large = info.file_size > 0.95 * zipfile.ZIP64_LIMIT
             digest = hashlib.sha256()
             with (

@@ -294,8 +294,8 @@ class Store:
 
     def _refuse_if_replaced(self) -> None:
         """Raise if what was opened is not what lies there now: finalised, or opened again."""
-        if isinstance(self.location, Remote):
-            self.location.refuse_if_changed()
+        if isinstance(self.location, Remote) and self.location.refuse_if_changed():
+            return
         if read_attributes(self.location)["state"] != self.attributes["state"]:
             raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 

@@ -145,16 +145,17 @@ class Remote:
             raise StoreError(f"{self.join(spec.CHECKSUMS)} is not a list of checksums")
         self._listed, self._checksums = listed, checksums
 
-    def refuse_if_changed(self) -> None:
-        """Raise if another store, or none, is at the URL by now."""
+    def refuse_if_changed(self) -> bool:
+        """Raise if another store, or none, is at the URL by now; False if nobody can tell."""
         if self._listed is None:
-            return
+            return False
         try:
             listed = self._fetch(spec.CHECKSUMS, [(None, None)])[0]
         except FileNotFoundError:
             raise StoreError(f"{self.where} no longer exists at this address") from None
         if listed != self._listed:
             raise StoreError(f"{self.where} was changed since it was opened; open it again")
+        return True
 
     def _open(self) -> tuple[Any, str, str]:
         """The file system, the root in it, and the query that each URL ends in."""
@@ -313,6 +314,8 @@ def _describe(problem: Exception, where: str) -> str:
             why += "; give a user and a password (https://USER:PASSWORD@HOST/...)"
         elif status in _TRY_AGAIN:
             why += f", {len(PAUSES_S) + 1} times; run the same command again later"
+    elif kind == "ClientPayloadError":
+        why = "the connection was cut; check the network, and run the same command again"
     elif "CertificateError" in kind:
         why = f"the certificate is not trusted ({why})"
     elif kind in ("EndpointConnectionError", "ConnectTimeoutError"):
