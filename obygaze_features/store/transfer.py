@@ -331,24 +331,23 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
     """Download a zip file and unpack it; gives the bytes that were fetched."""
     address, mark, query = url.partition("?")
     parent, _, name = address.rpartition("/")
-    location = Remote(f"{parent}{mark}{query}")
+    location, fetched = Remote(f"{parent}{mark}{query}"), 0
     with disk_errors(output, StoreError), _pulling_folder(output) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        begun = folder / f".{name}.part"
-        resumed = begun.exists()
-        with meter(None, "Fetching", unit="B") as advance:
-            fetched = _append(location, name, begun, advance)
+        part = folder / f".{name}.part"
+        # What was begun may be of another zip file: then once from its beginning.
+        for resumed in (True, False) if part.exists() else (False,):
+            folder.mkdir(parents=True, exist_ok=True)
+            with meter(None, "Fetching", unit="B") as advance:
+                fetched += _append(location, name, part, advance)
             try:
-                unpack(begun, output, overwrite=overwrite)
+                unpack(part, output, overwrite=overwrite)
+                break
             except StoreError as problem:
-                begun.unlink()
                 if not resumed:
-                    message = str(problem).replace(str(begun), location.join(name))
+                    message = str(problem).replace(str(part), location.join(name))
                     raise StoreError(message) from None
-                # What was begun was of another zip file, perhaps: once from its beginning.
-                fetched += _append(location, name, begun, advance)
-                unpack(begun, output, overwrite=overwrite)
-        shutil.rmtree(folder)
+            finally:
+                shutil.rmtree(folder)
     return fetched
 
 

@@ -89,7 +89,6 @@ def test_what_was_fetched_wrong_is_fetched_again(server, final_store, tmp_path, 
         pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
     [begun] = tmp_path.iterdir()
     part = next(begun.rglob(".items.csv.part"))
-    assert part.stat().st_size == 10
     part.write_bytes(b"not that")
     for file in begun.rglob("*.json"):
         if file.name != "checksums.json":
