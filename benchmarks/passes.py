@@ -15,9 +15,9 @@ from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.extraction import Wanted, extract
+from obygaze_features.extraction import extract
+from obygaze_features.extraction.check_videos import check_videos
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.probe import probe_clips
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import diff, open_store
 from obygaze_features.video.synthetic import write_clip
@@ -49,8 +49,8 @@ def _three_in_one(folder: Path) -> Result:
         )
         for name in ("first", "second", "third")
     ]  # fmt: skip
-    extract(manifest, videos, backbones, folder / "before", wanted=Wanted(limit=3))
-    decoding = sum(row["decode_seconds"] for row in probe_clips(manifest, videos, workers=1))
+    extract(manifest, videos, backbones, folder / "before", limit=3)
+    decoding = sum(row["decode_seconds"] for row in check_videos(manifest, videos, workers=1))
     begin = time.perf_counter()
     extract(manifest, videos, backbones, folder / "together", workers=1)
     together = time.perf_counter() - begin
@@ -69,7 +69,7 @@ def _not_the_network(folder: Path) -> Result:
     count = 6
     manifest = _clips(folder / "full", 1 + count, seconds=10, width=1280, height=720)
     backbone = load_backbone(FULL, "cpu")
-    extract(manifest, folder / "full", [backbone], folder / "full", wanted=Wanted(limit=1))
+    extract(manifest, folder / "full", [backbone], folder / "full", limit=1)
     forward = Forward(backbone)
     clips = [torch.zeros(32, 3, 224, 224, dtype=torch.uint8) for _ in range(count)]
     forward(clips)

@@ -116,7 +116,7 @@ def _million(folder: Path) -> Iterator[Result]:
         yield Result("open it over HTTP (limit)", opened, "s", 30, opened / 30, 1)
         yield Result("requests for that (limit)", asked, "", 4, asked / 4, 1)
         begin = time.perf_counter()
-        store.read([f"tt{film:07d}-0500" for film in range(0, 1000, 100)], "native")
+        store.read("native", [f"tt{film:07d}-0500" for film in range(0, 1000, 100)])
         read = time.perf_counter() - begin
         yield Result("ten rows of it over HTTP (limit)", read, "s", 5, read / 5, 1)
         address, film = f"{server.url}/whole.zarr", folder / "fetched.zarr"

@@ -59,7 +59,7 @@ def _clips(folder: Path) -> Iterator[Result]:
     yield Result("files of 2,000 clips (limit)", files, "", 100, files / 100, 0.99)
 
     def all_of(name: str, *, checksums: bool = True) -> NDArray[np.generic]:
-        return open_store(store, checksums=checksums).array(name)
+        return open_store(store, checksums=checksums).read(name, missing="nan")
 
     def pth(name: str, wanted: list[str]) -> list[NDArray[np.generic]]:
         return [
@@ -106,7 +106,7 @@ def _clips(folder: Path) -> Iterator[Result]:
     opened = open_store(store)
     yield side_by_side(
         "200 random clips one at a time, checksums on (.pth a clip)",
-        lambda: [opened.read([one], "frames") for one in wanted],
+        lambda: [opened.read("frames", [one]) for one in wanted],
         partial(pth, "frames", wanted),
         target=1 / 3,
     )
@@ -147,7 +147,7 @@ def _tokens(folder: Path) -> Iterator[Result]:
 _OURS = """
 from obygaze_features.store import open_store
 def work(folder, wanted):
-    return open_store(folder / "m.zarr").read(wanted, "native")[1]
+    return open_store(folder / "m.zarr").read("native", wanted)
 """
 _MEMMAP = """
 def work(folder, wanted):

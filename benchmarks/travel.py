@@ -52,18 +52,18 @@ def _reading(folder: Path) -> Iterator[Result]:
     parquet = need("pyarrow.parquet", extra="views")
 
     def ours() -> object:
-        return open_store(path).array("frames")
+        return open_store(path).read("frames", missing="nan")
 
     def ours_at_random() -> object:
         opened = open_store(path)
-        return [opened.read([ids[row]], "frames") for row in rows]
+        return [opened.read("frames", [ids[row]]) for row in rows]
 
     def in_place() -> object:
-        return open_store(folder / "s.zip").array("frames")
+        return open_store(folder / "s.zip").read("frames", missing="nan")
 
     def in_place_at_random() -> object:
         opened = open_store(folder / "s.zip")
-        return [opened.read([ids[row]], "frames") for row in rows]
+        return [opened.read("frames", [ids[row]]) for row in rows]
 
     def packed(wanted: list[Any]) -> object:
         with zarr.storage.ZipStore(folder / "s.zip", mode="r") as opened:

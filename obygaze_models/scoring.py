@@ -15,7 +15,6 @@ from obygaze_features.common.text import closest_id
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
-from obygaze_features.store.items import read_items
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.metrics import Scores, score, score_classes
@@ -167,7 +166,7 @@ def predict(
     if band is not None:
         unsure = (band[0] <= table[:, 1]) & (table[:, 1] <= band[1])
         said = [UNSURE if no else one for no, one in zip(unsure.tolist(), said, strict=True)]
-    items = read_items(store.location, store.attributes)
+    items = store.items
     again = overlapping(about, items, found).tolist()
     known = frozenset(about["seen"])
     seen = [

@@ -229,7 +229,9 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     for store in [*stores, Path("scale/ray/tiny-xclip.zarr")]:
         assert open_store(store).status.tolist() == [1] * 40
         for name in ("native", "frames"):
-            first, other = (open_store(path).array(name) for path in (stores[0], store))
+            first, other = (
+                open_store(path).read(name, missing="nan") for path in (stores[0], store)
+            )
             np.testing.assert_array_equal(first, other)
 
 

@@ -108,7 +108,7 @@ class Card:
     @property
     def bytes_a_clip(self) -> int:
         """What a clip takes in a store, of the arrays that are kept unasked."""
-        return sum(one.bytes_a_row for one in self.arrays if one.name not in ON_REQUEST)
+        return sum(one.row_bytes for one in self.arrays if one.name not in ON_REQUEST)
 
 
 @dataclass(frozen=True)

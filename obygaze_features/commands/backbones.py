@@ -57,7 +57,7 @@ def backbones(as_json: bool) -> None:
         if family.towers:
             click.echo("  also takes single images, and texts")
         for one in card.arrays:
-            size = f"{one.bytes_a_row:,} B"
+            size = f"{one.row_bytes:,} B"
             asked = " (only on request)" if one.name in ON_REQUEST else ""
             click.echo(
                 f"  {one.name:<16}{_times(one):>10} {one.dtype:<8}{size:>12}  {one.meaning}{asked}"
@@ -135,7 +135,7 @@ def _as_json(card: Card, family: Family) -> dict[str, object]:
             one.name: {
                 "shape": one.shape,
                 "dtype": one.dtype,
-                "bytes": one.bytes_a_row,
+                "bytes": one.row_bytes,
                 "meaning": one.meaning,
             }
             for one in card.arrays

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE, kept_on_interruption
+from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE, resumable
 from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
@@ -91,7 +91,7 @@ def caption_scores(
     model = load_language_model(language_model, device)
     encoder = load_sentence_encoder(sentence_encoder, device)
     click.echo(f"Scoring with {model.name} and {encoder.name} ({model.device})", err=True)
-    with kept_on_interruption():
+    with resumable():
         found = score_captions(captions, output, model, encoder, overwrite=overwrite)
     if as_json:
         echo_json(asdict(found))
@@ -105,7 +105,7 @@ def caption_scores(
         (found.too_long, f"left out: longer than {model.name} reads"),
     ):
         if named:
-            told = f"{counted(len(named), 'caption')} {why}: {join_some(named, MOST_NAMED)}"
+            told = f"{counted(len(named), 'caption')} {why}: {join_some(named, MAX_FAILURES_SHOWN)}"
             click.echo(told, err=True)
     if "confidence" not in captions.table.columns:
         click.echo("no column confidence, which obygaze bias gender-score needs", err=True)

@@ -1,67 +1,53 @@
-"""`obygaze features extract` and `probe`: the commands that read films."""
+"""`obygaze features extract`: one store of features a backbone."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands.embedding import embed_items
-from obygaze_features.commands.engines import engine_of, which_engine
-from obygaze_features.commands.outcome import PARTLY_DONE, kept_on_interruption, report
-from obygaze_features.common.cli import (
-    echo_json,
-    folder_argument,
-    json_option,
-    overwrite_option,
+from obygaze_features.commands._shared import (
+    PARTLY_DONE,
+    VIDEOS_HELP,
+    Command,
+    echo_failures,
+    item_options,
+    resumable,
 )
-from obygaze_features.common.text import counted
-from obygaze_features.errors import UsageError
+from obygaze_features.common.cli import echo_json, json_option
+from obygaze_features.common.text import counted, duration, join_some, size
+from obygaze_features.errors import UsageError, VideoError
 
 if TYPE_CHECKING:
-    from obygaze_features.extraction.engines import Job
-
-__all__ = ["extract", "probe", "which_clips", "which_items"]
-
-_VIDEOS = "The folder of the clips, or of the films that they are spans of."
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+    from obygaze_features.extraction import Summary
+    from obygaze_features.manifests import Manifest
 
 
-def which_clips(command: Command) -> Command:
-    """The options of every command that reads films."""
-    return which_items(
-        click.option("--videos", type=click.Path(path_type=Path), required=True, help=_VIDEOS)(
-            command
-        )
-    )
-
-
-def which_items(command: Command) -> Command:
-    """The options of every command that reads items, but for where their files are."""
+def engine_options(command: Command) -> Command:
+    """The options of the engines."""
     for option in (
-        click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
-                     show_default=True, help="Seconds without headway before a file is given up."),
-        click.option("--workers", type=click.IntRange(1),
-                     help="Processes that decode, or threads that read images.  [default: one a "
-                     "core but for one, 32 at most]"),
-        click.option("--limit", type=click.IntRange(1), help="Only the first so many items."),
-        click.option("--films", multiple=True, metavar="FILM",
-                     help="Only items of this film; give it several times for several films."),
-        folder_argument("manifest"),
+        click.option("--ray-gpus", type=click.FloatRange(0), metavar="G",
+                     help="GPUs that each of these takes, such as 0.5.  [default: 1, if any]"),
+        click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
+                     help="CPUs that each of these takes.  [default: 1]"),
+        click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
+                     help="Processes that compute.  [default: one a GPU, or one]"),
+        click.option("--ray-address", metavar="HOST:PORT",
+                     help="The head of a cluster, or auto.  [default: one is started here]"),
+        click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
+                     show_default=True, help="Compute here, or on a Ray cluster."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
 @click.command()
-@which_items
-@click.option("--videos", type=click.Path(path_type=Path), help=_VIDEOS)
+@item_options
+@click.option("--videos", type=click.Path(path_type=Path), help=VIDEOS_HELP)
 @click.option("--images", type=click.Path(path_type=Path), help="The folder of the images.")
 @click.option(
     "--backbone",
@@ -69,8 +55,8 @@ def which_items(command: Command) -> Command:
     multiple=True,
     required=True,
     metavar="[NAME=]PATH",
-    help="A name that `obygaze features backbones` lists, or a checkpoint of your own and the name "
-    "of its store. Give it several times: one pass over the clips fills all stores.",
+    help="A name that `obygaze features backbones` lists, or your own checkpoint and the name of "
+    "its store. Repeat it for several: one pass over the clips fills all stores.",
 )
 @click.option(
     "-o",
@@ -83,7 +69,7 @@ def which_items(command: Command) -> Command:
 @click.option(
     "--arrays",
     metavar="NAME,NAME",
-    help="What to keep, such as native,frames,tokens; vivit:cls is for the store vivit alone.  "
+    help="What to store, such as native,frames,tokens; vivit:cls is for the store vivit alone.  "
     "[default: all but tokens]",
 )
 @click.option(
@@ -91,36 +77,36 @@ def which_items(command: Command) -> Command:
     type=click.Choice(["standard", "author"]),
     default="standard",
     show_default=True,
-    help="As the checkpoint's processor does it, or as the paper's authors did (frames squashed "
-    "to a square first).",
+    help="Like the checkpoint's processor, or like the paper's authors (frames squashed to a "
+    "square first).",
 )
 @click.option(
     "--precision",
     type=click.Choice(["float32", "bfloat16", "float16"]),
     default="float32",
     show_default=True,
-    help="In which the backbones compute; bfloat16 is several times faster on a recent GPU.",
+    help="Number format of the backbones; bfloat16 is several times faster on a recent GPU.",
 )
 @click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
 @click.option(
     "--batch-size",
+    "batch",
     type=click.IntRange(1, 32),
-    help="Clips, images or texts at a time.  [default: what the device has memory for]",
+    help="Items in one forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
+    "CPU; 32 images or texts]",
 )
 @click.option(
-    "--max-gpu-memory", metavar="SIZE", help="What to take of a shared GPU, such as 20GB."
+    "--max-gpu-memory", metavar="SIZE", help="How much of a shared GPU to use, such as 20GB."
 )
 @click.option(
     "--max-hours",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop cleanly so many hours after the start; the same command goes on later.",
+    help="Stop cleanly this long after the start; the same command resumes later.",
 )
-@click.option("--part", metavar="I/N", help="Every Nth block, from the Ith on: for job arrays.")
-@which_engine
-@click.option("--retry-failed", is_flag=True, help="Try clips again that failed before.")
-@click.option(
-    "--dry-run", is_flag=True, help="Say what would be done, how big it gets and how long it takes."
-)
+@click.option("--part", metavar="I/N", help="Only every Nth block from the Ith on, for job arrays.")
+@engine_options
+@click.option("--retry-failed", is_flag=True, help="Try items again that failed before.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, and its size.")
 @json_option
 @click.pass_context
 def extract(
@@ -129,40 +115,27 @@ def extract(
     manifest: Path,
     videos: Path | None,
     images: Path | None,
-    films: tuple[str, ...],
-    limit: int | None,
-    workers: int | None,
-    timeout: float,
     specs: tuple[str, ...],
     output: Path,
     arrays: str | None,
-    preprocessing: str,
-    precision: str,
-    device: str | None,
-    batch_size: int | None,
-    max_gpu_memory: str | None,
-    max_hours: float | None,
-    part: str | None,
-    retry_failed: bool,
     dry_run: bool,
     as_json: bool,
-    engine: str,
-    **ray: Any,
+    **options: Any,
 ) -> None:
     """Extract the features of a manifest's items, one store a backbone.
 
-    Each clip is decoded once for all backbones. Run the same command again to go on after an
-    interruption; run it several times at once, on machines that share the output, and each takes
-    what no other is at work on (or say who does what with --part 1/4 ... 4/4). A clip that cannot
+    Each clip is decoded once for all backbones. Run the same command again to resume after an
+    interruption. Run it several times in parallel, on machines that share the output, and each run
+    takes blocks that no other has (or divide the work with --part 1/4 ... 4/4). A clip that cannot
     be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
-    --retry-failed tries those clips again. It is 3 as well where --max-hours ended the run. All
-    that is noted of a run is in OUTPUT/log.jsonl.
+    --retry-failed tries those clips again. It is also 3 if --max-hours ended the run. Every run is
+    logged in OUTPUT/log.jsonl.
 
-    A manifest of images, of texts or of both goes through backbones that have a tower for each
-    (clip, open-clip, siglip and xclip), into one space; texts need no folder.
+    A manifest of images, texts or both needs backbones that take them (clip, open-clip, siglip and
+    xclip), which embed both in one space; texts need no folder.
 
     With --engine ray the machines of a Ray cluster do the work, and only the films have to be
-    reachable from them; --workers are then those that decode in the whole cluster.
+    reachable from them; --workers then counts the decoding processes of the whole cluster.
 
     \b
     Examples:
@@ -176,136 +149,124 @@ def extract(
       obygaze features extract manifests/photos --images photos --backbone clip-vit-base-patch32
       obygaze features extract manifests/prompts --backbone clip-vit-base-patch32 -o stores/texts
     """
-    if engine == "ray" and dry_run:
-        raise UsageError("--dry-run tries clips on this machine; leave --engine ray out of it")
-    if engine == "ray" and max_gpu_memory:
-        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
     from obygaze_features.manifests import Manifest
 
-    items = Manifest.load(manifest)
-    from obygaze_features.extraction.plan import Wanted
-
-    wanted = Wanted(films, limit, part, retry_failed)
-    if set(items.items.kinds) - {"clip"}:
-        clips_only = {
-            "--videos": videos is not None, "--arrays": bool(arrays), "--dry-run": dry_run,
-            "--engine ray": engine == "ray",
-        }  # fmt: skip
-        with kept_on_interruption():
-            summary = embed_items(
-                items, images, specs, output, clips_only=clips_only, preprocessing=preprocessing,
-                precision=precision, device=device, max_gpu_memory=max_gpu_memory, wanted=wanted,
-                batch=batch_size, workers=workers, max_hours=max_hours,
-            )  # fmt: skip
-        report(ctx, summary, "item", as_json=as_json)
-        return
-    if videos is None or images:
-        raise UsageError(f"{items.name} has clips; say where they are: --videos FOLDER")
-    from obygaze_features.backbones import load_backbone
-    from obygaze_features.backbones.devices import limit_gpu_memory
-    from obygaze_features.common.package import cache_folder
-    from obygaze_features.extraction import extract as run
-    from obygaze_features.extraction.estimate import describe_estimate, estimate
-    from obygaze_features.store.format import BLOCK_ROWS
-
-    begin = time.monotonic()
-    chosen = [one.strip() for one in arrays.split(",")] if arrays else None
-    loads = [
-        partial(load_backbone, spec, mode=preprocessing, precision=precision, arrays=chosen)
-        for spec in specs
-    ]
-    work = engine_of(engine, loads, device, ray)
-    # What computes on a cluster is loaded there; here it only says what is to be made.
-    backbones = [load("cpu" if engine == "ray" else device) for load in loads]
-    names = [backbone.name for backbone in backbones]
-    for owner, _, _array in (one.rpartition(":") for one in chosen or ()):
-        if owner not in ("", *names):
-            raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
-    if max_gpu_memory:
-        limit_gpu_memory(backbones[0].device, max_gpu_memory)
-    index = cache_folder("index")
+    loaded = Manifest.load(manifest)
+    if arrays:
+        options["arrays"] = [name.strip() for name in arrays.split(",")]
+    _check_options(loaded, videos, images, options, dry_run=dry_run)
     if dry_run:
-        found = estimate(
-            items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
-            patience=timeout, cache=index,
-        )  # fmt: skip
-        echo_json(found.to_json()) if as_json else click.echo(describe_estimate(found))
+        from obygaze_features.extraction.estimate import describe_estimate, estimate
+
+        assert videos is not None
+        plan = estimate(loaded, videos, specs, output, **options)
+        echo_json(plan.to_json()) if as_json else click.echo(describe_estimate(plan))
         return
-    told = ", ".join(
-        f"{one.name} ({'Ray' if engine == 'ray' else one.device})" for one in backbones
-    )
-    rows = wanted.rows(items)
-    if part and not rows.size:
-        blocks = counted(len({*(replace(wanted, part=None).rows(items) // BLOCK_ROWS)}), "block")
-        click.echo(f"part {part} is empty: the clips make only {blocks} of {BLOCK_ROWS}", err=True)
+    from obygaze_features import extract as extract_features
 
-    def work_and_say(job: Job) -> None:
-        some = counted(len(rows), "clip")
-        click.echo(f"Extracting {some} of {items.name} with {told}", err=True)
-        work(job)
-
-    if max_hours is not None:
-        max_hours -= (time.monotonic() - begin) / 3600  # to load them took of it, too
-    with kept_on_interruption():
-        summary = run(
-            items, videos, backbones, output, wanted=wanted, batch=batch_size, workers=workers,
-            max_hours=max_hours, patience=timeout, cache=index, engine=work_and_say,
-        )  # fmt: skip
-    report(ctx, summary, "clip", as_json=as_json)
+    with resumable(), _messages():
+        summary = extract_features(loaded, videos or images, specs, output, **options)
+    _report(ctx, summary, "clip" if videos else "item", as_json=as_json)
 
 
-@click.command()
-@which_clips
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
-)
-@overwrite_option
-@json_option
-@click.pass_context
-def probe(
-    ctx: click.Context,
-    manifest: Path,
-    videos: Path,
-    films: tuple[str, ...],
-    limit: int | None,
-    workers: int | None,
-    timeout: float,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
+def _check_options(
+    manifest: Manifest,
+    videos: Path | None,
+    images: Path | None,
+    options: dict[str, Any],
+    *,
+    dry_run: bool,
 ) -> None:
-    """Look into every clip's file, on CPU, before a GPU's time is spent on it.
-
-    What extraction would decode is decoded: what cannot be is named with the reason, and the exit
-    code is then 3. Of the others it is said what is odd: a variable frame rate, fewer frames than
-    a backbone takes, a file that can only be decoded from its beginning.
-
-    \b
-    Examples:
-      obygaze features probe manifests/mine --videos films
-      obygaze features probe manifests/mine --videos films -o probe.csv
-    """
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.common.package import cache_folder
-    from obygaze_features.extraction.plan import Wanted
-    from obygaze_features.extraction.probe import describe_probe, probe_clips, probe_table
-    from obygaze_features.manifests import Manifest
-
-    if output:
-        refuse_to_overwrite(output, overwrite=overwrite)
-    rows = list(
-        probe_clips(
-            Manifest.load(manifest), videos, wanted=Wanted(films, limit), workers=workers,
-            patience=timeout, cache=cache_folder("index"),
+    """Refuse options that do not fit the manifest or each other."""
+    is_ray = options["engine"] == "ray"
+    if is_ray and options["max_gpu_memory"]:
+        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
+    ray_only = [name for name in options if name.startswith("ray_") and options[name] is not None]
+    if ray_only and not is_ray:
+        raise UsageError(f"--{ray_only[0].replace('_', '-')} is for --engine ray")
+    kinds = set(manifest.items.kinds)
+    if kinds <= {"clip"}:
+        if videos is None or images:
+            raise UsageError(f"{manifest.name} has clips; say where they are: --videos FOLDER")
+        return
+    clips_only = {
+        "--videos": videos, "--arrays": options.get("arrays"), "--dry-run": dry_run,
+        "--engine ray": is_ray,
+    }  # fmt: skip
+    if given := [option for option, value in clips_only.items() if value]:
+        raise UsageError(f"{manifest.name} has images or texts, and {given[0]} is for clips")
+    if "image" in kinds and images is None:
+        raise UsageError(
+            f"{manifest.name} has images; say in which folder they are: --images FOLDER"
         )
-    )  # fmt: skip
-    if output:
-        write_text(output, probe_table(rows))
+
+
+@contextlib.contextmanager
+def _messages() -> Iterator[None]:
+    """Print what the package logs, such as what a run is about to do."""
+
+    class Echo(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            click.echo(record.getMessage(), err=True)
+
+    logger, handler = logging.getLogger("obygaze_features"), Echo()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def _report(ctx: click.Context, summary: Summary, noun: str, *, as_json: bool) -> None:
+    """Print a run's result, and exit accordingly."""
     if as_json:
-        echo_json(rows)
+        echo_json(summary.to_json())
     else:
-        click.echo(describe_probe(rows))
-        if output:
-            click.echo(f"\na row a clip in {output}")
-    if any(row["error"] for row in rows):
+        _describe(summary, noun)
+    if summary.clips and not summary.done and not summary.left:
+        raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
+    if summary.failed or summary.ended == "time":
         ctx.exit(PARTLY_DONE)
+
+
+def _describe(summary: Summary, noun: str) -> None:
+    for kind, reasons in summary.failed.items():
+        click.echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
+        echo_failures(reasons, all_in=f"obygaze stores info {summary.stores[0]}")
+    if summary.clips:
+        frames = f"{summary.frames_a_second:.0f} frames a second; " if noun == "clip" else ""
+        shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
+        click.echo(
+            f"{counted(summary.clips, noun)} in {duration(summary.seconds)} "
+            f"({summary.clips_a_second:.1f} a second, {frames}"
+            f"time: {shares}; bound by {summary.bound_by})"
+        )
+    elif not summary.left:
+        hint = " (--retry-failed tries the failed ones again)" if summary.failed else ""
+        click.echo(f"Nothing was left to do{hint}.")
+    for reason, count in summary.slow.items():
+        click.echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
+    if summary.cut:
+        longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
+        click.echo(
+            f"{counted(len(summary.cut), 'text')} longer than the backbone reads; the rest was "
+            f"cut off: {join_some(list(summary.cut))} (the longest, {longest}, has "
+            f"{summary.cut[longest]} tokens)",
+            err=True,
+        )
+    for reason, count in summary.lost.items():
+        processes = counted(count, "process", "processes")
+        click.echo(f"{processes} lost and replaced: {reason}", err=True)
+    left = counted(summary.left, noun)
+    if summary.ended == "time":
+        click.echo(f"The time is up, with {left} left; the same command resumes.")
+    elif summary.left:
+        click.echo(f"Other runs have {left}; the same command does what they leave.")
+    stores = ", ".join(
+        f"{path} ({size(store_bytes)})"
+        for path, store_bytes in zip(summary.stores, summary.bytes.values(), strict=True)
+    )
+    click.echo(f"{summary.done} of {counted(summary.wanted, noun)} done in {stores}")

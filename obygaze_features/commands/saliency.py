@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.commands.outcome import MOST_NAMED, PARTLY_DONE
+from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE
 from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
@@ -94,11 +94,11 @@ def saliency(
     )
     if as_json:
         echo_json(asdict(found))
-    for one, why in list(found.failed.items())[: 0 if as_json else MOST_NAMED]:
+    for one, why in list(found.failed.items())[: 0 if as_json else MAX_FAILURES_SHOWN]:
         click.echo(f"  {one}: {why}", err=True)
     failed = len(found.failed)
-    if failed > MOST_NAMED:
-        click.echo(f"  and {failed - MOST_NAMED} more (--json names all)", err=True)
+    if failed > MAX_FAILURES_SHOWN:
+        click.echo(f"  and {failed - MAX_FAILURES_SHOWN} more (--json names all)", err=True)
     if found.cut:
         told = counted(len(found.cut), "text")
         click.echo(
@@ -107,7 +107,7 @@ def saliency(
     if found.ungrouped:
         click.echo(
             f"{counted(len(found.ungrouped), 'image')} in no group, as {by} is empty: "
-            f"{join_some(found.ungrouped, MOST_NAMED)}",
+            f"{join_some(found.ungrouped, MAX_FAILURES_SHOWN)}",
             err=True,
         )
     made, groups = sum(found.groups.values()), counted(len(found.groups), "group")

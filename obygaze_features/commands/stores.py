@@ -1,16 +1,16 @@
-"""`obygaze stores`: look into feature stores, check, finalise, join and compare them."""
+"""`obygaze stores`: look into feature stores, verify, finalise, join and compare them."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands.assembly import merge, subset
-from obygaze_features.commands.differences import diff
-from obygaze_features.commands.soundness import repair, verify
 from obygaze_features.commands.stores_transfer import (
     export,
     import_,
@@ -21,14 +21,37 @@ from obygaze_features.commands.stores_transfer import (
     unpack,
 )
 from obygaze_features.common.cli import (
+    ADDRESS,
     echo_json,
     folder_argument,
     json_option,
+    overwrite_option,
     store_argument,
 )
-from obygaze_features.common.text import counted, for_shell, redact_url
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted, for_shell, join_some, redact_url
+from obygaze_features.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from obygaze_features.store import Store
+    from obygaze_features.store.diff import Difference
+    from obygaze_features.store.repair import Repair
+    from obygaze_features.store.verify import Damage
 
 __all__ = ["stores"]
+
+MAX_KEYS_SHOWN = 8
+"""Differing keys of a nested attribute that `diff` prints."""
+MAX_VALUE_WIDTH = 40
+"""Characters of an attribute's value that `diff` prints."""
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The new store, NAME.zarr.",
+)
 
 
 @click.group()
@@ -47,7 +70,7 @@ def stores() -> None:
 @store_argument("store")
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
-    """Say what a store holds: rows, arrays, backbone and fingerprints.
+    """Show what a store holds: rows, arrays, backbone and fingerprints.
 
     \b
     Examples:
@@ -55,50 +78,215 @@ def info(store: Path | str, as_json: bool) -> None:
       obygaze stores info stores/xclip.zarr --json
       obygaze stores info https://lab.example/xclip.zarr
     """
-    from obygaze_features.store import describe, open_store
+    from obygaze_features.store import open_store
 
-    facts = describe(open_store(store))
+    facts = open_store(store).info()
     if as_json:
         echo_json(facts)
     else:
-        _print(store, facts)
+        _print_info(store, facts)
 
 
 @stores.command()
 @folder_argument("store")
 @click.option("--compress", is_flag=True, help="Compress each chunk; smaller, slower to read.")
 @click.option(
-    "--allow-incomplete", is_flag=True, help="Go on although blocks are missing, without them."
+    "--allow-incomplete", is_flag=True, help="Finalise although blocks are missing, without them."
 )
 @json_option
 def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool) -> None:
     """Make a filled store one of few files, with a dataset card, read-only.
 
-    The small files of the extraction are joined into large ones, each held to its checksum on the
-    way. README.md and croissant.json describe the data, checksums.json lists every file. A store
-    that is final already is left as it is.
+    Joins the small files of the extraction into large ones and verifies the checksum of each.
+    README.md and croissant.json describe the data, checksums.json lists every file. A store that
+    is final already is not changed.
 
     \b
     Examples:
       obygaze stores finalise stores/xclip.zarr
       obygaze stores finalise stores/xclip.zarr --compress
     """
-    from obygaze_features.store import finalise as make_final
+    from obygaze_features.store import open_store
 
-    made = make_final(store, compress=compress, allow_incomplete=allow_incomplete)
+    opened = open_store(store)
+    already = opened.is_final
+    if not already:
+        opened.finalise(compress=compress, allow_incomplete=allow_incomplete)
+    files = [path for path in [store, *store.rglob("*")] if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    rows, done = len(opened), opened.info()["rows"]["done"]
     if as_json:
-        echo_json({**asdict(made), "path": str(made.path)})
+        facts = {"path": str(store), "rows": rows, "done": done, "files": len(files)}
+        echo_json({**facts, "size": size, "already": already})
         return
-    final = "final already" if made.already else "final"
     click.echo(
-        f"{made.path} is {final}: {made.done:,} of {counted(made.rows, 'row')} done, "
-        f"{counted(made.files, 'file')}, {made.size:,} B"
+        f"{store} is {'final already' if already else 'final'}: {done:,} of "
+        f"{counted(rows, 'row')} done, {counted(len(files), 'file')}, {size:,} B"
     )
-    if not made.already:
-        click.echo(f"card -> {made.path / 'README.md'}")
+    if not already:
+        click.echo(f"card -> {store / 'README.md'}")
 
 
-def _print(path: object, facts: dict[str, Any]) -> None:
+@stores.command()
+@store_argument("store")
+@json_option
+def verify(store: Path | str, as_json: bool) -> None:
+    """Read a whole store again and list what is damaged, by file and id.
+
+    Compares every chunk, shard, record and other file with its checksum. Nothing is changed. Ends
+    with exit code 1 if anything is damaged.
+
+    \b
+    Examples:
+      obygaze stores verify stores/xclip.zarr
+      obygaze stores verify stores/xclip.zarr --json
+    """
+    from obygaze_features.store import verify as verify_store
+
+    entries = verify_store(store)
+    damage = [entry for entry in entries if not entry.harmless]
+    if as_json:
+        echo_json([asdict(entry) for entry in entries])
+    else:
+        _print_damage(damage)
+        harmless: dict[str, list[str]] = {}
+        for entry in entries:
+            if entry.harmless:
+                harmless.setdefault(entry.why, []).append(entry.file)
+        for reason, files in harmless.items():
+            click.echo(f"harmless: {join_some(files)}: {reason}")
+        if damage:
+            rows = len({item_id for entry in damage for item_id in entry.ids})
+            click.echo(f"{counted(len(damage), 'damaged file')}, {counted(rows, 'damaged row')}")
+            click.echo(f"next: {_next_after_damage(store)}")
+        else:
+            click.echo(f"{redact_url(store)} is undamaged")
+    if damage:
+        click.get_current_context().exit(1)
+
+
+@stores.command()
+@folder_argument("store")
+@click.option("--reopen", is_flag=True, help="Reopen a final store although it is undamaged.")
+@json_option
+def repair(store: Path, reopen: bool, as_json: bool) -> None:
+    """Make damaged blocks missing ones, which extraction fills.
+
+    Also removes the files that killed writers left. A damaged final store is reopened: it keeps
+    every intact block; fill it and finalise it again. No process may be writing the store
+    meanwhile. Files that no extraction makes (zarr.json, items.csv ...) are not repaired: restore
+    them from a copy.
+
+    \b
+    Examples:
+      obygaze stores repair stores/xclip.zarr
+      obygaze stores repair stores/xclip.zarr --reopen
+    """
+    from obygaze_features.store import repair as repair_store
+
+    if store.suffix == ".zip" and store.is_file():
+        raise StoreError(
+            f"{store} is an archive; unpack it first with: obygaze stores unpack {store} "
+            "-o NAME.zarr"
+        )
+    result = repair_store(store, reopen=reopen)
+    if as_json:
+        echo_json({**asdict(result), "path": str(result.path)})
+    else:
+        _print_repair(result)
+
+
+@stores.command()
+@store_argument("store")
+@click.option("--films", multiple=True, metavar="FILM,...", help="Keep the items of these films.")
+@click.option("--ids", multiple=True, metavar="ID,...", help="Keep these items.")
+@output_option
+@overwrite_option
+@json_option
+def subset(
+    store: Path | str,
+    films: tuple[str, ...],
+    ids: tuple[str, ...],
+    output: Path,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Make a store of some films or items of another.
+
+    Names are separated by commas; @FILE reads the names from a file, one a line. The new store is
+    open: finalise it to share it.
+
+    \b
+    Examples:
+      obygaze stores subset stores/xclip.zarr --films tt0108160,tt0120338 -o stores/two.zarr
+      obygaze stores subset stores/xclip.zarr --ids @labelled.txt -o stores/labelled.zarr
+      obygaze stores subset https://lab.example/xclip.zarr --films tt0108160 -o stores/one.zarr
+    """
+    from obygaze_features.store import open_store
+
+    made = open_store(store).subset(
+        output,
+        ids=_split_names(ids) if ids else None,
+        films=_split_names(films) if films else None,
+        overwrite=overwrite,
+    )
+    _report_new_store(made, as_json)
+
+
+@stores.command()
+@click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
+@output_option
+@overwrite_option
+@json_option
+def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
+    """Join part stores of one manifest, or stores of different films.
+
+    Stores of the same items are parts: each row comes from the first store that has it. Stores
+    without a common id become one store of all their items. Stores with different weights,
+    preprocessing, precision or arrays are refused.
+
+    \b
+    Examples:
+      obygaze stores merge part1/xclip.zarr part2/xclip.zarr -o stores/xclip.zarr
+      obygaze stores merge ours/xclip.zarr theirs/xclip.zarr -o stores/both.zarr
+    """
+    from obygaze_features.store import merge as merge_stores
+
+    for address, times in Counter(map(str, stores_)).items():
+        if times > 1:
+            click.echo(
+                f"{redact_url(address)} is given {times} times, which adds nothing", err=True
+            )
+    _report_new_store(merge_stores(stores_, output, overwrite=overwrite), as_json)
+
+
+@stores.command()
+@store_argument("left")
+@store_argument("right")
+@json_option
+def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
+    """Compare two stores: attributes, reference clips, and the rows of common ids.
+
+    Rows are compared by cosine: 1 means the same direction. Two labs whose reference clips have a
+    cosine close to 1 compute the same features. Ends with exit code 1 if there is any difference.
+
+    \b
+    Examples:
+      obygaze stores diff ours/xclip.zarr theirs/xclip.zarr
+      obygaze stores diff ours/xclip.zarr theirs/xclip.zarr --json
+    """
+    from obygaze_features.store import open_store
+
+    difference = open_store(left).diff(right)
+    if as_json:
+        echo_json(difference.to_json())
+    else:
+        _print_difference(difference, redact_url(left), redact_url(right))
+    if not difference.identical:
+        click.get_current_context().exit(1)
+
+
+def _print_info(path: object, facts: dict[str, Any]) -> None:
     rows, backbone = facts["rows"], facts["backbone"]
     click.echo(f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}")
     click.echo(f"state      {facts['state']}")
@@ -109,21 +297,22 @@ def _print(path: object, facts: dict[str, Any]) -> None:
     click.echo(f"backbone   {backbone['name']}, weights sha256 {backbone['weights_sha256']}")
     if synthetic := backbone.get("config", {}).get("synthetic"):
         click.echo(f"SYNTHETIC  {synthetic}")
-    made = facts["preprocessing"]
-    sampling = "none, of images and texts" if "texts" in made else "not stated"
-    click.echo(f"frames     {made.get('sampling', sampling)}; preprocessing {made.get('mode')}")
+    preprocessing = facts["preprocessing"]
+    default = "none, of images and texts" if "texts" in preprocessing else "not stated"
+    sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
+    click.echo(f"frames     {sampling}; preprocessing {mode}")
     click.echo(f"items      digest {facts['items_digest']}")
     click.echo(f"precision  {facts['precision']}")
     click.echo(f"licence    {facts['licence'] or 'not stated'}")
     click.echo("arrays")
-    for name, one in facts["arrays"].items():
-        shape = " x ".join(map(str, one["shape"]))
-        size = f"{one['bytes']:,} B"
-        click.echo(f"  {name:<16}{shape:>14}  {one['dtype']:<8}{size:>15}  {one['meaning']}")
+    for name, array in facts["arrays"].items():
+        shape = " x ".join(map(str, array["shape"]))
+        size = f"{array['bytes']:,} B"
+        click.echo(f"  {name:<16}{shape:>14}  {array['dtype']:<8}{size:>15}  {array['meaning']}")
     if facts["failures"]:
         click.echo("failed")
-        for identifier, reason in facts["failures"].items():
-            click.echo(f"  {identifier}: {reason}")
+        for item_id, reason in facts["failures"].items():
+            click.echo(f"  {item_id}: {reason}")
     click.echo(f"next: {_next_step(path, facts)}")
 
 
@@ -132,15 +321,138 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
         return f"obygaze stores verify {for_shell(path)} (reads everything again)"
     if "://" in str(path):
         return (
-            "ask whoever offers it to finalise it, or take what is done with: "
+            "ask its owner to finalise it, or take the rows that are done: "
             f"obygaze stores subset {for_shell(path)} --films FILM,... -o NAME.zarr"
         )
     if facts["rows"]["to_do"]:
-        return "run the extraction again, it goes on where it was; or join parts: stores merge"
+        return "run the extraction again, it resumes; or join parts: obygaze stores merge"
     return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
 
 
-for command in (
-    verify, repair, subset, merge, diff, pack, unpack, export, import_, push, pull, serve,
-):  # fmt: skip
+def _next_after_damage(store: Path | str) -> str:
+    if not isinstance(store, Path):
+        return "tell its owner, who may run: obygaze stores repair"
+    if store.is_dir():
+        return f"obygaze stores repair {for_shell(store)}"
+    return "pack it again, or download it again"
+
+
+def _print_damage(damage: Sequence[Damage]) -> None:
+    for entry in damage:
+        rows = f"; rows: {join_some(entry.ids)}" if entry.ids else ""
+        click.echo(f"{entry.file}: {entry.why}{rows}")
+
+
+def _print_repair(result: Repair) -> None:
+    _print_damage(result.damage)
+    for name in result.restored:
+        click.echo(f"put back {name}")
+    if result.cleared:
+        click.echo(f"removed {counted(len(result.cleared), 'file')} of killed writers")
+    if result.left:
+        click.echo(
+            f"left {counted(len(result.left), 'file')} that a running writer may need; run this "
+            "again in a few minutes"
+        )
+    if result.reopened:
+        click.echo(f"{result.path} is open again")
+    if result.to_do:
+        click.echo(
+            f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"
+            "next: run the extraction again"
+        )
+    if not (result.damage or result.restored or result.cleared or result.left or result.reopened):
+        click.echo(f"{result.path} is undamaged; nothing was changed")
+
+
+def _report_new_store(store: Store, as_json: bool) -> None:
+    rows = store.info()["rows"]
+    if as_json:
+        echo_json({"path": str(store.path), **{key: rows[key] for key in rows if key != "all"}})
+        return
+    click.echo(
+        f"{counted(rows['all'], 'row')}: {rows['done']:,} done, {rows['failed']:,} failed, "
+        f"{rows['to_do']:,} to do -> {store.path}"
+    )
+    if not rows["to_do"]:
+        click.echo(f"next: obygaze stores finalise {for_shell(store.path)}")
+
+
+def _split_names(values: Sequence[str]) -> list[str]:
+    """Names separated by commas; @FILE is a file with a name on each line."""
+    names: list[str] = []
+    for value in values:
+        if value.startswith("@"):
+            try:
+                text = Path(value[1:]).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as problem:
+                reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
+                raise UsageError(f"{value[1:]} cannot be read: {reason}") from None
+            names += text.split()
+        else:
+            names += [name.strip() for name in value.split(",") if name.strip()]
+    return names
+
+
+def _print_difference(difference: Difference, left: str, right: str) -> None:
+    if difference.identical:
+        click.echo(f"{left} and {right} are identical")
+        return
+    if difference.attributes:
+        rows = [
+            row
+            for name, values in difference.attributes.items()
+            for row in _difference_rows(name, *values)
+        ]
+        click.echo(align(["made with", left, right], rows, left=3))
+    if difference.probe or difference.rows:
+        header = ["array", "probe cosine", "common rows", "equal", "mean cosine", "least"]
+        table = [
+            [
+                name,
+                _format_cosine(difference.probe.get(name)),
+                f"{agreement.n:,}",
+                f"{agreement.equal:,}",
+                _format_cosine(agreement.mean),
+                _format_cosine(agreement.least),
+            ]
+            for name, agreement in difference.rows.items()
+        ]
+        click.echo(align(header, table))
+    for name, agreement in difference.rows.items():
+        if agreement.worst:
+            worst = ", ".join(f"{item_id} ({cosine:.6f})" for item_id, cosine in agreement.worst)
+            click.echo(f"{name}, lowest cosines: {worst}")
+    for path, ids in ((left, difference.only_left), (right, difference.only_right)):
+        if ids:
+            click.echo(f"done only in {path}: {counted(len(ids), 'row')}, {join_some(ids)}")
+
+
+def _format_cosine(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6f}"
+
+
+def _difference_rows(name: str, left: object, right: object) -> list[list[str]]:
+    """A table row per differing key of an attribute, or one with their number if there are many."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        keys = [key for key in {**left, **right} if left.get(key) != right.get(key)]
+        rows = [
+            row
+            for key in keys
+            for row in _difference_rows(f"{name}.{key}", left.get(key), right.get(key))
+        ]
+        if "." not in name or len(rows) <= MAX_KEYS_SHOWN:
+            return rows
+        return [[name, counted(len(rows), "difference"), "(--json shows them)"]]
+    return [[name, _format_value(left), _format_value(right)]]
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "other" if value else "-"
+    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= MAX_VALUE_WIDTH else f"{text[: MAX_VALUE_WIDTH - 3]}..."
+
+
+for command in (pack, unpack, export, import_, push, pull, serve):
     stores.add_command(command)

@@ -1,10 +1,9 @@
-"""Extraction: each item read once, for all backbones, into their stores."""
+"""Extraction: each item is read once, for all backbones, into one store a backbone."""
 
 from __future__ import annotations
 
-from obygaze_features.extraction.embedding import embed
-from obygaze_features.extraction.pipeline import extract
-from obygaze_features.extraction.plan import Wanted
+from obygaze_features.extraction.extract import extract
+from obygaze_features.extraction.run import Options
 from obygaze_features.extraction.summary import Summary
 
-__all__ = ["Summary", "Wanted", "embed", "extract"]
+__all__ = ["Options", "Summary", "extract"]

@@ -1,4 +1,4 @@
-"""A backbone on its device: batches as large as fit, and smaller ones where they do not."""
+"""A backbone's forward passes, in batches that are halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -10,102 +10,86 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import allowed_memory, free_memory, is_out_of_memory
+from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones.devices import free_memory, is_out_of_memory
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError
 from obygaze_features.store.format import BLOCK_ROWS
 
-__all__ = ["Forward"]
-
-FRAMES_ON_CPU = 64
-"""Frames in a batch on a CPU: more are no faster, and keep one waiting after Ctrl-C."""
-MOST_ON_CPU = 8
-SPARE = 0.85
-"""The share of a GPU's free memory that batches are made for: allocators waste some."""
+CLIPS_PER_BATCH = 8
+FRAMES_PER_CPU_BATCH = 64
+"""On a CPU larger batches are no faster, and delay the answer to Ctrl-C."""
 
 
 class Forward:
-    """Runs a backbone over clips, in batches.
+    """Runs a backbone over clips, images or texts, in batches.
 
     Parameters
     ----------
     backbone
-        From `load_backbone`.
+        From `load_backbone` or `load_towers`.
     batch
-        Clips at a time; by default what the device has memory for. None until that is found out.
+        Items at a time; by default 8 clips (fewer on a CPU), or the images or texts of a block.
+        Always the same, so that equal inputs give equal bits, unless memory runs out.
     """
 
-    def __init__(self, backbone: Backbone, batch: int | None = None) -> None:
-        self.backbone, self.batch = backbone, batch
+    def __init__(self, backbone: Backbone | Towers, batch: int | None = None) -> None:
+        self.backbone, self.batch = backbone, batch or _default_batch(backbone)
         self.seconds = 0.0
 
-    def find_batch(self) -> int:
-        """Clips at a time; what fits is tried, the first time."""
-        if self.batch is None:
-            self.batch = self._fitting()
-        return self.batch
+    def __call__(self, inputs: Sequence[Tensor] | Sequence[str]) -> list[dict[str, NDArray[Any]]]:
+        """The arrays of each item, given a clip's frames, an image (both resized) or a text.
 
-    def __call__(self, pixels: Sequence[Tensor]) -> list[dict[str, NDArray[Any]]]:
-        """The arrays of each clip, given its frames as `resize_and_crop` leaves them.
-
-        A batch that the device has no memory for is halved, and so are all that come after it.
+        A batch that does not fit into memory is halved, and so are all later ones.
         """
         outputs: list[dict[str, NDArray[Any]]] = []
         begin = time.perf_counter()
-        while len(outputs) < len(pixels):
-            batch = pixels[len(outputs) : len(outputs) + self.find_batch()]
+        while len(outputs) < len(inputs):
+            batch = inputs[len(outputs) : len(outputs) + self.batch]
             try:
                 outputs += self._run(batch)
             except (RuntimeError, MemoryError) as problem:
                 if not is_out_of_memory(problem):
                     raise
                 if len(batch) == 1:
+                    noun = "clip" if isinstance(self.backbone, Backbone) else "item"
                     raise BackboneError(
-                        f"the memory of {self.backbone.device} does not hold one clip of "
-                        f"{self.backbone.name}; try --precision bfloat16, or another --device"
+                        f"out of memory: one {noun} does not fit on {self.backbone.device} "
+                        f"(backbone {self.backbone.name}); try --precision bfloat16, or another "
+                        "--device"
                     ) from None
                 self.batch = len(batch) // 2
                 free_memory(self.backbone.device)
         self.seconds += time.perf_counter() - begin
         return outputs
 
-    def _run(self, pixels: Sequence[Tensor]) -> list[dict[str, NDArray[Any]]]:
-        backbone = self.backbone
-        frames = backbone.sampling.frames
-        stacked = pixels[0].new_zeros(len(pixels), frames, *pixels[0].shape[1:])
-        present = torch.zeros(len(pixels), frames, dtype=torch.bool, device=stacked.device)
-        for place, one in enumerate(pixels):
-            stacked[place, : len(one)] = one
-            present[place, : len(one)] = True
-        inputs = normalise(stacked, backbone.preprocessing)
-        inputs[~present] = 0
-        outputs = backbone.forward(inputs, present)
-        values = {name: out.cpu().numpy() for name, out in outputs.items()}
-        return [{name: one[place] for name, one in values.items()} for place in range(len(pixels))]
+    def _run(self, inputs: Sequence[Any]) -> list[dict[str, NDArray[Any]]]:
+        if isinstance(self.backbone, Backbone):
+            outputs = self._run_clips(self.backbone, inputs)
+        elif isinstance(inputs[0], str):
+            outputs = {"native": self.backbone.embed_texts(inputs)}
+        else:
+            pixels = normalise(torch.stack(list(inputs)), self.backbone.preprocessing)
+            outputs = {"native": self.backbone.embed_images(pixels)}
+        values = {name: output.cpu().numpy() for name, output in outputs.items()}
+        return [{name: value[i] for name, value in values.items()} for i in range(len(inputs))]
 
-    def _fitting(self) -> int:
-        """How many clips fit, by what one and two take."""
-        backbone = self.backbone
-        device = torch.device(backbone.device)
-        if device.type != "cuda":
-            return max(1, min(MOST_ON_CPU, FRAMES_ON_CPU // backbone.sampling.frames))
-        height, width = backbone.preprocessing.crop
-        black = torch.zeros(
-            backbone.sampling.frames, 3, height, width, dtype=torch.uint8, device=device
-        )
-        peaks = []
-        for count in (1, 1, 2):  # the first one pays for what is loaded on first use
-            torch.cuda.reset_peak_memory_stats(device)
-            try:
-                self._run([black] * count)
-            except RuntimeError as problem:
-                if not is_out_of_memory(problem):
-                    raise
-                free_memory(backbone.device)
-                return 1
-            peaks.append(torch.cuda.max_memory_allocated(device))
-        free_memory(backbone.device)
-        free = min(torch.cuda.mem_get_info(device)[0], allowed_memory(device))
-        more = SPARE * free - (peaks[1] - torch.cuda.memory_allocated(device))
-        return max(1, min(BLOCK_ROWS, 1 + int(more / max(1, peaks[2] - peaks[1]))))
+    @staticmethod
+    def _run_clips(backbone: Backbone, clips: Sequence[Tensor]) -> dict[str, Tensor]:
+        frames = backbone.sampling.frames
+        stacked = clips[0].new_zeros(len(clips), frames, *clips[0].shape[1:])
+        present = torch.zeros(len(clips), frames, dtype=torch.bool, device=stacked.device)
+        for i, clip in enumerate(clips):
+            stacked[i, : len(clip)] = clip
+            present[i, : len(clip)] = True
+        pixels = normalise(stacked, backbone.preprocessing)
+        pixels[~present] = 0
+        return backbone.forward(pixels, present)
+
+
+def _default_batch(backbone: Backbone | Towers) -> int:
+    if isinstance(backbone, Towers):
+        return BLOCK_ROWS
+    if backbone.device.startswith("cuda"):
+        return CLIPS_PER_BATCH
+    return max(1, min(CLIPS_PER_BATCH, FRAMES_PER_CPU_BATCH // backbone.sampling.frames))

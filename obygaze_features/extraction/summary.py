@@ -1,4 +1,4 @@
-"""What a run did: done, failed and why, how fast, and what bounds it."""
+"""What a run did: done, failed and why, how fast, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -12,32 +12,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.extraction.clips import Clip
-from obygaze_features.extraction.plan import Lane
+from obygaze_features.extraction.plan import ExtractionTarget
+from obygaze_features.extraction.readers import ReadItem
 from obygaze_features.store import Failed, Status, open_store
-from obygaze_features.store.layout import append_to_log
-
-__all__ = ["Summary", "Tally", "log_run", "summarise"]
+from obygaze_features.store.writer import append_to_log
 
 
 @dataclass
 class Tally:
-    """What is counted while a run goes on.
+    """Counts of a run in progress.
 
     Parameters
     ----------
     clips
-        Clips that were worked on, readable or not.
+        Items that were processed, readable or not.
     frames
-        Frames that were made into pictures.
+        Frames and images that were read.
     slow
-        Why files had to be decoded in order from their start, and how many.
+        Why files were decoded from their start, and how many.
     decode, device, write
-        Seconds that the run waited for frames, was at work on the device, and waited for the disk.
+        Seconds that the run waited for frames, computed on the device, and waited for the disk.
     lost
-        Why processes of a cluster were lost, and how many; what they were at was done by others.
+        Why processes of a cluster were lost, and how many; other processes did their work.
     cut
-        Texts that are longer than what is read of them, and their tokens.
+        Texts longer than what a backbone reads, and their token counts.
     """
 
     clips: int = 0
@@ -49,22 +47,22 @@ class Tally:
     lost: Counter[str] = field(default_factory=Counter)
     cut: dict[str, int] = field(default_factory=dict)
 
-    def count(self, clip: Clip | Failed) -> None:
-        """Count a clip that was read, or could not be."""
+    def count(self, item: ReadItem | Failed) -> None:
+        """Count an item that was read, or could not be."""
         self.clips += 1
-        if isinstance(clip, Clip):
-            self.frames += clip.decoded
-            if clip.why_slow:
-                self.slow[clip.why_slow] += 1
+        if isinstance(item, ReadItem):
+            self.frames += item.pictures
+            if item.why_slow:
+                self.slow[item.why_slow] += 1
 
     def shares(self, seconds: float) -> dict[str, float]:
-        """The parts of a time; what is none of the three is the start and the planning."""
+        """Each stage's share of a time; the rest of it is loading and planning."""
         times = {"decode": self.decode, "device": self.device, "write": self.write}
         times["start"] = max(0.0, seconds - sum(times.values()))
-        return {stage: taken / seconds for stage, taken in times.items()}
+        return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
 
-    def words(self, seconds: float) -> str:
-        """How things go, for a progress bar."""
+    def note(self, seconds: float) -> str:
+        """Speed and bottleneck, for a progress bar."""
         shares = self.shares(seconds)
         bound = max(shares, key=lambda stage: shares[stage])
         busy = f"device {shares['device']:.0%} busy"
@@ -78,35 +76,34 @@ class Summary:
     Parameters
     ----------
     stores
-        Where they lie.
-    clips, frames
-        How many clips this run worked on, and how many frames of them it decoded; what was there
-        before is not counted.
+        The stores' paths.
     wanted
-        How many clips it was asked for, done before or not.
+        Items selected, done before or not.
+    clips, frames
+        Items that this run processed, and the frames or images that it read.
     done
-        How many of these are now done in every store.
+        Selected items that are now done in every store.
     left
-        How many of them are still to do: time was up, or others are at work on them.
+        Selected items still to do: time was up, or other runs have them.
     failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the clips asked for.
+        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items.
     slow
-        Why files had to be decoded in order from their start, and how many.
+        Why files were decoded from their start, and how many.
     lost
         Why processes of a cluster were lost, and how many.
     cut
-        Texts of which this run read only the beginning, and how many tokens they have.
+        Texts of which this run read only the beginning, and their token counts.
     seconds
         How long the run took.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of that time in which the run
-        waited for frames, was at work on the device, waited for the disk, and got ready.
+        waited for frames, computed, waited for the disk, and loaded and planned.
     batches
-        Clips in a batch, for each backbone: fewer than at first where memory ran out.
+        The batch size of each backbone, after any halving.
     bytes
-        What each store takes.
+        The size of each store.
     ended
-        ``done``; ``time`` where ``max_hours`` left something to do; or the error's name.
+        ``done``; ``time`` if ``max_hours`` left something to do; or the error's name.
     """
 
     stores: list[Path]
@@ -127,21 +124,21 @@ class Summary:
 
     @property
     def clips_a_second(self) -> float:
-        """Speed of this run."""
+        """Items a second."""
         return self.clips / self.seconds
 
     @property
     def frames_a_second(self) -> float:
-        """Speed of this run, in decoded frames."""
+        """Frames a second."""
         return self.frames / self.seconds
 
     @property
     def bound_by(self) -> str:
-        """The stage that took most of the time: a faster one would make the run faster."""
+        """The stage that took longest."""
         return max(self.shares, key=lambda stage: self.shares[stage])
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, with the rates."""
+        """As JSON values, with the rates."""
         return {
             "stores": [str(path) for path in self.stores],
             "wanted": self.wanted,
@@ -165,7 +162,7 @@ class Summary:
 
 
 def summarise(
-    lanes: Sequence[Lane],
+    targets: Sequence[ExtractionTarget],
     tally: Tally,
     rows: NDArray[np.intp],
     *,
@@ -173,8 +170,8 @@ def summarise(
     batches: dict[str, int],
     ended: str,
 ) -> Summary:
-    """The summary of a run over some rows, by what its stores hold now."""
-    stores = [open_store(lane.path) for lane in lanes]
+    """Summarise a run over the selected rows, from what its stores hold now."""
+    stores = [open_store(target.path) for target in targets]
     failed: dict[str, dict[str, str]] = {}
     for store in stores:
         for row in rows[store.status[rows] > Status.DONE].tolist():
@@ -197,20 +194,22 @@ def summarise(
         shares=tally.shares(seconds),
         batches=batches,
         bytes={
-            lane.name: int((store.status == Status.DONE).sum())
-            * sum(one.bytes_a_row for one in store.specs)
-            for lane, store in zip(lanes, stores, strict=True)
+            target.name: int((store.status == Status.DONE).sum())
+            * sum(spec.row_bytes for spec in store.specs)
+            for target, store in zip(targets, stores, strict=True)
         },
         ended="done" if ended == "time" and not left else ended,
     )
 
 
-def log_run(lanes: Sequence[Lane], summary: Summary, devices: Mapping[str, str]) -> None:
-    """Note a run in each store's log, and with all its failures in ``log.jsonl`` beside them."""
+def log_run(
+    targets: Sequence[ExtractionTarget], summary: Summary, devices: Mapping[str, str]
+) -> None:
+    """Append a run to each store's log, and with all failures to ``log.jsonl`` beside them."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
-    told = summary.to_json()
-    brief = {key: told[key] for key in ("clips", "seconds", "shares")}
-    for lane in lanes:
-        lane.writer.log("extracted", device=devices[lane.name], **packages, **brief)
-    folder = lanes[0].path.parent
-    append_to_log(folder, "extracted", devices=dict(devices), **packages, **told)
+    fields = summary.to_json()
+    brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
+    for target in targets:
+        target.writer.log("extracted", device=devices[target.name], **packages, **brief)
+    folder = targets[0].path.parent
+    append_to_log(folder, "extracted", devices=dict(devices), **packages, **fields)

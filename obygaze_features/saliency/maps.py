@@ -21,9 +21,8 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.tables import format_table
 from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
-from obygaze_features.extraction.clips import reason
 from obygaze_features.extraction.plan import check_items
-from obygaze_features.extraction.stills import read_picture
+from obygaze_features.extraction.readers import portable_reason, read_picture
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.importers.prompts import with_article
 from obygaze_features.manifests.items import safe_id
@@ -202,7 +201,7 @@ def _read(media: MediaFolder, item: Item, seer: Seer) -> Tensor | str:
     try:
         picture = torch.from_numpy(read_picture(media.find(item)))
     except VideoError as problem:
-        return reason(str(problem), item, media.root)
+        return portable_reason(str(problem), item, media.root)
     return resize_and_crop(picture[None], seer.preprocessing)[0]
 
 

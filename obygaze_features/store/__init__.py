@@ -1,16 +1,15 @@
-"""Feature stores: what is shared between labs. stores/README.md specifies the format."""
+"""Feature stores, which labs share. stores/README.md specifies the format."""
 
 from __future__ import annotations
 
-from obygaze_features.store.assemble import merge, subset
+from obygaze_features.store.combine import merge, subset
 from obygaze_features.store.commit import BlockWriter, Done, Failed
-from obygaze_features.store.compare import diff
-from obygaze_features.store.describe import describe
+from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.format import ArraySpec, Recipe, Status
-from obygaze_features.store.integrity import verify
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.repair import repair
+from obygaze_features.store.verify import verify
 from obygaze_features.store.writer import StoreWriter
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "Status",
     "Store",
     "StoreWriter",
-    "describe",
     "diff",
     "finalise",
     "merge",

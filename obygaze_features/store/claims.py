@@ -1,11 +1,11 @@
-"""Claims: who is at work on which block, so that several writers do not do the same twice.
+"""Claims: which writer computes which block, so that several writers do not repeat work.
 
-A claim only saves work. What keeps a store whole is the commit record, which one writer alone can
-publish: an owner who was paused past its lease, and comes back, finds the record there.
+A claim only saves work. The commit record keeps a store consistent, because only one writer can
+publish it: an owner that was paused for longer than its lease finds the record when it resumes.
 
-A claim is a file, made exclusively; its age is its heartbeat. Ages are measured by the clock of
-the file system, which is the same for all machines that share it. A claim is free to take when
-its lease has run out, or at once when its process died on this very host.
+A claim is a file, created exclusively; its modification time is the heartbeat. Ages are measured
+by the clock of the file system, which all machines that share it agree on. A claim is free when
+its lease has expired, or immediately when its process died on this host.
 """
 
 from __future__ import annotations
@@ -16,30 +16,33 @@ import os
 import platform
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.files import disk_errors, is_alive, publish_exclusively
 from obygaze_features.errors import StoreError
+from obygaze_features.store.format import CLAIMS
 
-__all__ = ["LEASE", "Claims"]
+if TYPE_CHECKING:
+    from obygaze_features.store.writer import StoreWriter
 
-LEASE = 120.0
-"""Seconds without a heartbeat after which a block may be taken over."""
+LEASE_S = 120.0
+"""Seconds without a heartbeat after which another writer may take a block."""
 
 
 class Claims:
     """The claims of one writer on the blocks of one store."""
 
-    def __init__(self, folder: Path, *, lease: float = LEASE) -> None:
+    def __init__(self, folder: Path, *, lease: float = LEASE_S) -> None:
         self.folder, self.lease = folder, lease
         self.owner = uuid.uuid4().hex
-        self._mine: set[Path] = set()
+        self._claimed: set[Path] = set()
         self._stop = threading.Event()
 
     @contextlib.contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Keep this writer's claims fresh while the block runs; give them back at its end."""
+        """Renew this writer's claims while the ``with`` block runs; release them at its end."""
         self.folder.mkdir(exist_ok=True)
         thread = threading.Thread(target=self._beat, daemon=True)
         thread.start()
@@ -48,11 +51,11 @@ class Claims:
         finally:
             self._stop.set()
             thread.join()
-            for path in list(self._mine):
+            for path in list(self._claimed):
                 self._release(path)
 
     def take(self, block: int) -> bool:
-        """Claim a block; False if somebody else is at work on it."""
+        """Claim a block; False if another writer has it."""
         with disk_errors(self.folder.parent, StoreError):
             return self._take(block)
 
@@ -61,8 +64,8 @@ class Claims:
         if path.exists() and not self._is_free(path):
             return False
         if path.exists():
-            # Of all who see that a claim is free, one renames it away. (One who was slow may rename
-            # away a fresh one: both then work, and the commit record decides.)
+            # Of all writers that see a free claim, one renames it. (A slow writer may rename a new
+            # claim: then both compute the block, and the commit record decides.)
             stale = path.with_suffix(f".{self.owner}.stale")
             try:
                 os.rename(path, stale)
@@ -72,19 +75,19 @@ class Claims:
         claim = {"owner": self.owner, "host": platform.node(), "process": os.getpid()}
         if not publish_exclusively(path, json.dumps(claim).encode()):
             return False
-        self._mine.add(path)
+        self._claimed.add(path)
         return True
 
     def release(self, block: int) -> None:
-        """Give a block back, done or not."""
+        """Release a block, done or not."""
         self._release(self._path(block))
 
-    def at_work(self) -> list[int]:
-        """The blocks that somebody is at work on."""
+    def active_blocks(self) -> list[int]:
+        """The blocks that some writer has claimed."""
         return [int(path.stem) for path in self._files() if not self._is_free(path)]
 
-    def stale(self) -> list[Path]:
-        """The claims of those who are gone."""
+    def stale_files(self) -> list[Path]:
+        """The claims of writers that are gone."""
         return [path for path in self._files() if self._is_free(path)]
 
     def _files(self) -> list[Path]:
@@ -94,15 +97,15 @@ class Claims:
         return self.folder / f"{block:06d}.json"
 
     def _release(self, path: Path) -> None:
-        self._mine.discard(path)
+        self._claimed.discard(path)
         if self._read(path).get("owner") == self.owner:
             path.unlink(missing_ok=True)
 
     def _beat(self) -> None:
         while not self._stop.wait(self.lease / 4):
-            for path in list(self._mine):
+            for path in list(self._claimed):
                 if self._read(path).get("owner") == self.owner:
-                    # A network file system may fail for a moment; the next beat tries again.
+                    # A network file system may fail briefly; the next heartbeat tries again.
                     with contextlib.suppress(OSError):
                         os.utime(path)
 
@@ -129,3 +132,57 @@ class Claims:
         except (OSError, ValueError):
             return {}
         return claim if isinstance(claim, dict) else {}
+
+
+class BlockClaims:
+    """Claims on the blocks of several stores: a block is claimed in all of its stores or in none.
+
+    Parameters
+    ----------
+    writers
+        Name -> the writer of a store. Final stores need no claims and are left out.
+    lease
+        Seconds without a heartbeat after which another process may take a block.
+    """
+
+    def __init__(self, writers: Mapping[str, StoreWriter], *, lease: float = LEASE_S) -> None:
+        # Sorted, so that two processes that share stores cannot wait for each other.
+        by_path = sorted(writers.items(), key=lambda named: named[1].store.path)
+        self._writers = {name: writer for name, writer in by_path if not writer.store.is_final}
+        self._claims = {
+            name: Claims(writer.store.path / CLAIMS, lease=lease)
+            for name, writer in self._writers.items()
+        }
+
+    @contextlib.contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """Renew the claims while the ``with`` block runs; release the remaining ones at its end."""
+        with contextlib.ExitStack() as stack:
+            for claims in self._claims.values():
+                stack.enter_context(claims.heartbeat())
+            yield
+
+    def take(
+        self, block: int, rows: Mapping[str, Sequence[int]], *, retry_failed: bool = False
+    ) -> dict[str, list[int]]:
+        """Claim a block in every store that needs rows of it.
+
+        Returns store name -> the rows that are still missing; empty if another process has the
+        block, or has written it.
+        """
+        names = [name for name in self._claims if name in rows]
+        for taken, name in enumerate(names):
+            if not self._claims[name].take(block):
+                self.release(block, names[:taken])
+                return {}
+        missing = {
+            name: self._writers[name].missing_in_block(block, rows[name], retry_failed=retry_failed)
+            for name in names
+        }
+        self.release(block, [name for name in names if not missing[name]])
+        return {name: left for name, left in missing.items() if left}
+
+    def release(self, block: int, names: Sequence[str]) -> None:
+        """Release a block in these stores."""
+        for name in names:
+            self._claims[name].release(block)

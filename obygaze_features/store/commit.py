@@ -1,14 +1,14 @@
-"""How a block gets to disk.
+"""How a block is written to disk.
 
-The order of things on disk is what makes a kill harmless, and of several writers lets one win:
+The order of the steps makes a kill at any moment harmless, and lets one of several writers win:
 
-1. each array's shard, flushed, under a name in ``staging/`` that holds its checksum;
-2. the commit record, under a name that only one writer can take. From here on the block exists;
-3. the shards get their names in the arrays. Whoever opens the store next finishes this, as the
-   record says which they are.
+1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
+2. publish the commit record, under a name that only one writer can take. Now the block exists;
+3. move the shards into the arrays. If this is interrupted, the next process that opens the store
+   for writing finishes it: the record names the shards.
 
-A shard that no record names is nobody's. Nothing that a record names is ever removed or
-overwritten by a writer.
+A shard that no record names belongs to no block. A writer never removes or overwrites a file that
+a record names.
 """
 
 from __future__ import annotations
@@ -26,29 +26,18 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, publish_exclusively, sync_folder
 from obygaze_features.errors import BlockTaken, StoreError
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import read_attributes
-from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import write_shard
-
-__all__ = [
-    "BlockWriter",
-    "Done",
-    "Failed",
-    "finish_moves",
-    "is_written",
-    "move",
-    "refuse_if_final",
-    "retire_record",
-]
 
 _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 
 @dataclass(frozen=True)
 class Done:
-    """A computed row: its value in each array, and the fingerprint of what it comes from."""
+    """A computed row: its value in each array, and the fingerprint of its source file."""
 
     values: Mapping[str, NDArray[Any]]
     source: str | None
@@ -56,7 +45,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A row that could not be computed, and why, in words for people."""
+    """A row that could not be computed, and the reason."""
 
     status: Status
     reason: str
@@ -64,30 +53,30 @@ class Failed:
 
 
 class BlockWriter:
-    """One block on its way: rows are put in any order, and committed together."""
+    """Collects the rows of a block, in any order, and commits them together."""
 
     def __init__(self, store: Store, block: int) -> None:
         self.store, self.block = store, block
-        self.rows = spec.rows_of_block(block, len(store), store.block_rows)
+        self.rows = fmt.rows_of_block(block, len(store), store.block_rows)
         self._outcomes: dict[int, Done | Failed | None] = {}
         if not self.rows:
             raise StoreError(f"{self.store.path} has no block {block}")
 
     def put(self, row: int, outcome: Done | Failed | None) -> None:
-        """Say what became of a row; None leaves it to do. What an array cannot hold is a failure.
+        """Set the outcome of a row; None leaves it to do. A value that its array cannot hold fails.
 
-        The values are looked at when the block is committed; do not change them before.
+        Values are read when the block is committed; do not change them before.
         """
         if row not in self.rows:
             raise StoreError(f"row {row} is not in block {self.block} of {self.store.path}")
         if isinstance(outcome, Failed) and outcome.status <= Status.DONE:
-            raise StoreError(f"{outcome.status!r} is not the status of a failure")
+            raise StoreError(f"row {row}: {outcome.status!r} is not the status of a failure")
         self._outcomes[row] = outcome
 
     def commit(self, *, instead_of: BlockRecord | None = None) -> BlockRecord:
-        """Write every array's shard, then the record; the block exists from then on.
+        """Write every array's shard, then the record; from then on the block exists.
 
-        With `instead_of` the block is there already, and this takes its place.
+        `instead_of` is the record of an existing block, which this block replaces.
         """
         with disk_errors(self.store.path, StoreError):
             return self._commit(instead_of)
@@ -102,73 +91,73 @@ class BlockWriter:
         refuse_if_final(self.store)
         if instead_of is None:
             self._refuse_if_written()
-        outcomes = [_checked(self.store, self._outcomes[row]) for row in self.rows]
+        outcomes = [_check_row(self.store, self._outcomes[row]) for row in self.rows]
         record = BlockRecord(
             block=self.block,
-            status=tuple(_status(one) for one in outcomes),
-            sources=tuple(one.source if one else None for one in outcomes),
+            status=tuple(_status(outcome) for outcome in outcomes),
+            sources=tuple(outcome.source if outcome else None for outcome in outcomes),
             failures={
-                self.store.ids[row]: one.reason
-                for row, one in zip(self.rows, outcomes, strict=True)
-                if isinstance(one, Failed)
+                self.store.ids[row]: outcome.reason
+                for row, outcome in zip(self.rows, outcomes, strict=True)
+                if isinstance(outcome, Failed)
             },
-            shards={one.name: self._stage(one, outcomes) for one in self.store.specs},
+            shards={spec.name: self._stage(spec, outcomes) for spec in self.store.specs},
         )
-        sync_folder(self.store.path / spec.STAGING)
+        sync_folder(self.store.path / fmt.STAGING)
         refuse_if_final(self.store)
-        path = self.store.path / spec.record_name(self.block)
-        retired = self.store.path / spec.retired_name(self.block)
+        path = self.store.path / fmt.record_name(self.block)
+        retired = self.store.path / fmt.retired_name(self.block)
         if instead_of is not None:
             try:
                 os.rename(path, retired)
             except FileNotFoundError:
                 self._withdraw(record)
                 raise BlockTaken(
-                    f"another process writes block {self.block} of {self.store.path} anew"
+                    f"another process is rewriting block {self.block} of {self.store.path}"
                 ) from None
         if not publish_exclusively(path, record.to_bytes()):
             self._withdraw(record)
             raise BlockTaken(
                 f"another process wrote block {self.block} of {self.store.path} at the same time; "
-                "its rows are kept, these are not needed"
+                "its rows stay, these are discarded"
             )
         retired.unlink(missing_ok=True)
-        move(self.store, record)
+        move_shards(self.store, record)
         self._confirm(record)
         return record
 
-    def _stage(self, one: ArraySpec, outcomes: Sequence[Done | Failed | None]) -> str | None:
-        """Write one shard, once and flushed, and give its SHA-256."""
-        chunks = [row.values[one.name] if isinstance(row, Done) else None for row in outcomes]
+    def _stage(self, spec: ArraySpec, outcomes: Sequence[Done | Failed | None]) -> str | None:
+        """Write and flush the shard of one array; returns its SHA-256."""
+        chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
         if not any(chunk is not None for chunk in chunks):
             return None
-        layout = spec.shard_layout(one, self.store.block_rows)
-        temporary = self.store.path / spec.STAGING / f".{uuid.uuid4().hex}.partial"
+        layout = fmt.shard_layout(spec, self.store.block_rows)
+        temporary = self.store.path / fmt.STAGING / f".{uuid.uuid4().hex}.partial"
         try:
             sha256 = write_shard(temporary, chunks, layout)
-            os.replace(temporary, self.store.path / spec.staged_name(one, self.block, sha256))
+            os.replace(temporary, self.store.path / fmt.staged_name(spec, self.block, sha256))
         finally:
             temporary.unlink(missing_ok=True)
         return sha256
 
     def _confirm(self, record: BlockRecord) -> None:
-        """Take the record back if its shards are gone, as a repair in between might have it."""
-        for one in self.store.specs:
-            shard = self.store.path / spec.shard_name(one, self.block)
-            if record.shards[one.name] and not shard.exists():
+        """Retract the record if its shards are gone, as after a repair at the same time."""
+        for spec in self.store.specs:
+            shard = self.store.path / fmt.shard_name(spec, self.block)
+            if record.shards[spec.name] and not shard.exists():
                 retire_record(self.store, self.block)
                 raise StoreError(
-                    f"{self.store.path}: the shard of {one.name} of block {self.block} vanished "
-                    "while it was written; let nobody repair a store that is being filled"
+                    f"{self.store.path}: the shard of {spec.name} of block {self.block} vanished "
+                    "while it was written; do not repair a store that is being filled"
                 )
 
     def _withdraw(self, record: BlockRecord) -> None:
-        """Remove what was staged in vain, unless the winner's shards are the very same."""
-        winner = open_store(self.store.path).record_of(self.block)
-        for one in self.store.specs:
-            sha256 = record.shards[one.name]
-            if sha256 and (winner is None or winner.shards.get(one.name) != sha256):
-                staged = self.store.path / spec.staged_name(one, self.block, sha256)
+        """Remove the staged shards, unless the winner's shards are identical."""
+        winner = self.store.read_record(self.block)
+        for spec in self.store.specs:
+            sha256 = record.shards[spec.name]
+            if sha256 and (winner is None or winner.shards.get(spec.name) != sha256):
+                staged = self.store.path / fmt.staged_name(spec, self.block, sha256)
                 staged.unlink(missing_ok=True)
 
     def _refuse_if_written(self) -> None:
@@ -177,40 +166,40 @@ class BlockWriter:
 
 
 def finish_moves(store: Store) -> None:
-    """Take the steps that a killed writer left: nothing that was committed is lost by them."""
-    names = [path.name for path in (store.path / spec.STAGING).glob("*")]
+    """Finish the commits that a killed writer left after publishing the record."""
+    names = [path.name for path in (store.path / fmt.STAGING).glob("*")]
     for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
-        retired = store.path / spec.retired_name(block)
+        retired = store.path / fmt.retired_name(block)
         if retired.exists():
-            # Killed between two records of a block: unless the new one is there, the old one holds.
-            publish_exclusively(store.path / spec.record_name(block), retired.read_bytes())
+            # Killed between two records of a block: the old one stays unless the new one is there.
+            publish_exclusively(store.path / fmt.record_name(block), retired.read_bytes())
             retired.unlink(missing_ok=True)
-        if record := open_store(store.path).record_of(block):
-            move(store, record)
+        if record := store.read_record(block):
+            move_shards(store, record)
 
 
 def is_written(store: Store, block: int) -> bool:
-    """Whether a block has its record by now, or one that `finish_moves` will put back."""
-    names = (spec.record_name(block), spec.retired_name(block))
+    """Whether a block has its record on disk now, or one that `finish_moves` will restore."""
+    names = (fmt.record_name(block), fmt.retired_name(block))
     return any((store.path / name).exists() for name in names)
 
 
 def refuse_if_final(store: Store) -> None:
-    """Raise if somebody finalised the store since it was opened."""
+    """Raise if the store was finalised since it was opened."""
     if read_attributes(store.location)["state"] != "open":
         raise StoreError(
-            f"{store.path} was finalised while it was being filled; open it again with: "
+            f"{store.path} was finalised while it was being filled; reopen it with: "
             f"obygaze stores repair {store.path} --reopen"
         )
 
 
 def retire_record(store: Store, block: int) -> None:
-    """Make a block one that does not exist; its shards are nobody's from then on.
+    """Remove a block's record, so that the block does not exist any more.
 
-    The record is renamed away first: of several who try, one succeeds.
+    The record is renamed first: of several processes that try, one succeeds.
     """
-    path = store.path / spec.record_name(block)
-    aside = store.path / spec.STAGING / f".{uuid.uuid4().hex}.retired"
+    path = store.path / fmt.record_name(block)
+    aside = store.path / fmt.STAGING / f".{uuid.uuid4().hex}.retired"
     aside.parent.mkdir(exist_ok=True)
     try:
         os.rename(path, aside)
@@ -220,18 +209,18 @@ def retire_record(store: Store, block: int) -> None:
     aside.unlink()
 
 
-def move(store: Store, record: BlockRecord) -> None:
-    """Take the last step of a commit, as far as nobody has."""
-    for one in store.specs:
-        sha256 = record.shards[one.name]
-        target = store.path / spec.shard_name(one, record.block)
+def move_shards(store: Store, record: BlockRecord) -> None:
+    """The last step of a commit: move those staged shards that were not moved yet."""
+    for spec in store.specs:
+        sha256 = record.shards[spec.name]
+        target = store.path / fmt.shard_name(spec, record.block)
         if sha256 is None:
-            # Nothing is removed here: what lies there may be another writer's by now.
+            # Nothing is removed here: the file may belong to another writer by now.
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Somebody else may have moved it: then there is nothing left to do.
+        # Another process may have moved it already.
         with contextlib.suppress(FileNotFoundError):
-            os.replace(store.path / spec.staged_name(one, record.block, sha256), target)
+            os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
         folder = target.parent
         while folder != store.path:
             sync_folder(folder)
@@ -244,46 +233,48 @@ def _status(outcome: Done | Failed | None) -> int:
     return int(Status.DONE if isinstance(outcome, Done) else outcome.status)
 
 
-def _checked(store: Store, row: Done | Failed | None) -> Done | Failed | None:
-    """The row in the arrays' own number formats, if these can hold it."""
+def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
+    """The row in the arrays' own number formats; a failure if these cannot hold it."""
     if not isinstance(row, Done):
         return row
     if set(row.values) != set(store.arrays):
-        odd = sorted(set(row.values) ^ set(store.arrays))
-        raise StoreError(f"a row has the arrays {', '.join(store.arrays)}; see to {odd[0]!r}")
+        unexpected = sorted(set(row.values) ^ set(store.arrays))[0]
+        verb = "lacks" if unexpected in store.arrays else "has an unknown array"
+        raise StoreError(
+            f"{store.path}: a row {verb} {unexpected!r} (the arrays are {', '.join(store.arrays)})"
+        )
     values = {}
-    for one in store.specs:
-        given = np.asarray(row.values[one.name])
+    for spec in store.specs:
+        given = np.asarray(row.values[spec.name])
         with np.errstate(over="ignore", invalid="ignore"):
-            value = given.astype(one.dtype, copy=False)
-        if value.shape != one.shape:
-            raise StoreError(f"a row of {one.name} has shape {one.shape}, not {value.shape}")
-        exact = value.dtype.kind == "f" or np.array_equal(value, given)
-        if not exact or not _can_be_held(value, one):
-            finite = given.dtype.kind != "f" or np.isfinite(one.without_padding(given)).all()
-            why = f"a value that {one.dtype} cannot hold" if finite else "NaN or infinity"
-            reason = f"{one.name} has {why}"
-            return Failed(Status.NOT_FINITE, reason, row.source)
-        values[one.name] = value
-    kept = {
-        len(one.without_padding(values[one.name])) / one.shape[0]
-        for one in store.specs
-        if one.padded
+            value = given.astype(spec.dtype, copy=False)
+        if value.shape != spec.shape:
+            raise StoreError(f"a row of {spec.name} has shape {spec.shape} (got {value.shape})")
+        is_exact = value.dtype.kind == "f" or np.array_equal(value, given)
+        if not is_exact or not _is_storable(value, spec):
+            is_finite = given.dtype.kind != "f" or np.isfinite(spec.without_padding(given)).all()
+            problem = f"a value that {spec.dtype} cannot hold" if is_finite else "NaN or infinity"
+            return Failed(Status.NOT_FINITE, f"{spec.name} has {problem}", row.source)
+        values[spec.name] = value
+    lengths = {
+        len(spec.without_padding(values[spec.name])) / spec.shape[0]
+        for spec in store.specs
+        if spec.padded
     }
-    if len(kept) > 1:
+    if len(lengths) > 1:
         return Failed(Status.NOT_FINITE, "some of its frames have no features", row.source)
     return replace(row, values=values)
 
 
-def _can_be_held(value: NDArray[Any], one: ArraySpec) -> bool:
-    """Whether a row has neither infinities nor the array's fill value, but as padding."""
-    if one.padded:
-        value = one.without_padding(value)
+def _is_storable(value: NDArray[Any], spec: ArraySpec) -> bool:
+    """Whether a row has no infinity, and the array's fill value only as padding."""
+    if spec.padded:
+        value = spec.without_padding(value)
         if not value.size:
             return False
     if value.dtype == np.float16:
-        # Thirty times faster than isfinite: infinities and NaN are the bit patterns from 7C00 on.
+        # Thirty times faster than isfinite: from 7C00 on the bits mean infinity or NaN.
         return int((value.view(np.uint16) & 0x7FFF).max(initial=0)) < 0x7C00
     if value.dtype.kind == "f":
         return bool(np.isfinite(value).all())
-    return not bool(one.is_fill(value).any())
+    return not bool(spec.is_fill(value).any())

@@ -15,10 +15,9 @@ from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import format as spec
-from obygaze_features.store.compare import read_probe
+from obygaze_features.store import format as fmt
+from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.items import read_items
 from obygaze_features.store.reader import Store
 
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
@@ -100,13 +99,13 @@ def _parts(
     store: Store, specs: Sequence[ArraySpec]
 ) -> Iterator[tuple[range, NDArray[np.bool_], dict[str, NDArray[Any]]]]:
     """All rows in order, some at a time: which of them are done, and the arrays of these."""
-    step = max(1, PART_BYTES // sum(array.bytes_a_row for array in specs))
+    step = max(1, PART_BYTES // sum(array.row_bytes for array in specs))
     names = [array.name for array in specs]
     for start in progress(range(0, len(store), step), "Exporting", unit="part"):
         rows = range(start, min(start + step, len(store)))
         done = store.status[rows.start : rows.stop] == Status.DONE
         numbers = np.flatnonzero(done) + start
-        yield rows, done, {name: store.take(numbers, name) for name in names}
+        yield rows, done, {name: store.read_rows(name, numbers) for name in names}
 
 
 def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
@@ -117,20 +116,20 @@ def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
         file.attrs.update({key: store.attributes[key] for key in _ABOUT})
         arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
         file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
-        file[ITEMS] = store.location.read(spec.ITEMS).decode("utf-8")
-        file[spec.STATUS] = store.status
+        file[ITEMS] = store.location.read(fmt.ITEMS).decode("utf-8")
+        file[fmt.STATUS] = store.status
         for name, column in (
-            (spec.IDS, store.ids),
+            (fmt.IDS, store.ids),
             (SOURCES, [store.sources[item] or "" for item in store.ids]),
             (REASONS, [store.failures.get(item, "") for item in store.ids]),
         ):
             file.create_dataset(name, data=column, dtype=text)
         for name, row in read_probe(store).items():
             if name in arrays:
-                file[f"{spec.PROBE}/{name}"] = row
+                file[f"{fmt.PROBE}/{name}"] = row
         datasets = {}
         for array in specs:
-            _, chunk_rows = spec.final_rows(array, len(store))
+            _, chunk_rows = fmt.final_rows(array, len(store))
             datasets[array.name] = file.create_dataset(
                 array.name,
                 shape=(len(store), *array.shape),
@@ -153,7 +152,7 @@ def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
 
 def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
     pa, parquet = (need(name, extra="views") for name in ("pyarrow", "pyarrow.parquet"))
-    films = read_items(store.location, store.attributes).films
+    films = store.items.films
 
     def flat(array: ArraySpec) -> Any:
         lists = pa.list_(pa.from_numpy_dtype(np.dtype(array.dtype)), math.prod(array.shape))
@@ -169,7 +168,7 @@ def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None
         *map(flat, specs),
     ]
     about = json.dumps(store.attributes, ensure_ascii=False)
-    schema = pa.schema(fields, metadata={spec.ATTRIBUTES: about})
+    schema = pa.schema(fields, metadata={fmt.ATTRIBUTES: about})
     with parquet.ParquetWriter(
         path, schema, compression="none", use_dictionary=False, write_page_checksum=True
     ) as writer:

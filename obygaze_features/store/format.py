@@ -1,4 +1,4 @@
-"""The format of a feature store: the specification in code; stores/README.md says it in words.
+"""The format of a feature store in code; stores/README.md is the specification in prose.
 
 Nothing here touches a disk. Reader and writer take every name, code and codec from this file.
 """
@@ -18,46 +18,6 @@ from numpy.typing import NDArray
 
 from obygaze_features.store.shards import ShardLayout
 
-__all__ = [
-    "ATTRIBUTES",
-    "BLOCK_ROWS",
-    "CARD",
-    "CHECKSUMS",
-    "CLAIMS",
-    "COORDINATES",
-    "CROISSANT",
-    "FORMAT_VERSION",
-    "IDS",
-    "ITEMS",
-    "LOG",
-    "PROBE",
-    "RECORDS",
-    "ROWS",
-    "STAGING",
-    "STATUS",
-    "ArraySpec",
-    "BlockRecord",
-    "Recipe",
-    "Status",
-    "array_layout",
-    "block_count",
-    "coordinate_layout",
-    "decode_ids",
-    "dimensions",
-    "encode_ids",
-    "final_rows",
-    "frame_count",
-    "ids_layout",
-    "record_name",
-    "retired_name",
-    "rows_of_block",
-    "shard_layout",
-    "shard_name",
-    "specs_of",
-    "staged_name",
-    "status_layout",
-]
-
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 ATTRIBUTES = "obygaze"
@@ -70,34 +30,33 @@ CLAIMS = "claims"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
-"""Path -> SHA-256: of the files that never change, and once a store is final of all of them."""
+"""Path -> SHA-256 of the files that never change; in a final store, of all files but the log."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
 CROISSANT = "croissant.json"
 COORDINATES = ("id", "film")
-"""Text arrays of a final store, for xarray and the like; our own reader takes `IDS` and `ITEMS`."""
+"""Text arrays of a final store, for xarray; our own reader uses `IDS` and `ITEMS`."""
 SHARD_BYTES = 256 * 2**20
-"""What a shard of a final store holds at most, roughly."""
+"""Approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
-"""What a chunk of a final store holds, where a row is not more than a quarter of it."""
-
+"""Size of a chunk in a final store, where a row takes at most a quarter of it."""
 
 _BY_FRAME = ("frame_index", "frame_time", "frames", "frames_temporal")
 """Arrays whose first axis within a row is the frames."""
 
 
 class Status(IntEnum):
-    """What became of a row. From 2 on, why it failed."""
+    """The state of a row; from 2 on, why it failed."""
 
     TODO = 0
     DONE = 1
     MISSING = 2
-    """The media file was not found, or several could be meant."""
+    """The media file was not found, or several files match."""
     UNREADABLE = 3
-    """The media file is there, and cannot be decoded."""
+    """The media file exists but cannot be decoded."""
     NOT_FINITE = 4
-    """The backbone gave a value that the array cannot hold."""
+    """The backbone computed a value that the array cannot store."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +66,16 @@ class ArraySpec:
     Parameters
     ----------
     name
-        As in the table of arrays in stores/README.md, alike for every backbone.
+        As in the table of arrays in stores/README.md, the same for every backbone.
     shape
-        The shape of one row, so without the leading N.
+        The shape of one row (without the leading N).
     dtype
         ``float32``, ``float16``, ``float64`` or ``int32``.
     meaning
-        One line for people.
+        One line of documentation.
     padded
-        Whether a row may end early: a clip may have fewer frames than the backbone takes, and
-        the places of the others then hold the fill value.
+        Whether a row may end early: where a clip has fewer frames than the backbone takes, the
+        rest of its row is the fill value.
     """
 
     name: str
@@ -127,30 +86,30 @@ class ArraySpec:
 
     @property
     def fill(self) -> float | int:
-        """What an uncomputed row reads as: NaN, or -1 for whole numbers. Never zero."""
+        """What a row that was not computed reads as: NaN, or -1 for integers. Never zero."""
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
     def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Where values are the fill value, which no computed row may hold but as padding."""
+        """Where values are the fill value, which a computed row may hold only as padding."""
         fill: NDArray[np.bool_] = np.isnan(values) if math.isnan(self.fill) else values == self.fill
         return fill
 
     def without_padding(self, row: NDArray[Any]) -> NDArray[Any]:
-        """A row up to where its padding begins."""
+        """A row without its padding."""
         if not self.padded:
             return row
-        kept = np.flatnonzero(~self.is_fill(row).reshape(len(row), -1).all(axis=1))
-        return row[: kept[-1] + 1 if kept.size else 0]
+        filled = np.flatnonzero(~self.is_fill(row).reshape(len(row), -1).all(axis=1))
+        return row[: filled[-1] + 1 if filled.size else 0]
 
     @property
-    def bytes_a_row(self) -> int:
-        """Bytes that one row takes."""
+    def row_bytes(self) -> int:
+        """Bytes per row."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the rows of a store are made with. Rows of two recipes must never share a store.
+    """How the rows of a store are computed. Rows of two recipes must never share a store.
 
     Parameters
     ----------
@@ -163,7 +122,7 @@ class Recipe:
     precision
         The number format in which the backbone computed.
     arrays
-        What is kept.
+        The arrays to store.
     """
 
     name: str
@@ -173,7 +132,7 @@ class Recipe:
     arrays: tuple[ArraySpec, ...]
 
     def attributes(self) -> dict[str, Any]:
-        """As kept in the store's attributes: plain JSON values."""
+        """As in the store's attributes: plain JSON values."""
         arrays = {
             spec.name: {"shape": spec.shape, "dtype": spec.dtype, "meaning": spec.meaning}
             | ({"padded": True} if spec.padded else {})
@@ -192,7 +151,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """A block's commit record: written last, and without it the block does not exist.
+    """A block's commit record: written last; without it the block does not exist.
 
     Parameters
     ----------
@@ -201,11 +160,11 @@ class BlockRecord:
     status
         A `Status` for each row of the block.
     sources
-        The fingerprint of what each row was computed from; None where there was nothing.
+        The fingerprint of the file that each row was computed from; None where there was none.
     failures
         Id -> reason, for the rows that failed.
     shards
-        Array -> SHA-256 of its shard; None where no row was done, so that no shard was written.
+        Array -> SHA-256 of its shard; None if none of the rows is done.
     """
 
     block: int
@@ -215,13 +174,13 @@ class BlockRecord:
     shards: dict[str, str | None] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """The record's file, which ends in a checksum of the rest."""
+        """The content of the record's file, which ends in a checksum of the rest."""
         values = {**asdict(self), "sha256": self._seal()}
         return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> BlockRecord:
-        """From the parsed file; KeyError, TypeError or ValueError where it is not a record."""
+        """From the parsed file; KeyError, TypeError or ValueError if it is not a record."""
         record = cls(
             block=int(values["block"]),
             status=tuple(values["status"]),
@@ -240,12 +199,16 @@ class BlockRecord:
 
 
 def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
-    """What each array of a store is, by the store's attributes."""
+    """The arrays of a store, from its attributes."""
     return [
         ArraySpec(
-            name, tuple(one["shape"]), one["dtype"], one["meaning"], one.get("padded") is True
+            name,
+            tuple(values["shape"]),
+            values["dtype"],
+            values["meaning"],
+            values.get("padded") is True,
         )
-        for name, one in attributes["arrays"].items()
+        for name, values in attributes["arrays"].items()
     ]
 
 
@@ -260,30 +223,31 @@ def rows_of_block(block: int, n: int, block_rows: int) -> range:
 
 
 def record_name(block: int) -> str:
-    """Where a block's commit record lies, from the store's root."""
+    """The path of a block's commit record, from the store's root."""
     return f"{RECORDS}/{block:06d}.json"
 
 
 def shard_name(spec: ArraySpec, shard: int) -> str:
-    """Where a shard of an array lies, by Zarr's default key encoding."""
+    """The path of an array's shard, by Zarr's default key encoding."""
     return "/".join([spec.name, "c", str(shard), *("0" for _ in spec.shape)])
 
 
 def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
-    """Where a block's shard lies until it gets its name in the array.
+    """The path of a block's shard until it is moved into the array.
 
-    The name follows from the record, so that whoever comes next can finish the move.
+    The name follows from the record, so that the next process that opens the store can finish
+    the move.
     """
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
 
 
 def retired_name(block: int) -> str:
-    """Where a block's record waits until the one that takes its place is there."""
+    """The path of a block's old record until the record that replaces it is written."""
     return f"{STAGING}/{block:06d}.retired"
 
 
 def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:
-    """The same as `array_layout`, for files that are written and mapped directly."""
+    """The same as `array_layout`, for shards that are written and mapped directly."""
     return ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
 
 
@@ -298,9 +262,9 @@ def array_layout(
 ) -> dict[str, Any]:
     """Arguments of ``Group.create_array``: chunks in shards, a checksum at the end of each.
 
-    Everything is said explicitly, so that a new default in Zarr changes no store.
+    Every setting is explicit, so that a new default in Zarr changes no store.
     """
-    # Only who makes arrays pays for the import of zarr.
+    # Imported here because zarr takes long to import and reading a store does not need it.
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
     checked = (BytesCodec(endian="little"), Crc32cCodec())
@@ -327,7 +291,7 @@ def array_layout(
 def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> tuple[str, ...]:
     """Names of an array's axes, by which xarray opens a store as one dataset.
 
-    Arrays share the axis of items, and that of `frames` if theirs is as long; not the others.
+    All arrays share the item axis; arrays with `frames` frames share the frame axis.
     """
     names = ["item", *(f"{array}_{axis}" for axis in range(1, len(shape) + 1))]
     if array in _BY_FRAME and shape[0] == frames:
@@ -336,7 +300,7 @@ def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> t
 
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
-    """How long the axis of frames is, which those arrays share that have it."""
+    """The length of the frame axis, from the first array that has one."""
     lengths = {array.name: array.shape[0] for array in arrays if array.name in _BY_FRAME}
     return next((lengths[name] for name in _BY_FRAME if name in lengths), None)
 
@@ -356,7 +320,7 @@ def coordinate_layout(name: str, n: int) -> dict[str, Any]:
         "compressors": (Crc32cCodec(),),
         "dimension_names": dimensions(name, ()),
         "attributes": {"meaning": f"{name} of each item, as in {ITEMS}"},
-        # A chunk of empty texts would be left out.
+        # Zarr would leave out a chunk of empty texts.
         "config": {"write_empty_chunks": True},
     }
 
@@ -394,34 +358,34 @@ def status_layout(n: int) -> dict[str, Any]:
         "compressors": (Crc32cCodec(),),
         "dimension_names": dimensions(STATUS, ()),
         "attributes": {"meaning": "0 to do, 1 done, 2 and up: why it failed"},
-        # Zarr would leave out a chunk of zeros, and a lost one would look the same.
+        # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
         "config": {"write_empty_chunks": True},
     }
 
 
 def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
-    """Rows a shard and rows a chunk of a final store: few files, and still single clips."""
+    """Rows per shard and per chunk of a final store: few files, and small reads of single clips."""
     chunk = 1
     while (
         chunk < n
-        and 2 * chunk * spec.bytes_a_row <= CHUNK_BYTES
-        and 4 * spec.bytes_a_row <= (CHUNK_BYTES)
+        and 2 * chunk * spec.row_bytes <= CHUNK_BYTES
+        and 4 * spec.row_bytes <= CHUNK_BYTES
     ):
         chunk *= 2
-    most = max(1, SHARD_BYTES // (chunk * spec.bytes_a_row))
-    return min(most, -(-n // chunk)) * chunk, chunk
+    max_chunks = max(1, SHARD_BYTES // (chunk * spec.row_bytes))
+    return min(max_chunks, -(-n // chunk)) * chunk, chunk
 
 
 def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
-    """Ids as rows of UTF-8 bytes: string types are not read by every Zarr reader."""
-    encoded = np.array([one.encode("utf-8") for one in ids])
+    """Ids as rows of UTF-8 bytes: not every Zarr reader supports string types."""
+    encoded = np.array([item_id.encode("utf-8") for item_id in ids])
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:
-    """The ids of `encode_ids`; ValueError where a row holds none, or what is not UTF-8."""
+    """The ids of `encode_ids`; ValueError if a row is empty or not UTF-8."""
     padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
     ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
     if len(ids) != len(table) or not table[:, 0].all():
-        raise ValueError("not one id a row")
+        raise ValueError("a row has no id, or more than one")
     return ids

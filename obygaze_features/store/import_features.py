@@ -10,12 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import UsageError
-from obygaze_features.store.format import Status
 from obygaze_features.store.import_clips import ClipFolders
 from obygaze_features.store.import_rows import (
     RowSource,
@@ -174,21 +171,13 @@ def _fill_store(source: Source, manifest: Manifest, path: Path, *, retry_failed:
         for block in progress(blocks, "Importing", unit="block", total=total):
             rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]
             writer.write_block(block, rows)
-    for block, missing in _missing_in_written_blocks(path, failed=retry_failed).items():
-        again = {row: source.row(manifest.items[row], specs) for row in missing}
-        writer.rewrite(block, {row: result for row, result in again.items() if result is not None})
+    store = open_store(path)
+    again: dict[int, list[int]] = {}
+    for row in store.missing_rows(retry_failed=retry_failed).tolist():
+        again.setdefault(row // store.block_rows, []).append(row)
+    for block, missing in again.items():
+        if store.record_of(block) is not None:  # written by this or an earlier run
+            results = {row: source.row(manifest.items[row], specs) for row in missing}
+            writer.rewrite(block, {row: done for row, done in results.items() if done is not None})
     writer.log("imported", source=source.description)
     return open_store(path)
-
-
-def _missing_in_written_blocks(path: Path, *, failed: bool) -> dict[int, list[int]]:
-    """Block -> its rows that are to do, or failed, though the block is written."""
-    store = open_store(path)
-    wanted = store.status == Status.TODO
-    if failed:
-        wanted |= store.status > Status.DONE
-    blocks: dict[int, list[int]] = {}
-    for row in np.flatnonzero(wanted).tolist():
-        if store.record_of(row // store.block_rows) is not None:
-            blocks.setdefault(row // store.block_rows, []).append(row)
-    return blocks

@@ -16,7 +16,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.export import ATTRIBUTES, REASONS, SOURCES
 from obygaze_features.store.format import ArraySpec, Status
@@ -247,9 +247,9 @@ def read_parquet(path: Path, column: str, provenance: Provenance | None) -> RowS
             f"{path} has no column {column!r}; name that of the ids with --ids (it has "
             f"{', '.join(table.column_names):.200})"
         )
-    about = (table.schema.metadata or {}).get(spec.ATTRIBUTES.encode())
+    about = (table.schema.metadata or {}).get(fmt.ATTRIBUTES.encode())
     if about:
-        attributes = _exported_attributes(path, spec.ATTRIBUTES, about.decode(errors="replace"))
+        attributes = _exported_attributes(path, fmt.ATTRIBUTES, about.decode(errors="replace"))
         provenance = _exported_provenance(path, attributes, provenance)
     fields = [part for part in table.schema if part.name != column]
     lists = [part for part in fields if _is_list(part.type, pa)]
@@ -281,21 +281,21 @@ def read_hdf5(path: Path, provenance: Provenance | None) -> RowSource:
     except OSError as problem:
         words = " ".join(str(problem).split())
         raise StoreError(f"{path} is not an HDF5 file, or a damaged one ({words:.100})") from None
-    if spec.IDS not in file:
-        raise StoreError(f"{path} has no dataset {spec.IDS!r}, which says whose each row is")
+    if fmt.IDS not in file:
+        raise StoreError(f"{path} has no dataset {fmt.IDS!r}, which says whose each row is")
     try:
         if ATTRIBUTES in file:
             text = _hdf5_texts(file, ATTRIBUTES, axes=0)[0]
             return _exported_hdf5(
                 path, file, _exported_attributes(path, ATTRIBUTES, text), provenance
             )
-        ids = _hdf5_texts(file, spec.IDS)
+        ids = _hdf5_texts(file, fmt.IDS)
         odd = [name for name in file if isinstance(name, bytes) or not name.isprintable()]
         if odd:
             raise StoreError(f"the name {odd[0]!r:.60} is not plain text in UTF-8; rename it")
         matrices = {}
         for name in file:
-            dataset = _hdf5_dataset(file, name) if name not in (spec.IDS, spec.STATUS) else None
+            dataset = _hdf5_dataset(file, name) if name not in (fmt.IDS, fmt.STATUS) else None
             if (
                 dataset is not None
                 and dataset.dtype.kind in "fiu"
@@ -314,17 +314,17 @@ def _exported_hdf5(
     path: Path, file: Any, attributes: dict[str, Any], provenance: Provenance | None
 ) -> RowSource:
     """What `export` wrote: all that makes a store."""
-    ids, specs = _hdf5_texts(file, spec.IDS), spec.specs_of(attributes)
+    ids, specs = _hdf5_texts(file, fmt.IDS), fmt.specs_of(attributes)
     texts = {name: _hdf5_texts(file, name) for name in (SOURCES, REASONS)}
-    status = _hdf5_dataset(file, spec.STATUS)
+    status = _hdf5_dataset(file, fmt.STATUS)
     if status is None or status.dtype.kind not in "iu":
-        raise StoreError(f"{spec.STATUS} is not a dataset of whole numbers")
-    for name, shape in [(spec.STATUS, status.shape)] + [(n, (len(t),)) for n, t in texts.items()]:
+        raise StoreError(f"{fmt.STATUS} is not a dataset of whole numbers")
+    for name, shape in [(fmt.STATUS, status.shape)] + [(n, (len(t),)) for n, t in texts.items()]:
         if shape != (len(ids),):
             raise StoreError(f"{name} does not have one value for each id")
     codes = status[()].tolist()
     if odd := set(codes) - {int(code) for code in Status}:
-        raise StoreError(f"{spec.STATUS} has the unknown code {odd.pop()}")
+        raise StoreError(f"{fmt.STATUS} has the unknown code {odd.pop()}")
     matrices, probe = {}, {}
     for array in specs:
         dataset = _hdf5_dataset(file, array.name)
@@ -335,7 +335,7 @@ def _exported_hdf5(
         ):
             raise StoreError(f"{array.name} is not a dataset with a row for each id")
         matrices[array.name] = _Hdf5Rows(dataset, array.name)
-        name = f"{spec.PROBE}/{array.name}"
+        name = f"{fmt.PROBE}/{array.name}"
         if (reference := _hdf5_dataset(file, name)) is not None:
             if reference.shape != array.shape or reference.dtype.kind not in "fiu":
                 raise StoreError(f"{name} is not a row of {array.name}")

@@ -16,12 +16,12 @@ from typing import Any
 from obygaze_features.common.files import disk_errors, new_file, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import format as spec
-from obygaze_features.store.checksums import read_checksums
-from obygaze_features.store.contents import check_list
+from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.location import Folder, ZipArchive
+from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import open_at, open_store
+from obygaze_features.store.verify import check_listed_files
 from obygaze_features.store.zip_safety import is_store_name
 
 COPY_BYTES = 2**20
@@ -109,7 +109,7 @@ def unpack(archive: Path | str, output: Path | str, *, overwrite: bool = False) 
         with (
             disk_errors(output, StoreError),
             new_folder(
-                output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True
+                output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True
             ) as folder,
         ):
             for name in progress(location.names, "Unpacking", unit="file"):
@@ -146,13 +146,13 @@ def list_store_files(path: Path, action: str) -> tuple[dict[str, str], list[str]
         raise StoreError(
             f"{path} is still open and cannot be {action}; run: obygaze stores finalise {path}"
         )
-    checksums, where = read_checksums(store.location), store.location.join(spec.CHECKSUMS)
+    checksums, where = read_checksums(store.location), store.location.join(fmt.CHECKSUMS)
     for name in checksums:
         if not is_store_name(name):
             raise StoreError(f"{where} lists {name!r:.60}, which is not a file name of a store")
-    check_list(store.where, store, checksums)
-    log = [spec.LOG] if (path / spec.LOG).is_file() else []
-    return checksums, [*checksums, spec.CHECKSUMS, *log]
+    check_listed_files(store.where, store, checksums)
+    log = [fmt.LOG] if (path / fmt.LOG).is_file() else []
+    return checksums, [*checksums, fmt.CHECKSUMS, *log]
 
 
 def unrelated_files(path: Path, names: list[str]) -> list[str]:
@@ -178,15 +178,15 @@ def damaged(path: Path, name: str, why: str, action: str) -> StoreError:
 
 def _check_archive(location: ZipArchive) -> dict[str, str]:
     """The checksums of the final store in a zip file, which has all that it lists, and no more."""
-    if spec.CHECKSUMS not in location.names:
-        raise StoreError(f"{location.where} is not a packed store: it has no {spec.CHECKSUMS}")
+    if fmt.CHECKSUMS not in location.names:
+        raise StoreError(f"{location.where} is not a packed store: it has no {fmt.CHECKSUMS}")
     checksums, names = read_checksums(location), set(location.names)
     if lost := sorted(checksums.keys() - names):
         raise StoreError(f"{location.where}: {lost[0]!r:.80} is not in it")
-    if odd := sorted(names - checksums.keys() - {spec.CHECKSUMS, spec.LOG}):
+    if odd := sorted(names - checksums.keys() - {fmt.CHECKSUMS, fmt.LOG}):
         raise StoreError(f"{location.where}: {odd[0]!r:.80} is no file of this store")
     store = open_at(location)
     if not store.is_final:
         raise StoreError(f"{location.where} holds a store that is still open, not a final one")
-    check_list(location.where, store, checksums)
+    check_listed_files(location.where, store, checksums)
     return checksums

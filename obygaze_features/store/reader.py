@@ -1,74 +1,85 @@
-"""Reading a store: rows by id, and what is done, from the commit records or the status array."""
+"""Reading a store: rows by id, the state of each row, and what can be done with the store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 from obygaze_features.store.arrays import StoredArray, StoredArrays, read_bytes_array
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, location_of
-from obygaze_features.store.lookup import Lookup
-from obygaze_features.store.metadata import read_attributes, read_record, read_rows_table, remedy
+from obygaze_features.store.metadata import (
+    read_attributes,
+    read_items,
+    read_record,
+    read_rows_table,
+    remedy,
+)
 from obygaze_features.store.remote import Remote
 from obygaze_features.store.row_reader import RowReader
 from obygaze_features.store.shards import DamagedChunk
 
-__all__ = ["Store", "open_at", "open_store"]
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+    from obygaze_features.manifests import Items
+    from obygaze_features.store.diff import Difference
+    from obygaze_features.store.verify import Damage
+    from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
 """What `Store.iter_blocks` reads at a time from a final store."""
 
 Rows = NDArray[np.intp]
-T = TypeVar("T")
+Missing = Literal["raise", "nan", "drop"]
 
 
-@dataclass(frozen=True, eq=False)
 class Store:
-    """The features of one manifest's items under one backbone. Open one with `open_store`.
+    """The features of one manifest's items under one backbone. Open a store with `open_store`.
 
-    What is done, and why the rest is not, is as it was when it was first asked for. Open the
-    store again to see what was written since.
+    What it reports about rows is what was on disk on first use; `refresh` reads it again.
 
     Examples
     --------
     ::
 
-        store = open_store(Path("stores/xclip.zarr"))
-        store["tt0108160-001"]["native"]
-        ids, rows = store.read(wanted, "frames", missing="skip")
+        store = open_store("stores/xclip.zarr")
+        x = store.read("native", ids=["tt0108160-001", "tt0108160-002"])
+        store["tt0108160-001"]["frames"]
+        store.to_pandas("native"), store.dataset("frames"), store.info()
     """
 
-    location: Location
     attributes: dict[str, Any]
-    checksums: bool = True
-    _records: dict[int, BlockRecord | None] = field(default_factory=dict, repr=False)
+
+    def __init__(self, location: Location, *, checksums: bool = True) -> None:
+        self.location, self.checksums = location, checksums
+        self.refresh()
 
     def __len__(self) -> int:
         return int(self.attributes["n"])
 
-    def __getitem__(self, one: str) -> dict[str, NDArray[Any]]:
-        """Every array's row of an id."""
-        if not isinstance(one, str):
+    def __getitem__(self, item_id: str) -> dict[str, NDArray[Any]]:
+        """The row of an id in every array."""
+        if not isinstance(item_id, str):
             raise UsageError(
-                f"rows of a store are asked for by id (got {one!r:.60}); for example "
-                f"store[store.ids[0]], or all rows of an array: store.array({self.arrays[0]!r})"
+                f"{self.where}: rows are read by id (got {item_id!r:.60}); for example "
+                f"store[store.ids[0]], or all rows of an array: store.read({self.arrays[0]!r})"
             )
-        if one in self.stored and one not in self:
-            raise UsageError(f"{one!r} is an array, not an id; type store.array({one!r})")
-        row = self.rows_of([one])
+        if item_id in self.stored and item_id not in self:
+            raise UsageError(f"{item_id!r} is an array, not an id; use store.read({item_id!r})")
+        row = self.rows_of([item_id])
         return {name: self._gather(array, row)[0] for name, array in self.stored.items()}
 
-    def __contains__(self, one: object) -> bool:
-        return one in self._known
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self._row_of
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ids)
@@ -78,32 +89,34 @@ class Store:
         return f"Store({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # MappedFile files do not travel to another process; each opens the store for itself.
+        # Memory maps cannot be sent to another process; each process opens the store itself.
         return partial(open_store, checksums=self.checksums), (self.location.address,)
+
+    # What the store holds
 
     @property
     def where(self) -> str:
-        """Where the store lies, for people to read."""
+        """The store's path or URL, for messages."""
         return self.location.where
 
     @property
     def path(self) -> Path:
-        """The store's folder; `StoreError` if it is not in one, and so can only be read."""
+        """The store's folder; `StoreError` if the store is not in one, and so is read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
-                f"{self.where} can only be read; to change it, fetch it with: "
+                f"{self.where} can only be read; to change it, download it with: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path
 
     @property
     def is_final(self) -> bool:
-        """Whether the store is finalised: complete as far as it goes, and read-only."""
+        """Whether the store is finalised: read-only, with large shards and a checksum list."""
         return bool(self.attributes["state"] == "final")
 
     @cached_property
     def stored(self) -> StoredArrays:
-        """How each array lies in its files."""
+        """How each array is stored, by name."""
         return StoredArrays(self.location, self.attributes)
 
     @property
@@ -113,49 +126,37 @@ class Store:
 
     @property
     def specs(self) -> list[ArraySpec]:
-        """What each array is."""
+        """Name, shape, type and meaning of each array."""
         return list(self.stored.specs.values())
 
     @property
     def block_rows(self) -> int:
-        """Rows a block."""
+        """Rows per block."""
         return int(self.attributes["block_rows"])
 
     @property
     def blocks(self) -> int:
         """Number of blocks, written or not."""
-        return spec.block_count(len(self), self.block_rows)
+        return fmt.block_count(len(self), self.block_rows)
 
     @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
-        return self._of_ids(spec.decode_ids)
+        return self._decode_ids(self._id_bytes)
 
-    @cached_property
-    def records(self) -> list[BlockRecord]:
-        """The commit records of the blocks that are written, in order; none in a final store."""
-        found = map(self.record_of, range(self.blocks))
-        return [record for record in found if record is not None]
-
-    def record_of(self, block: int) -> BlockRecord | None:
-        """A block's commit record; None where it is not written, or the store is final."""
-        if block not in self._records:
-            record = None
-            if not self.is_final and 0 <= block < self.blocks:
-                rows = spec.rows_of_block(block, len(self), self.block_rows)
-                ids = self._of_ids(lambda table: spec.decode_ids(table[rows.start : rows.stop]))
-                record = read_record(self.location, block, ids, self.arrays)
-            self._records[block] = record  # only now: a record that cannot be read stays an error
-        return self._records[block]
+    @property
+    def items(self) -> Items:
+        """The items that the store was made for."""
+        return read_items(self.location, self.attributes)
 
     @cached_property
     def status(self) -> NDArray[np.uint8]:
-        """A `Status` for each row."""
+        """The `Status` of each row."""
         if self.is_final:
-            status = read_bytes_array(self.location, spec.STATUS, (len(self),))
+            status = read_bytes_array(self.location, fmt.STATUS, (len(self),))
             if status.max() > max(Status):
-                where = self.location.join(spec.STATUS)
-                raise StoreError(f"{where}: no row has a status {status.max()}")
+                where = self.location.join(fmt.STATUS)
+                raise StoreError(f"{where}: unknown status {status.max()}; {remedy(self.location)}")
             return status
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
@@ -169,189 +170,353 @@ class Store:
     def failures(self) -> dict[str, str]:
         """Id -> reason, for the rows that failed."""
         if not self.is_final:
-            return {one: why for record in self.records for one, why in record.failures.items()}
-        reasons = self._table["reason"]
+            return {
+                item_id: reason
+                for record in self.records
+                for item_id, reason in record.failures.items()
+            }
+        reasons = self._rows_table["reason"]
         return {self.ids[row]: reasons[row] for row in np.flatnonzero(self.status > Status.DONE)}
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
-        """Id -> the fingerprint of its source; None where there was none, or nothing is done."""
+        """Id -> the fingerprint of the file it was computed from; None if there is none."""
         if self.is_final:
-            return {
-                one: source or None
-                for one, source in zip(self.ids, self._table["source"], strict=True)
-            }
-        sources: dict[str, str | None] = dict.fromkeys(self.ids)
+            sources = self._rows_table["source"]
+            return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
+        by_id: dict[str, str | None] = dict.fromkeys(self.ids)
         for record in self.records:
             first = record.block * self.block_rows
-            sources.update(zip(self.ids[first:], record.sources, strict=False))
-        return sources
+            by_id.update(zip(self.ids[first:], record.sources, strict=False))
+        return by_id
 
-    def array(self, name: str) -> NDArray[Any]:
-        """A whole array, row for row as in `ids`; NaN (whole numbers: -1) where not done."""
-        one = self._array(name)
-        done = self.status == Status.DONE
-        values = np.empty((len(self), *one.spec.shape), one.spec.dtype)
-        values[~done] = one.spec.fill
-        rows = np.flatnonzero(done)
-        return self._gather(one, rows, into=values, at=rows)
+    @cached_property
+    def records(self) -> list[BlockRecord]:
+        """The commit records of the blocks that are written, in order; none in a final store."""
+        records = map(self.record_of, range(self.blocks))
+        return [record for record in records if record is not None]
+
+    def record_of(self, block: int) -> BlockRecord | None:
+        """A block's commit record; None if it is not written, or the store is final."""
+        if block not in self._records:
+            # Assigned last: a record that cannot be read raises again the next time.
+            self._records[block] = self.read_record(block)
+        return self._records[block]
+
+    def read_record(self, block: int) -> BlockRecord | None:
+        """A block's commit record as it is on disk now."""
+        if self.is_final or not 0 <= block < self.blocks:
+            return None
+        rows = self.rows_of_block(block)
+        ids = self._decode_ids(self._id_bytes[rows.start : rows.stop])
+        return read_record(self.location, block, ids, self.arrays)
+
+    def rows_of_block(self, block: int) -> range:
+        """The rows of a block."""
+        return fmt.rows_of_block(block, len(self), self.block_rows)
+
+    def refresh(self) -> Store:
+        """Read again what other processes may have changed: the state, rows and their status."""
+        before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
+        self._records: dict[int, BlockRecord | None] = {}
+        keep = ["location", "checksums", "attributes", "_records"]
+        if before and before["items_digest"] == self.attributes["items_digest"]:
+            keep += ["ids", "_id_bytes", "_row_of"]
+        for name in set(vars(self)).difference(keep):
+            del self.__dict__[name]
+        return self
+
+    def info(self) -> dict[str, Any]:
+        """Rows by status, arrays with shapes and bytes, failures, and the store's attributes."""
+        n, done = len(self), int((self.status == Status.DONE).sum())
+        to_do = int((self.status == Status.TODO).sum())
+        return self.attributes | {
+            "rows": {"all": n, "done": done, "failed": n - done - to_do, "to_do": to_do},
+            "arrays": {
+                spec.name: {
+                    "shape": [n, *spec.shape],
+                    "dtype": spec.dtype,
+                    "bytes": n * spec.row_bytes,
+                    "meaning": spec.meaning,
+                }
+                for spec in self.specs
+            },
+            "failures": self.failures,
+        }
+
+    # Reading rows
 
     def read(
-        self, ids: Sequence[str], name: str, missing: Literal["raise", "skip"] = "raise"
-    ) -> tuple[list[str], NDArray[Any]]:
-        """Rows of an array by id.
+        self,
+        array: str = "native",
+        ids: Sequence[str] | None = None,
+        *,
+        missing: Missing = "raise",
+    ) -> NDArray[Any]:
+        """Rows of an array, in the order asked.
 
         Parameters
         ----------
+        array
+            Its name.
         ids
-            Which, in the order wanted.
-        name
-            Which array.
+            The ids to read; all by default.
         missing
-            What to do about an id that the store does not have or that is not done.
-
-        Returns
-        -------
-        ids, rows
-            The ids that were read (all, unless some were skipped) and their rows.
+            For ids that the store does not have, or whose rows are not done: ``raise`` a
+            `StoreError`, fill their rows with ``nan`` (in integer arrays -1), or ``drop`` them;
+            `done_ids` gives the ids that are left.
         """
-        if missing not in ("raise", "skip"):
-            raise UsageError(f"missing is 'raise' or 'skip', not {missing!r}")
-        one = self._array(name)
+        if missing not in ("raise", "nan", "drop"):
+            raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
+        stored = self._stored(array)
+        if ids is None:
+            rows, done = np.arange(len(self)), self.status == Status.DONE
+        else:
+            rows = self._find_rows(ids)
+            done = self._are_done(rows)
+        if done.all():
+            return self._gather(stored, rows)
+        if "status" not in self.__dict__:
+            self._refuse_if_replaced()
         if missing == "raise":
-            return list(ids), self._gather(one, self.rows_of(ids))
-        rows = self._lookup.rows(ids)
-        have = np.flatnonzero(self._are_done(rows))
-        return [ids[place] for place in have.tolist()], self._gather(one, rows[have])
+            self._require_done(self.ids if ids is None else ids, rows, done)
+        if missing == "drop":
+            return self._gather(stored, rows[done])
+        values = np.empty((len(rows), *stored.spec.shape), stored.spec.dtype)
+        values[~done] = stored.spec.fill
+        return self._gather(stored, rows[done], into=values, at=np.flatnonzero(done))
 
-    def take(self, rows: Rows, name: str) -> NDArray[Any]:
-        """Rows of an array by their number; all of them must be done."""
-        one = self._array(name)
+    def read_rows(self, array: str, rows: Rows) -> NDArray[Any]:
+        """Rows of an array by row number; all of them must be done."""
+        stored = self._stored(array)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise StoreError(f"{self.where} has the rows 0 to {len(self) - 1}")
-        if not self._are_done(rows).all():
-            self._require_done([self.ids[row] for row in rows.tolist()], rows)
-        return self._gather(one, rows)
+        done = self._are_done(rows)
+        if not done.all():
+            self._require_done([self.ids[row] for row in rows.tolist()], rows, done)
+        return self._gather(stored, rows)
 
     def iter_blocks(
-        self, names: Sequence[str] | None = None
+        self, arrays: Sequence[str] | None = None
     ) -> Iterator[tuple[list[str], dict[str, NDArray[Any]]]]:
-        """Go through the rows that are done, in order, a part at a time.
+        """Iterate over the rows that are done, in order, in bounded memory.
 
         Yields
         ------
         ids, rows
-            Some ids, and for each array their rows. An open store gives a block at a time, a
-            final one what takes about 32 MiB.
+            Some ids, and their rows in each array: a block of an open store, or about 32 MiB of
+            a final one.
         """
-        arrays = [self._array(name) for name in (self.arrays if names is None else names)]
+        stored = [self._stored(name) for name in (self.arrays if arrays is None else arrays)]
         step = self.block_rows
         if self.is_final:
-            step = max(1, PART_BYTES // max(1, sum(one.spec.bytes_a_row for one in arrays)))
-            # Whole chunks, so that none is read and checked twice.
-            unit = max((one.layout.chunk_rows for one in arrays), default=1)
-            step = max(unit, step - step % unit)
+            step = max(1, PART_BYTES // max(1, sum(array.spec.row_bytes for array in stored)))
+            # Whole chunks, so that each is read and checked once.
+            chunk_rows = max((array.layout.chunk_rows for array in stored), default=1)
+            step = max(chunk_rows, step - step % chunk_rows)
         for start in range(0, len(self), step):
             rows = np.arange(start, min(start + step, len(self)))
             rows = rows[self._are_done(rows)]
             if rows.size:
-                values = {one.spec.name: self._gather(one, rows) for one in arrays}
+                values = {array.spec.name: self._gather(array, rows) for array in stored}
                 yield [self.ids[row] for row in rows.tolist()], values
-            self._rows.forget()
+            self._row_reader.forget()
+
+    def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
+        """The ids whose rows are done, in the order given; of all ids by default."""
+        if ids is None:
+            return [self.ids[row] for row in np.flatnonzero(self.status == Status.DONE).tolist()]
+        done = self._are_done(self._find_rows(ids)).tolist()
+        return [item_id for item_id, is_done in zip(ids, done, strict=True) if is_done]
+
+    def rows_of(self, ids: Sequence[str]) -> Rows:
+        """The row numbers of ids; `StoreError` if a row is not done."""
+        rows = self._find_rows(ids)
+        self._require_done(ids, rows, self._are_done(rows))
+        return rows
+
+    def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
+        """Which rows (of all by default) are to be computed: those to do.
+
+        With `retry_failed` also the rows that failed; `StoreError` if the store is final, and so
+        cannot be filled.
+        """
+        if retry_failed and self.is_final and self.failures:
+            raise StoreError(
+                f"{self.path} is finalised and read-only; to retry its failed rows, reopen it "
+                f"with: obygaze stores repair {self.path} --reopen"
+            )
+        rows = np.arange(len(self)) if rows is None else rows
+        status = self.status[rows]
+        is_missing = status == Status.TODO
+        if retry_failed:
+            is_missing |= status > Status.DONE
+        missing: Rows = rows[is_missing]
+        return missing
+
+    # Other libraries, and operations on the whole store
+
+    def to_pandas(self, array: str = "native") -> pd.DataFrame:
+        """An array as a table; see `obygaze_features.store.views.to_pandas`."""
+        from obygaze_features.store.views import to_pandas
+
+        return to_pandas(self, array)
+
+    def to_xarray(self, arrays: Sequence[str] | None = None) -> xr.Dataset:
+        """Arrays as a dataset; see `obygaze_features.store.views.to_xarray`."""
+        from obygaze_features.store.views import to_xarray
+
+        return to_xarray(self, arrays)
+
+    def dataset(self, array: str, ids: Sequence[str] | None = None) -> StoreDataset:
+        """An array as a dataset for PyTorch; see `obygaze_features.store.views.StoreDataset`."""
+        from obygaze_features.store.views import StoreDataset
+
+        return StoreDataset(self.location.address, array, ids)
+
+    def verify(self) -> list[Damage]:
+        """Read everything again and list what is damaged."""
+        from obygaze_features.store.verify import verify
+
+        return verify(self.location.address)
+
+    def finalise(self, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
+        """Join small shards into large ones, read-only, with a dataset card and checksums."""
+        from obygaze_features.store.finalise import finalise
+
+        finalise(self.path, compress=compress, allow_incomplete=allow_incomplete)
+        return self.refresh()
+
+    def subset(
+        self,
+        output: Path | str,
+        *,
+        ids: Collection[str] | None = None,
+        films: Collection[str] | None = None,
+        overwrite: bool = False,
+    ) -> Store:
+        """Make a store of some items or films."""
+        from obygaze_features.store.combine import subset
+
+        return subset(self, output, ids=ids, films=films, overwrite=overwrite)
+
+    def export(
+        self, output: Path | str, *, arrays: Sequence[str] | None = None, overwrite: bool = False
+    ) -> Path:
+        """Write the store as HDF5 or Parquet; see `obygaze_features.store.export.export`."""
+        from obygaze_features.store.export import export
+
+        return Path(export(self, output, arrays=arrays, overwrite=overwrite)["path"])
+
+    def push(self, target: Path | str) -> str:
+        """Copy a final store to a folder, S3 or the Hub; gives its new address.
+
+        See `obygaze_features.store.transfer.push`.
+        """
+        from obygaze_features.store.transfer import push
+
+        return str(push(self.path, target)["where"])
+
+    def diff(self, other: Store | Path | str) -> Difference:
+        """Compare with another store: attributes, reference clips and common rows."""
+        from obygaze_features.store.diff import diff
+
+        return diff(self, other if isinstance(other, Store) else open_store(other))
+
+    # Internals
 
     @cached_property
     def _id_bytes(self) -> NDArray[np.uint8]:
-        return read_bytes_array(self.location, spec.IDS, (len(self), None))
+        return read_bytes_array(self.location, fmt.IDS, (len(self), None))
 
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        return frozenset(self.ids)
-
-    @cached_property
-    def _lookup(self) -> Lookup:
-        return self._of_ids(Lookup)
-
-    def _of_ids(self, make: Callable[[NDArray[np.uint8]], T]) -> T:
+    def _decode_ids(self, table: NDArray[np.uint8]) -> list[str]:
         try:
-            return make(self._id_bytes)
-        except StoreError:
-            raise
+            return fmt.decode_ids(table)
         except ValueError as problem:
-            where = self.location.join(spec.IDS)
+            where = self.location.join(fmt.IDS)
             raise StoreError(f"{where}: {problem}; {remedy(self.location)}") from None
 
     @cached_property
-    def _table(self) -> dict[str, list[str]]:
-        return read_rows_table(self.location, self.ids, self.status)
-
-    def rows_of(self, ids: Sequence[str]) -> Rows:
-        """The row numbers of ids; `StoreError` if one of them is not done."""
-        if isinstance(ids, str):
-            raise UsageError(f"a list of ids is meant, not {ids!r} alone")
-        rows = self._lookup.rows(ids)
-        self._require_done(ids, rows)
+    def _row_of(self) -> Mapping[str, int]:
+        rows = {item_id: row for row, item_id in enumerate(self.ids)}
+        if len(rows) < len(self):
+            where = self.location.join(fmt.IDS)
+            raise StoreError(f"{where}: an id is there twice; {remedy(self.location)}")
         return rows
 
-    def _refuse_if_replaced(self) -> None:
-        """Raise if what was opened is not what lies there now: finalised, or opened again."""
-        if isinstance(self.location, Remote) and self.location.refuse_if_changed():
-            return
-        if read_attributes(self.location)["state"] != self.attributes["state"]:
-            raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
+    @cached_property
+    def _rows_table(self) -> dict[str, list[str]]:
+        return read_rows_table(self.location, self.ids, self.status)
+
+    @cached_property
+    def _row_reader(self) -> RowReader:
+        return RowReader(self.location, self.record_of, checksums=self.checksums)
+
+    def _stored(self, array: str) -> StoredArray:
+        if array not in self.stored:
+            raise StoreError(f"{self.where} has no array {array}; it has {', '.join(self.arrays)}")
+        return self.stored[array]
+
+    def _find_rows(self, ids: Sequence[str]) -> Rows:
+        """The row of each id; -1 if the store does not have it."""
+        if isinstance(ids, str):
+            raise UsageError(f"ids is a list of ids (got {ids!r}); use [{ids!r}]")
+        row_of = self._row_of
+        return np.array([row_of.get(item_id, -1) for item_id in ids], np.intp)
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which rows are done; those below zero are none."""
+        """Which rows are done; a negative row is not."""
         done: NDArray[np.bool_]
         if self.is_final or "status" in self.__dict__:
             done = self.status[rows] == Status.DONE
             return done & (rows >= 0)
-        # The records of a million rows take a second to read; a few rows need few of them.
+        # A few rows of an open store need only the records of their blocks.
         done = np.zeros(len(rows), np.bool_)
         blocks, within = np.divmod(rows, self.block_rows)
         for block in np.unique(blocks).tolist():
             record = self.record_of(block)
             if record is not None:
-                mine = np.flatnonzero(blocks == block)
-                done[mine] = np.array(record.status)[within[mine]] == Status.DONE
+                in_block = np.flatnonzero(blocks == block)
+                done[in_block] = np.array(record.status)[within[in_block]] == Status.DONE
         return done
 
-    def _require_done(self, ids: Sequence[str], rows: Rows) -> None:
-        lacking = np.flatnonzero(~self._are_done(rows))
-        if not lacking.size:
+    def _require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
+        missing = np.flatnonzero(~done)
+        if not missing.size:
             return
-        first, row = ids[lacking[0]], rows[lacking[0]]
+        first, row = ids[missing[0]], rows[missing[0]]
         if row < 0:
-            why = "is not an item of this store"
+            reason = "is not an item of this store"
+        elif first in self.failures:
+            reason = f"failed: {self.failures[first]}"
         else:
-            why = f"failed: {self.failures[first]}" if first in self.failures else "is not done yet"
-        more = f" (and {lacking.size - 1} more that cannot be read)" if lacking.size > 1 else ""
-        raise StoreError(f"{self.where}: {first} {why}{more}")
+            reason = "is not done yet"
+        more = f" (and {missing.size - 1} more that cannot be read)" if missing.size > 1 else ""
+        raise StoreError(f"{self.where}: {first} {reason}{more}")
 
-    def _array(self, name: str) -> StoredArray:
-        if name not in self.stored:
-            raise StoreError(f"{self.where} has no array {name}; it has {', '.join(self.arrays)}")
-        return self.stored[name]
-
-    @cached_property
-    def _rows(self) -> RowReader:
-        return RowReader(self.location, self.record_of, checksums=self.checksums)
+    def _refuse_if_replaced(self) -> None:
+        """Raise if the store was finalised or reopened since it was opened."""
+        if isinstance(self.location, Remote) and self.location.refuse_if_changed():
+            return
+        if read_attributes(self.location)["state"] != self.attributes["state"]:
+            raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
     def _gather(
         self,
-        one: StoredArray,
+        stored: StoredArray,
         rows: Rows,
         into: NDArray[Any] | None = None,
         at: Rows | None = None,
     ) -> NDArray[Any]:
         try:
-            return self._rows.gather(one, rows, into, at)
+            return self._row_reader.gather(stored, rows, into, at)
         except DamagedChunk as problem:
             self._refuse_if_replaced()
             hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
             ids = [self.ids[row] for row in hit.tolist()]
             more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
             raise StoreError(
-                f"{problem.where}: {problem.why}; the row of {', '.join(ids[:3])}{more} "
+                f"{problem.where}: {problem.reason}; the row of {', '.join(ids[:3])}{more} "
                 f"cannot be read; {remedy(self.location)}"
             ) from None
 
@@ -362,11 +527,11 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
     Parameters
     ----------
     address
-        A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or the URL of either
-        (``https://...``, ``s3://...``). `StoreError` if it is not a store, or not a whole one.
+        A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or a URL (``https://...``,
+        ``s3://...``, ``hf://...``). `StoreError` if there is no complete store.
     checksums
-        Hold what is read to its checksums. Without, reading is several times faster, and bits
-        that flipped on the disk pass unseen.
+        Verify the checksum of everything that is read. Without, reading is faster, and damage
+        is not noticed.
     """
     location = location_of(address)
     if isinstance(location, Remote):
@@ -376,7 +541,7 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
 
 def open_at(location: Location, *, checksums: bool = True) -> Store:
     """Open the store at a location."""
-    store = Store(location, read_attributes(location), checksums)
+    store = Store(location, checksums=checksums)
     if location.is_local:
-        list(store.stored.values())  # what is wrong with one is better said at once
+        list(store.stored.values())  # report damaged metadata of an array on opening
     return store

@@ -23,7 +23,7 @@ from obygaze_features.common.files import parse_json
 from obygaze_features.common.package import need
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
 """Seconds before each new try of a request that may succeed next time."""
@@ -68,12 +68,12 @@ class Remote:
 
     def read(self, name: str) -> bytes:
         """A whole file, compared with the store's list of checksums once that is loaded."""
-        if name == spec.CHECKSUMS and self._listed is not None:
+        if name == fmt.CHECKSUMS and self._listed is not None:
             return self._listed
         data = self._fetch(name, [(None, None)])[0]
         sha256 = self._checksums.get(name)
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-            from obygaze_features.store.checksums import without_consolidated
+            from obygaze_features.store.metadata import without_consolidated
 
             before = without_consolidated(data, sha256) if name == "zarr.json" else None
             if before is not None:
@@ -137,12 +137,12 @@ class Remote:
     def load_checksums(self) -> None:
         """Compare files with the store's list from now on; without a list, as they are."""
         try:
-            listed = self.read(spec.CHECKSUMS)
+            listed = self.read(fmt.CHECKSUMS)
         except FileNotFoundError:
             return
-        checksums = parse_json(listed, self.join(spec.CHECKSUMS), StoreError)
+        checksums = parse_json(listed, self.join(fmt.CHECKSUMS), StoreError)
         if not isinstance(checksums, dict):
-            raise StoreError(f"{self.join(spec.CHECKSUMS)} is not a list of checksums")
+            raise StoreError(f"{self.join(fmt.CHECKSUMS)} is not a list of checksums")
         self._listed, self._checksums = listed, checksums
 
     def refuse_if_changed(self) -> bool:
@@ -150,7 +150,7 @@ class Remote:
         if self._listed is None:
             return False
         try:
-            listed = self._fetch(spec.CHECKSUMS, [(None, None)])[0]
+            listed = self._fetch(fmt.CHECKSUMS, [(None, None)])[0]
         except FileNotFoundError:
             raise StoreError(f"{self.where} no longer exists at this address") from None
         if listed != self._listed:

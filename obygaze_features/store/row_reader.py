@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.format import BlockRecord
 from obygaze_features.store.location import Folder, Location
@@ -92,7 +92,7 @@ class RowReader:
             self._shard(array, shard).read(rows - first, check=self.checksums, out=out)
         except DamagedChunk as problem:
             hit = range(first + problem.rows.start, first + problem.rows.stop)
-            raise DamagedChunk(problem.where, hit, problem.why) from None
+            raise DamagedChunk(problem.where, hit, problem.reason) from None
         return out
 
     def _shard(self, array: StoredArray, shard: int) -> Shard:
@@ -109,12 +109,12 @@ class RowReader:
         return reader
 
     def _open(self, array: StoredArray, shard: int) -> Shard:
-        names = [spec.shard_name(array.spec, shard)]
+        names = [fmt.shard_name(array.spec, shard)]
         record = self.record_of(shard)
         sha256 = record.shards[array.spec.name] if record else None
         if sha256:
             # A writer that was interrupted, or that is not ready yet, has left it there.
-            names.insert(0, spec.staged_name(array.spec, shard, sha256))
+            names.insert(0, fmt.staged_name(array.spec, shard, sha256))
         for name in names:
             try:
                 return open_shard(self.location, name, array, shard)

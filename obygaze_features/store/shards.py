@@ -1,10 +1,10 @@
 """Shard files: Zarr's ``sharding_indexed`` without compression, written and mapped directly.
 
-A shard is its chunks one after another, each with its CRC-32C behind it, then an index of
-(offset, length) pairs as little-endian uint64 (all ones for a chunk that is not there), then the
-index's own CRC-32C. Written here in one go, so that the checksum of the file is known before it
-has a name; read here through the page cache, which is many times faster than any pipeline. Tests
-hold both to Zarr's own codecs.
+A shard is its chunks in order, each followed by its CRC-32C, then an index of (offset, length)
+pairs as little-endian uint64 (all ones for an absent chunk), then the CRC-32C of the index. A
+shard is written in one pass, so that its SHA-256 is known before it gets its name, and is read
+through a memory map, which is many times faster than Zarr's pipeline (decision 0007). Tests
+compare both with Zarr's own codecs.
 """
 
 from __future__ import annotations
@@ -26,22 +26,20 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError
 from obygaze_features.store.location import MappedFile
 
-__all__ = ["DamagedChunk", "ShardLayout", "ShardReader", "checksum", "read_index", "write_shard"]
-
 CHECKSUM_BYTES = 4
 ABSENT = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """How the rows of an array lie in its shards.
+    """How the rows of an array are divided into shards and chunks.
 
     Parameters
     ----------
     row_shape, dtype
         Of one row.
     shard_rows, chunk_rows
-        Rows a shard, and rows a chunk; the first is a multiple of the second.
+        Rows per shard and rows per chunk; the first is a multiple of the second.
     """
 
     row_shape: tuple[int, ...]
@@ -51,7 +49,7 @@ class ShardLayout:
 
     @property
     def chunks(self) -> int:
-        """Chunks a shard, the absent ones counted."""
+        """Chunks per shard, including absent ones."""
         return self.shard_rows // self.chunk_rows
 
     @property
@@ -71,15 +69,15 @@ class ShardLayout:
 
 
 class DamagedChunk(StoreError):
-    """A chunk whose bytes are not what its checksum says; `rows` are its rows in the shard."""
+    """A chunk that fails its checksum or cannot be read; `rows` are its rows in the shard."""
 
-    def __init__(self, where: str, rows: range, why: str) -> None:
-        super().__init__(f"{where}: {why}")
-        self.where, self.rows, self.why = where, rows, why
+    def __init__(self, where: str, rows: range, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where, self.rows, self.reason = where, rows, reason
 
 
 def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: ShardLayout) -> str:
-    """Write a shard and flush it to disk; None stands for a chunk that is not there.
+    """Write a shard and flush it to disk; None is an absent chunk.
 
     Returns
     -------
@@ -103,7 +101,7 @@ def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: Shard
         for piece in pieces:
             digest.update(piece)
 
-    # Hashing and writing both let go of the interpreter, so that one hides behind the other.
+    # Hashing and writing both release the interpreter lock, so they run at the same time.
     hashing = threading.Thread(target=hash_all)
     hashing.start()
     try:
@@ -118,17 +116,17 @@ def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: Shard
 
 
 def checksum(data: Any) -> bytes:
-    """CRC-32C, as four little-endian bytes, of bytes or of an array that is not writable."""
+    """CRC-32C of bytes, or of a read-only array, as four little-endian bytes."""
     return int(google_crc32c.value(data)).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def read_index(
     tail: bytes, layout: ShardLayout, where: str
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Offset and length of each chunk, from a shard's last bytes, and which chunks are there."""
+    """Offset and length of each chunk, from a shard's last bytes, and which chunks are present."""
     table = tail[:-CHECKSUM_BYTES]
     if len(tail) != layout.index_bytes or checksum(table) != tail[len(table) :]:
-        raise DamagedChunk(where, range(layout.shard_rows), "its index is damaged or cut off")
+        raise DamagedChunk(where, range(layout.shard_rows), "its index is damaged or truncated")
     index = np.frombuffer(table, "<u8").reshape(-1, 2)
     return index, index[:, 0] != ABSENT
 
@@ -147,44 +145,44 @@ class ShardReader:
     def read(
         self, rows: NDArray[np.intp], *, check: bool = True, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Rows of the shard, counted from its start; all of them must be there.
+        """Rows of the shard, counted from its start; all of them must be present.
 
         Parameters
         ----------
         rows
-            Which, in any order.
+            Row numbers, in any order.
         check
-            Hold each chunk to its checksum.
+            Verify the checksum of each chunk.
         out
-            Where to put them, if not into a new array.
+            The array to fill; by default a new one.
         """
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
-        if len(rows) == 1:  # the way of who goes through clips one by one
+        if len(rows) == 1:  # a loop over clips reads them one by one
             out[0] = self._row(int(rows[0]), check=check)
             return out
         chunks, within = np.divmod(rows, self.layout.chunk_rows)
         needed = np.unique(chunks)
         if not self.present[needed].all():
             first = int(needed[~self.present[needed]][0])
-            raise DamagedChunk(self.file.where, self.rows_of(first), "a chunk is not there")
+            raise DamagedChunk(self.file.where, self.rows_of(first), "a chunk is missing")
         if check:
             for chunk in needed.tolist():
                 self.check(chunk)
         if self._chunks is None:
             self._read_by_chunk(chunks, within, out)
             return out
-        places = (self.index[chunks, 0] // np.uint64(self._step)).astype(np.intp)
-        if self.layout.chunk_rows == 1 and (np.diff(places) == 1).all():
-            out[...] = self._chunks[places[0] : places[0] + len(places), 0]
+        positions = (self.index[chunks, 0] // np.uint64(self._step)).astype(np.intp)
+        if self.layout.chunk_rows == 1 and (np.diff(positions) == 1).all():
+            out[...] = self._chunks[positions[0] : positions[0] + len(positions), 0]
         elif (np.diff(rows) == 1).all():
             self._read_by_chunk(chunks, within, out)
         else:
-            out[...] = self._chunks[places, within]
+            out[...] = self._chunks[positions, within]
         return out
 
     def check(self, chunk: int) -> None:
-        """Raise `DamagedChunk` unless a chunk's bytes are what its checksum says."""
+        """Raise `DamagedChunk` if a chunk fails its checksum."""
         data = self._raw(chunk)
         if checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:].tobytes():
             raise DamagedChunk(self.file.where, self.rows_of(chunk), "its checksum is wrong")
@@ -194,7 +192,7 @@ class ShardReader:
         return range(chunk * self.layout.chunk_rows, (chunk + 1) * self.layout.chunk_rows)
 
     def forget(self) -> None:
-        """Let go of the memory that was read."""
+        """Release the pages that were read."""
         self.file.forget()
 
     def _raw(self, chunk: int) -> NDArray[np.uint8]:
@@ -212,7 +210,7 @@ class ShardReader:
     def _row(self, row: int, *, check: bool) -> NDArray[Any]:
         chunk, within = divmod(row, self.layout.chunk_rows)
         if not self.present[chunk]:
-            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk is not there")
+            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk is missing")
         if check:
             self.check(chunk)
         values: NDArray[Any] = self._values(chunk)[within]
@@ -221,7 +219,7 @@ class ShardReader:
     def _read_by_chunk(
         self, chunks: NDArray[np.intp], within: NDArray[np.intp], out: NDArray[Any]
     ) -> None:
-        """Copy rows chunk by chunk; runs of rows as slices, which is a plain copy of memory."""
+        """Copy rows chunk by chunk; consecutive rows are one memory copy."""
         breaks = np.flatnonzero((np.diff(chunks) != 0) | (np.diff(within) != 1)) + 1
         starts = [0, *breaks.tolist(), len(chunks)]
         for start, stop in itertools.pairwise(starts):
@@ -231,7 +229,7 @@ class ShardReader:
                 out[start:stop] = values[first : first + stop - start]
 
     def _view(self) -> NDArray[Any] | None:
-        """All chunks as one array, if they lie at equal distances, as obygaze writes them."""
+        """All chunks as one array, if they are evenly spaced (as obygaze writes them)."""
         step = self._step
         offsets, sizes = self.index[self.present].T
         last = int(offsets.max()) + step if len(offsets) else 0

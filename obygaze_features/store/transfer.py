@@ -27,12 +27,10 @@ from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter, progress
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import format as spec
-from obygaze_features.store.checksums import read_checksums
-from obygaze_features.store.contents import check_list
+from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.location import Location, location_of, sha256_at
-from obygaze_features.store.metadata import read_attributes
+from obygaze_features.store.metadata import read_attributes, read_checksums
 from obygaze_features.store.pack import (
     damaged,
     file_size,
@@ -48,6 +46,7 @@ from obygaze_features.store.remote import (
     open_file_system,
     parse_hf_address,
 )
+from obygaze_features.store.verify import check_listed_files
 from obygaze_features.store.zip_safety import is_store_name
 
 GROUP = "zarr.json"
@@ -148,28 +147,28 @@ def _is_store(address: str) -> bool:
     system, root, _ = open_file_system(address)
     where = redact_url(address)
     with one_line_errors(where), contextlib.suppress(FileNotFoundError, PermissionError):
-        return bool(system.exists(f"{root}/{spec.CHECKSUMS}"))
+        return bool(system.exists(f"{root}/{fmt.CHECKSUMS}"))
     return False
 
 
 def _push_files(path: Path, target: str, checksums: Mapping[str, str], names: list[str]) -> int:
     """Send what is missing; gives the number of files sent."""
     system, root, _ = open_file_system(target)
-    there, listed = Remote(target), (path / spec.CHECKSUMS).read_bytes()
+    there, listed = Remote(target), (path / fmt.CHECKSUMS).read_bytes()
     sizes = _sizes_there(system, root, there.where)
     send = partial(_send, path, target, checksums)
     sent = 0
-    if spec.CHECKSUMS not in sizes:
+    if fmt.CHECKSUMS not in sizes:
         if sizes:
             raise _holds_something_else(there.where, sizes)
-        sent += send([spec.CHECKSUMS])
-    elif there.read(spec.CHECKSUMS) != listed:
+        sent += send([fmt.CHECKSUMS])
+    elif there.read(fmt.CHECKSUMS) != listed:
         raise StoreError(f"{there.where} holds another store; choose another target")
-    body = [name for name in names if name not in (spec.CHECKSUMS, GROUP)]
+    body = [name for name in names if name not in (fmt.CHECKSUMS, GROUP)]
     sent += send([name for name in body if sizes.get(name) != file_size(path, name, "pushed")])
     for part in (body, [GROUP]):
         wrong = _wrong_there(there, checksums, part)
-        if part == [GROUP] and wrong and there.read(spec.CHECKSUMS) != listed:
+        if part == [GROUP] and wrong and there.read(fmt.CHECKSUMS) != listed:
             raise StoreError(  # somebody else began at the same time
                 f"{there.where} holds another store; choose another target"
             )
@@ -265,11 +264,11 @@ def _push_to_hub(path: Path, address: str, checksums: Mapping[str, str], names: 
     def wrong_there() -> list[str]:
         tree = api.list_repo_tree(**dataset, recursive=True)
         files = {file.path: file for file in tree if isinstance(file, hub.RepoFile)}
-        if spec.CHECKSUMS not in files:
+        if fmt.CHECKSUMS not in files:
             if odd := files.keys() - {".gitattributes"}:
                 raise _holds_something_else(address, odd)
             return list(names)
-        if there.read(spec.CHECKSUMS) != (path / spec.CHECKSUMS).read_bytes():
+        if there.read(fmt.CHECKSUMS) != (path / fmt.CHECKSUMS).read_bytes():
             raise StoreError(f"{address} holds another store; choose another name")
         return [
             name
@@ -305,22 +304,22 @@ def _pull_folder(location: Location, output: Path, *, overwrite: bool) -> int:
     checksums = read_checksums(location)
     if odd := [name for name in checksums if not is_store_name(name)]:
         raise StoreError(
-            f"{location.join(spec.CHECKSUMS)} lists {odd[0]!r:.80}, which is not a file name of a "
+            f"{location.join(fmt.CHECKSUMS)} lists {odd[0]!r:.80}, which is not a file name of a "
             "store"
         )
     with (
         disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker=spec.CHECKSUMS, allow_missing=True) as made,
+        new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as made,
         _pulling_folder(output) as folder,
     ):
-        _start_anew_if_other(folder, location.read(spec.CHECKSUMS))
+        _start_anew_if_other(folder, location.read(fmt.CHECKSUMS))
         fetched = 0
         with meter(None, "Fetching", unit="B") as advance:
             for number, (name, sha256) in enumerate(checksums.items(), 1):
                 note = f"file {number:,} of {len(checksums):,}"
                 fetched += _fetch(location, name, sha256, folder, partial(advance, note=note))
         with contextlib.suppress(FileNotFoundError):  # it may be lost: it says nothing of features
-            (folder / spec.LOG).write_bytes(location.read(spec.LOG))
+            (folder / fmt.LOG).write_bytes(location.read(fmt.LOG))
         _check_pulled(location.where, folder, checksums)
         made.rmdir()
         folder.rename(made)
@@ -384,7 +383,7 @@ def _lock(file: BinaryIO) -> bool:
 
 def _start_anew_if_other(folder: Path, listed: bytes) -> None:
     """Remove what an earlier run fetched, if it was of another store."""
-    known = folder / spec.CHECKSUMS
+    known = folder / fmt.CHECKSUMS
     if folder.exists() and not (known.is_file() and known.read_bytes() == listed):
         shutil.rmtree(folder)
     if not folder.exists():
@@ -398,7 +397,7 @@ def _check_pulled(where: str, folder: Path, checksums: Mapping[str, str]) -> Non
         store = open_store(folder)
         if not store.is_final:  # whatever the source said before
             raise StoreError(f"{where} was changed meanwhile; run the same command again")
-        check_list(where, store, checksums)
+        check_listed_files(where, store, checksums)
     except StoreError as problem:
         raise StoreError(str(problem).replace(str(folder), where)) from None
 
@@ -420,7 +419,7 @@ def _fetch(
             fetched += _append(location, name, part, advance)
         except FileNotFoundError:
             raise StoreError(
-                f"{location.join(name)} is missing, although {spec.CHECKSUMS} lists it; tell "
+                f"{location.join(name)} is missing, although {fmt.CHECKSUMS} lists it; tell "
                 "whoever offers the store"
             ) from None
         if sha256_of(part) == sha256:

@@ -1,7 +1,6 @@
-"""The rows of a store as pandas, xarray and torch know them.
+"""The rows of a store for pandas, xarray and PyTorch.
 
-A view holds the rows that are done, and no others: nothing in it stands for a missing row. What is
-missing, and why, the store says (`status`, `failures`).
+A view has only the rows that are done; `Store.status` and `Store.failures` say what is missing.
 """
 
 from __future__ import annotations
@@ -15,107 +14,103 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
-from obygaze_features.store.items import read_items
 from obygaze_features.store.reader import Store, open_store
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["StoreDataset", "to_pandas", "to_xarray"]
 
+def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
+    """An array as a table with a row per id and a column per number.
 
-def to_pandas(store: Store, name: str = "native") -> pd.DataFrame:
-    """An array as a table: ids down, numbers across.
-
-    An array with several axes a row, such as ``frames``, gets them into the index: one line for
-    each id and frame.
+    An array with several axes per row, such as ``frames``, has them in the index: a row per id
+    and frame.
     """
     pandas = need("pandas", extra="views")
-    ids, values = _done(store, name)
+    ids, values = store.done_ids(), store.read(array, missing="drop")
     *inner, width = values.shape[1:] or (1,)
     if inner:
-        steps = [range(size) for size in inner]
-        names = ["id", *(_axis(name, place) for place in range(len(inner)))]
-        index = pandas.MultiIndex.from_product([ids, *steps], names=names)
+        names = ["id", *(f"{array}_{axis}" for axis in range(len(inner)))]
+        index = pandas.MultiIndex.from_product([ids, *map(range, inner)], names=names)
     else:
         index = pandas.Index(ids, name="id")
     frame: pd.DataFrame = pandas.DataFrame(values.reshape(-1, width), index=index)
     return frame
 
 
-def to_xarray(store: Store, names: Sequence[str] | None = None) -> xr.Dataset:
-    """Arrays (all of them, unless some are named) as a dataset.
+def to_xarray(store: Store, arrays: Sequence[str] | None = None) -> xr.Dataset:
+    """Arrays (all by default) as a dataset.
 
-    Its dimensions are ``item``, ``frame`` and others that are an array's own, its coordinates
-    ``id``, by which rows are selected, and ``film``.
+    Its dimensions are ``item``, ``frame`` and axes of single arrays; its coordinates are ``id``,
+    by which rows are selected, and ``film``.
     """
     xarray = need("xarray", extra="views")
-    variables, frames = {}, spec.frame_count(store.specs)
-    for name in store.arrays if names is None else names:
-        _, values = _done(store, name)
-        dims = spec.dimensions(name, values.shape[1:], frames)
+    variables, frames = {}, fmt.frame_count(store.specs)
+    for name in store.arrays if arrays is None else arrays:
+        values = store.read(name, missing="drop")
+        dims = fmt.dimensions(name, values.shape[1:], frames)
         meaning = store.attributes["arrays"][name]["meaning"]
         variables[name] = (dims, values, {"meaning": meaning})
-    rows = np.flatnonzero(store.status == Status.DONE)
-    items = read_items(store.location, store.attributes)
-    columns = dict(zip(spec.COORDINATES, (items.ids, items.films), strict=True))
+    rows, items = np.flatnonzero(store.status == Status.DONE), store.items
+    columns = dict(zip(fmt.COORDINATES, (items.ids, items.films), strict=True))
     coordinates = {name: ("item", np.array(column)[rows]) for name, column in columns.items()}
-    about = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
-    dataset = xarray.Dataset(variables, coordinates, {key: store.attributes[key] for key in about})
+    keys = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
+    dataset = xarray.Dataset(variables, coordinates, {key: store.attributes[key] for key in keys})
     indexed: xr.Dataset = dataset.set_xindex("id")
     return indexed
 
 
 class StoreDataset:
-    """A store's array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is a row.
+    """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is a row.
 
-    It goes to a worker as the store's path, and each process opens the store for itself, so that
-    any number of workers may be forked or spawned.
+    It is pickled as the store's path, and each process opens the store itself, so that any number
+    of workers may be forked or spawned.
 
     Parameters
     ----------
-    path
-        The store.
-    name
-        Which array.
+    address
+        The store, as for `open_store`.
+    array
+        Its name.
     ids
-        Which rows, in this order; all that are done if none are given. `StoreError` if one of
-        them is not done.
+        The rows, in this order; by default all that are done. `StoreError` if a row is not done.
 
     Examples
     --------
     ::
 
-        dataset = StoreDataset(Path("stores/xclip.zarr"), "frames")
+        dataset = open_store("stores/xclip.zarr").dataset("frames")
         for batch in DataLoader(dataset, batch_size=64, num_workers=4):
             ...
     """
 
-    def __init__(self, path: Path | str, name: str, ids: Sequence[str] | None = None) -> None:
-        self.path, self.name = path, name
+    def __init__(
+        self, address: Path | str, array: str = "native", ids: Sequence[str] | None = None
+    ) -> None:
+        self.address, self.array = address, array
         self._opened: tuple[int, Store] | None = None
         store = self._store()
-        # Chosen once: a store that is still being filled is the same for every worker.
+        # Chosen now, so that every worker has the same rows of a store that is being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
         else:
             self._rows = store.rows_of(ids)
-        self.__getitems__([])  # a wrong name is better told here than by a worker
+        self.__getitems__([])  # an unknown array raises here, not in a worker
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, place: int) -> NDArray[Any]:
+    def __getitem__(self, index: int) -> NDArray[Any]:
         """One row."""
-        row: NDArray[Any] = self.__getitems__([place])[0]
+        row: NDArray[Any] = self.__getitems__([index])[0]
         return row
 
-    def __getitems__(self, places: Sequence[int]) -> NDArray[Any]:
-        """Several rows at once, which is how a data loader asks for a batch."""
-        return self._store().take(self._rows[np.asarray(places, np.intp)], self.name)
+    def __getitems__(self, indices: Sequence[int]) -> NDArray[Any]:
+        """Several rows, as a data loader reads a batch."""
+        return self._store().read_rows(self.array, self._rows[np.asarray(indices, np.intp)])
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
@@ -128,15 +123,5 @@ class StoreDataset:
 
     def _store(self) -> Store:
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), open_store(self.path)
+            self._opened = os.getpid(), open_store(self.address)
         return self._opened[1]
-
-
-def _done(store: Store, name: str) -> tuple[list[str], NDArray[Any]]:
-    rows = np.flatnonzero(store.status == Status.DONE)
-    return [store.ids[row] for row in rows.tolist()], store.take(rows, name)
-
-
-def _axis(name: str, place: int) -> str:
-    """The name of an axis of a row; each array has its own, as their lengths differ."""
-    return f"{name}_{place}"

@@ -1,13 +1,15 @@
-"""Filling a store: who writes which block, and what may go on with what.
+"""Creating and filling a store: its files, which blocks are missing, and who may write them.
 
-How a block gets to disk is in `commit`, the files of a new store in `layout`.
+`commit` writes a block to disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import platform
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,36 +17,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import disk_errors, new_folder
+from obygaze_features.common.files import disk_errors, new_folder, sha256_of, to_json, write_text
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import format as spec
-from obygaze_features.store.claims import LEASE, Claims
+from obygaze_features.store import format as fmt
+from obygaze_features.store.claims import LEASE_S, BlockClaims
 from obygaze_features.store.commit import (
     BlockWriter,
     Done,
     Failed,
     finish_moves,
     is_written,
-    move,
+    move_shards,
 )
-from obygaze_features.store.format import BlockRecord, Recipe, Status
-from obygaze_features.store.layout import append_to_log, lay_out
+from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes
 from obygaze_features.store.reader import Store, open_store
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests import Manifest
+    import zarr
 
-__all__ = ["StoreWriter", "differences", "open_to_resume", "part_of"]
+    from obygaze_features.manifests import Items, Manifest
 
 
 class StoreWriter:
-    """Fills a store. Make one with `create`, or go on with `resume`.
+    """Fills a store. Make one with `create`, or continue one with `resume`.
 
-    Several writers, processes or machines over a shared file system, may fill one store: each
-    block is written by one of them. Share the work by `missing_blocks(part="2/4")`, or by
-    `claimed`, or let them race: the commit record decides.
+    Several writers (processes, or machines over a shared file system) may fill one store; one of
+    them writes each block. Divide the work by `missing_blocks(part="2/4")` or by `claimed`, or
+    let them race: the commit record decides.
     """
 
     def __init__(self, store: Store) -> None:
@@ -56,35 +57,36 @@ class StoreWriter:
     @classmethod
     def create(
         cls,
-        path: Path,
+        path: Path | str,
         manifest: Manifest,
         recipe: Recipe,
         *,
         probe: Mapping[str, NDArray[Any]] | None = None,
-        block_rows: int = spec.BLOCK_ROWS,
+        block_rows: int = fmt.BLOCK_ROWS,
     ) -> StoreWriter:
-        """Lay out an empty store for a manifest's items.
+        """Create an empty store for a manifest's items.
 
         Parameters
         ----------
         path
-            Where; ends in ``.zarr``. `OutputExists` if something is there.
+            The new folder, ``NAME.zarr``. `OutputExists` if it exists.
         manifest
-            Its items fix the rows and their order for good.
+            Its items determine the rows and their order, which never change.
         recipe
-            What the rows are made with.
+            How the rows are computed.
         probe
-            For each array the row of the fixed synthetic clip, by which two labs can tell whether
-            they speak of the same features.
+            Array -> its row for the fixed synthetic clip (the reference clip), by which two labs
+            can tell whether they compute the same features.
         block_rows
-            Rows a block; the same for every store of one extraction.
+            Rows per block; the same for every store of one extraction.
         """
+        path = Path(path)
         if path.suffix != ".zarr":
             raise StoreError(f"{path}: the name of a store ends in .zarr")
         if not len(manifest):
             raise StoreError(f"the manifest {manifest.name!r} has no items to make a store for")
         attributes = {
-            "format_version": spec.FORMAT_VERSION,
+            "format_version": fmt.FORMAT_VERSION,
             "state": "open",
             **recipe.attributes(),
             "manifest": manifest.name,
@@ -97,29 +99,47 @@ class StoreWriter:
         }
         check_attributes(path, attributes)
         with disk_errors(path, StoreError), new_folder(path) as folder:
-            lay_out(folder, attributes, recipe.arrays, manifest.items, probe or {})
+            write_empty_store(folder, attributes, recipe.arrays, manifest.items, probe or {})
         writer = cls(open_store(path))
         writer.log("created")
         return writer
 
     @classmethod
     def resume(
-        cls, path: Path, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
+        cls, path: Path | str, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
     ) -> StoreWriter:
-        """Open a store to fill what it lacks; `StoreError` if it was made with something else."""
+        """Open a store to fill it; `StoreError` if it was made with another manifest or recipe."""
         return cls(open_to_resume(path, manifest, recipe, block_rows=block_rows))
 
     def missing_blocks(self, part: str | None = None) -> list[int]:
-        """The blocks that have no record; with ``part="2/4"`` every fourth, from the second on."""
+        """The blocks without a record; with ``part="2/4"`` every fourth, from the second on."""
         if self.store.is_final:
             return []
         blocks = np.arange(self.store.blocks)
-        mine = blocks[part_of(blocks, part)].tolist() if part else blocks.tolist()
-        return [block for block in mine if not self.is_written(block)]
+        if part:
+            blocks = blocks[is_in_part(blocks, part)]
+        return [block for block in blocks.tolist() if not self.is_written(block)]
+
+    def missing_in_block(
+        self, block: int, rows: Sequence[int], *, retry_failed: bool = False
+    ) -> list[int]:
+        """Those of a block's rows that are to be computed, as on disk now."""
+        record = self.store.read_record(block)
+        if record is None:
+            return list(rows)
+        first = self.rows_of(block).start
+        status = {row: record.status[row - first] for row in rows}
+        return [
+            row
+            for row, code in status.items()
+            if code == Status.TODO or (retry_failed and code > Status.DONE)
+        ]
 
     @contextlib.contextmanager
-    def claimed(self, part: str | None = None, *, lease: float = LEASE) -> Iterator[Iterator[int]]:
-        """Go through the missing blocks that nobody else is at work on, each claimed in turn.
+    def claimed(
+        self, part: str | None = None, *, lease: float = LEASE_S
+    ) -> Iterator[Iterator[int]]:
+        """Iterate over the missing blocks that no other writer has, each claimed while it is used.
 
         Examples
         --------
@@ -129,145 +149,206 @@ class StoreWriter:
                 for block in blocks:
                     writer.write_block(block, compute(writer.rows_of(block)))
         """
-        claims = Claims(self.store.path / spec.CLAIMS, lease=lease)
+        claims = BlockClaims({"": self}, lease=lease)
         with claims.heartbeat():
-            yield self._claim_in_turn(claims, part)
+            yield self._iter_claimed(claims, part)
 
-    def _claim_in_turn(self, claims: Claims, part: str | None) -> Iterator[int]:
-        # Once more as long as a pass found something: others may have given blocks back.
-        found = True
-        while found:
-            found = False
+    def _iter_claimed(self, claims: BlockClaims, part: str | None) -> Iterator[int]:
+        # Repeat while a pass finds a block: other writers may have released some.
+        has_claimed = True
+        while has_claimed:
+            has_claimed = False
             for block in self.missing_blocks(part):
-                if claims.take(block):
-                    # Somebody may have written it between the look and the claim.
+                if claims.take(block, {"": self.rows_of(block)}):
+                    # Another writer may have written the block before the claim.
                     if not self.is_written(block):
-                        found = True
+                        has_claimed = True
                         yield block
-                    claims.release(block)
+                    claims.release(block, [""])
 
     def rows_of(self, block: int) -> range:
         """The rows of a block."""
-        return spec.rows_of_block(block, len(self.store), self.store.block_rows)
+        return self.store.rows_of_block(block)
 
     def block(self, block: int) -> BlockWriter:
-        """A block to be filled row by row, in any order."""
+        """A block to fill row by row, in any order."""
         return BlockWriter(self.store, block)
 
     def write_block(self, block: int, rows: Sequence[Done | Failed | None]) -> BlockRecord:
-        """Write a block, given what became of its rows in order; None leaves a row to do."""
-        wanted = self.rows_of(block)
-        if len(rows) != len(wanted):
-            raise StoreError(f"block {block} has {len(wanted)} rows, {len(rows)} were given")
+        """Write a block from the outcomes of its rows in order; None leaves a row to do."""
+        expected = self.rows_of(block)
+        if len(rows) != len(expected):
+            raise StoreError(
+                f"{self.store.path}: block {block} has {len(expected)} rows (got {len(rows)})"
+            )
         writer = self.block(block)
-        for row, outcome in zip(wanted, rows, strict=True):
+        for row, outcome in zip(expected, rows, strict=True):
             writer.put(row, outcome)
         return writer.commit()
 
     def is_written(self, block: int) -> bool:
-        """Whether a block is there by now, whoever wrote it."""
+        """Whether any writer has written a block by now."""
         return is_written(self.store, block)
 
     def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
-        """Write a block again, with what became of rows that it lacked; those done are kept.
+        """Write a block again with new outcomes of its rows; rows that are done stay.
 
-        Where all came out as before, nothing is written.
+        Nothing is written if no outcome changes.
         """
-        # Read from disk, not from what this writer saw when it opened the store.
+        # Another writer may have written the block since this one opened the store.
         store = open_store(self.store.path)
         record = store.record_of(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} is not written yet")
-        writer, news = BlockWriter(store, block), False
+        writer, is_changed = BlockWriter(store, block), False
         for row, status, source in zip(
             self.rows_of(block), record.status, record.sources, strict=True
         ):
-            known: Done | Failed | None = None
+            before: Done | Failed | None = None
             if status == Status.DONE:
-                known = Done(store[store.ids[row]], source)
+                before = Done(store[store.ids[row]], source)
             elif status > Status.DONE:
-                known = Failed(Status(status), record.failures[store.ids[row]], source)
-            outcome = known if isinstance(known, Done) else rows.get(row, known)
-            news |= outcome != known
+                before = Failed(Status(status), record.failures[store.ids[row]], source)
+            outcome = before if isinstance(before, Done) else rows.get(row, before)
+            is_changed |= outcome != before
             writer.put(row, outcome)
-        if not news:
+        if not is_changed:
             return record
-        move(store, record)  # so that nobody who still has this to do can undo what comes
+        move_shards(store, record)  # so that a late move cannot overwrite the new shards
         return writer.commit(instead_of=record)
 
     def log(self, event: str, **fields: Any) -> None:
-        """Append to the one file for all that differs between two equal stores."""
+        """Append to the log, the one file that differs between two equal stores."""
         with disk_errors(self.store.path, StoreError):
             append_to_log(self.store.path, event, **fields)
 
 
 def open_to_resume(
-    path: Path, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
+    path: Path | str, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
 ) -> Store:
-    """A store that may be gone on with, as it is; `StoreError` if it was made otherwise."""
+    """Open a store that a run may continue; `StoreError` if its rows are made differently."""
     store = open_store(path)
     if store.is_final and not store.status.all():
         raise StoreError(
-            f"{path} is finalised, and read-only; to fill rows that it lacks, open it again "
-            f"with: obygaze stores repair {path} --reopen"
+            f"{path} is finalised and read-only; to fill its missing rows, reopen it with: "
+            f"obygaze stores repair {path} --reopen"
         )
     now = recipe.attributes() | {
         "items_digest": manifest.digest,
         "block_rows": block_rows or store.block_rows,
     }
-    if found := differences(store.attributes, now):
+    if differences := recipe_differences(store.attributes, now):
         raise StoreError(
             f"{path} cannot be continued, it was made with other "
-            f"{' and other '.join(found)}; give the same as then, or another output"
+            f"{' and other '.join(differences)}; use the same ones, or another output"
         )
     return store
 
 
-def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What keeps rows of two stores apart, for people: items, weights, preprocessing ..."""
-    apart = {what: (one, two) for what, one, two in _pairs(was, now) if one != two}
-    if "backbone weights" in apart:  # of another network, whose settings are others, too
-        apart.pop("backbone settings", None)
-    return [f"{what} ({_apart(*values)})" for what, values in apart.items()]
+def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
+    pairs = {
+        "items": (stored["items_digest"], now["items_digest"]),
+        "backbone weights": (
+            stored["backbone"]["weights_sha256"],
+            now["backbone"]["weights_sha256"],
+        ),
+        "backbone settings": (stored["backbone"]["config"], now["backbone"]["config"]),
+        "preprocessing": (stored["preprocessing"], now["preprocessing"]),
+        "precision": (stored["precision"], now["precision"]),
+        "arrays": (stored["arrays"], now["arrays"]),
+        "rows a block": (stored["block_rows"], now["block_rows"]),
+    }
+    different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}
+    if "backbone weights" in different:  # another network also has other settings
+        different.pop("backbone settings", None)
+    return [f"{subject} ({_describe_pair(*pair)})" for subject, pair in different.items()]
 
 
-def part_of(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
+def _describe_pair(stored: Any, now: Any) -> str:
+    """How two values differ: of two mappings the keys."""
+    if isinstance(stored, Mapping) and isinstance(now, Mapping):
+        keys = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
+        if len(keys) > 1:
+            return join_some(keys, limit=3)
+        return f"{keys[0]}: {_describe_pair(stored.get(keys[0]), now.get(keys[0]))}"
+    return f"{_shorten(stored)} there, {_shorten(now)} here"
+
+
+def _shorten(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    is_name = len(text) <= 16 or text.startswith("unknown:")  # and not a digest
+    return text if is_name else f"{text[:12]}..."
+
+
+def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
     """Which of some blocks are in a part: ``"2/4"`` is every fourth, from the second on."""
     first, _, step = part.partition("/")
     if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
-        raise UsageError(f"a part is I/N with I from 1 to N, for example 2/4, not {part!r}")
-    mine: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
-    return mine
+        raise UsageError(f"a part is I/N with I from 1 to N, for example 2/4 (got {part!r})")
+    selected: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
+    return selected
 
 
-def _pairs(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """What must be equal, by the name that a person knows it by."""
-    return [
-        ("items", was["items_digest"], now["items_digest"]),
-        (
-            "backbone weights",
-            was["backbone"]["weights_sha256"],
-            now["backbone"]["weights_sha256"],
-        ),
-        ("backbone settings", was["backbone"]["config"], now["backbone"]["config"]),
-        ("preprocessing", was["preprocessing"], now["preprocessing"]),
-        ("precision", was["precision"], now["precision"]),
-        ("arrays", was["arrays"], now["arrays"]),
-        ("rows a block", was["block_rows"], now["block_rows"]),
-    ]
+def write_empty_store(
+    folder: Path,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[ArraySpec],
+    items: Items,
+    probe: Mapping[str, NDArray[Any]],
+) -> None:
+    """Write into an empty folder the files of an open store without rows."""
+    import zarr
+
+    group = zarr.create_group(folder, attributes={fmt.ATTRIBUTES: dict(attributes)})
+    for spec in arrays:
+        group.create_array(**fmt.array_layout(spec, len(items), attributes["block_rows"]))
+    ids = fmt.encode_ids(items.ids)
+    group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
+    (folder / fmt.ITEMS).write_bytes(items.to_csv().encode())
+    if probe:
+        _write_probe(group, arrays, probe)
+    write_checksums(folder)
+    for name in (fmt.RECORDS, fmt.STAGING, fmt.CLAIMS):
+        (folder / name).mkdir()
 
 
-def _apart(was: Any, now: Any) -> str:
-    """In what two values differ: of two mappings the keys."""
-    if isinstance(was, Mapping) and isinstance(now, Mapping):
-        keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
-        if len(keys) > 1:
-            return join_some(keys, limit=3)
-        return f"{keys[0]}: {_apart(was.get(keys[0]), now.get(keys[0]))}"
-    return f"{_short(was)} there, {_short(now)} here"
+def _write_probe(
+    group: zarr.Group, arrays: Sequence[ArraySpec], probe: Mapping[str, NDArray[Any]]
+) -> None:
+    """Write the rows of the reference clip, each array as in a store of one item."""
+    inner = group.create_group(fmt.PROBE)
+    for spec in arrays:
+        if spec.name in probe:
+            array = inner.create_array(**fmt.array_layout(spec, 1, 1))
+            with np.errstate(over="ignore"):
+                array[:] = np.asarray(probe[spec.name])[None].astype(spec.dtype)
 
 
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    is_whole = len(text) <= 16 or text.startswith("unknown:")  # not a digest, but a name
-    return text if is_whole else f"{text[:12]}..."
+def write_checksums(folder: Path, known: Mapping[str, str] | None = None) -> None:
+    """List the SHA-256 of every file but the log, which may grow.
+
+    Checksums that are `known` are not computed again.
+    """
+    files = (path for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.relative_to(folder).as_posix() for path in files)
+    checksums = {
+        name: (known or {}).get(name) or sha256_of(folder / name)
+        for name in names
+        if name not in (fmt.LOG, fmt.CHECKSUMS)
+    }
+    write_text(folder / fmt.CHECKSUMS, to_json(checksums))
+
+
+def append_to_log(path: Path, event: str, **fields: Any) -> None:
+    """Append an event, with time and host, to a store's log."""
+    line = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "event": event,
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "zarr": version("zarr"),
+        **fields,
+    }
+    with (path / fmt.LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.location import Location
 from obygaze_features.store.remote import Span
@@ -79,7 +79,7 @@ class RangeShard:
 
     def _span(self, chunk: int) -> Span:
         if not self.present[chunk]:
-            raise self._damaged(chunk, "a chunk is not there")
+            raise self._damaged(chunk, "a chunk is missing")
         offset, size = self.index[chunk].tolist()
         smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
         if self.compressed:  # what does not compress grows a little
@@ -118,7 +118,7 @@ class ZarrShard:
 
     def __init__(self, folder: Path, array: StoredArray, shard: int) -> None:
         self.folder, self.array = folder, array
-        self.where = str(folder / spec.shard_name(array.spec, shard))
+        self.where = str(folder / fmt.shard_name(array.spec, shard))
         self.first_row = shard * array.layout.shard_rows
 
     def read(
@@ -139,7 +139,7 @@ class ZarrShard:
             fill = self.array.spec.is_fill(values)
             lost = fill.reshape(len(values), -1)
             if (lost.all(axis=1) if self.array.spec.padded else lost).any():
-                raise DamagedChunk(self.where, hit, "a chunk is not there")
+                raise DamagedChunk(self.where, hit, "a chunk is missing")
             out[selected] = values
         return out
 

@@ -15,7 +15,6 @@ from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
-from obygaze_features.store.items import read_items
 
 __all__ = ["Vectors", "manifest_columns", "open_vectors"]
 
@@ -104,7 +103,7 @@ def _of_store(place: str | Path, array: str, pooling: str | None) -> Vectors:
     return Vectors(
         store.where,
         lambda ids: read_features(store, ids, array, pooling),
-        _columns(read_items(store.location, store.attributes)),
+        _columns(store.items),
         *_made_with(store.attributes["backbone"]),
     )
 

@@ -145,11 +145,10 @@ def _export(
         return []
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_features.store.items import read_items
     from obygaze_models.elan import elan_files
     from obygaze_models.exports import film_tables
 
-    items = read_items(store.location, store.attributes)
+    items = store.items
     files: dict[Path, str] = {}
     lines = []
     if tables:

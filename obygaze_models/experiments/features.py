@@ -72,8 +72,8 @@ def read_features(
             f"array {array!r} has one vector a clip: there is nothing to pool; leave pooling out"
         )
     if pooling is None:
-        have, features = store.read(ids, array, missing="skip")
-        return have, features.astype(np.float32, copy=False)
+        features = store.read(array, ids, missing="drop")
+        return store.done_ids(ids), features.astype(np.float32, copy=False)
     pooled_ids, pooled = _pooled(store, array, pooling)
     row_of = {one: row for row, one in enumerate(pooled_ids)}
     have = [one for one in ids if one in row_of]

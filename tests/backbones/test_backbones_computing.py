@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from obygaze_features.backbones import CARDS, load_backbone
-from obygaze_features.extraction.fixed_clip import probe_of
+from obygaze_features.extraction.reference_clip import embed_reference_clip
 from tests.backbones.conftest import TINY, all_present, pictures
 
 each_family = pytest.mark.parametrize("name", TINY)
@@ -108,7 +108,7 @@ def test_float32_is_meant_exactly(checkpoints, tensor_float):
 @each_family
 def test_the_probe_goes_through_every_family(checkpoints, name):
     backbone = load_backbone(str(checkpoints[name]), "cpu")
-    row = probe_of(backbone)
+    row = embed_reference_clip(backbone)
     assert {one: values.shape for one, values in row.items()} == {
         one.name: one.shape for one in backbone.arrays
     }

@@ -38,7 +38,7 @@ def test_rows_are_found_by_id(path, tmp_path):
     assert ((made.status == 1).sum(), len(made.failures)) == (4, 1)
     store = open_store(tmp_path / "s.zarr")
     assert store.arrays == ["frames", "native"]
-    np.testing.assert_array_equal(store.array("native")[1:], VALUES[1:])
+    np.testing.assert_array_equal(store.read("native", missing="nan")[1:], VALUES[1:])
     assert store.failures == {"tt000": "it is not in x.h5"}
     assert store.attributes["backbone"]["name"] == "theirs"
 

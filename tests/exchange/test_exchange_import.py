@@ -73,7 +73,7 @@ def test_the_authors_folder_becomes_a_store(folder, bring, tmp_path):
     made = bring([("native", folder)], manifest(), tmp_path / "s.zarr")
     assert done_and_failed(made) == (N, 0)
     store = open_store(tmp_path / "s.zarr")
-    np.testing.assert_array_equal(store.array("native"), VALUES)
+    np.testing.assert_array_equal(store.read("native", missing="nan"), VALUES)
     assert store.attributes["licence"] == "CC0"
     one = place(folder, 0, next(folder.rglob("*_0.*")).suffix)
     assert store.sources["tt0-000"].startswith(f"bytes={one.stat().st_size} head=")
@@ -121,7 +121,7 @@ def test_what_is_missing_or_broken_is_named_and_the_rest_is_there(folder, bring,
     assert reasons["tt0-009"].endswith("it is not a plain file")
     assert "type bool" in reasons["tt1-010"]
     assert store.status[[1, 2, 6]].tolist() == [2, 3, 4]
-    np.testing.assert_array_equal(store.array("native")[11:], VALUES[11:])
+    np.testing.assert_array_equal(store.read("native", missing="nan")[11:], VALUES[11:])
 
 
 def test_an_odd_file_that_comes_first_does_not_say_what_all_are(folder, bring, suffix, tmp_path):
@@ -159,7 +159,7 @@ def test_an_import_goes_on_and_tries_again_when_told(folder, bring, suffix, tmp_
     assert bring([("native", folder)], manifest(), path, retry_failed=True).failures == {}
     bring([("native", folder)], manifest(), tmp_path / "once/s.zarr")
     assert diff(open_store(path), open_store(tmp_path / "once/s.zarr")).identical
-    np.testing.assert_array_equal(open_store(path).array("native"), VALUES)
+    np.testing.assert_array_equal(open_store(path).read("native", missing="nan"), VALUES)
     with pytest.raises(StoreError, match="made with other items"):
         bring([("native", folder)], manifest(5), path)
 
@@ -198,7 +198,7 @@ def test_spans_are_found_by_their_id(bring, suffix, tmp_path):
     write(tmp_path / "f" / f"film{suffix}", VALUES[9])
     bring([("native", tmp_path / "f")], Manifest("m", Items.of(items)), tmp_path / "s.zarr")
     store = open_store(tmp_path / "s.zarr")
-    np.testing.assert_array_equal(store.array("native"), VALUES[:3])
+    np.testing.assert_array_equal(store.read("native", missing="nan"), VALUES[:3])
 
 
 def test_two_items_never_share_a_file(bring, suffix, tmp_path):

@@ -47,7 +47,7 @@ def bring(obygaze, there):
 def check(store, **arrays):
     assert set(store.arrays) == set(arrays)
     for name, rows in arrays.items():
-        have = store.read(IDS, name)[1]
+        have = store.read(name, IDS)
         np.testing.assert_array_equal(have, rows[ORDER])
         assert have.dtype == rows.dtype
     assert store.failures == {f"tt{ABSENT:03}": store.failures[f"tt{ABSENT:03}"]}
@@ -86,7 +86,7 @@ def test_rows_are_in_order_only_where_it_is_said(bring):
     refused = bring("npy", "X.npy", code=2)
     assert "X.npy does not say whose its rows are; give --ids FILE" in refused.stderr
     store = bring("npy", "X.npy", "--in-order", code=0)
-    np.testing.assert_array_equal(store.array("native"), ROWS)
+    np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
 
 
 @pytest.mark.parametrize("kind", ["one", "several", "by id"])
@@ -144,7 +144,7 @@ def test_an_import_of_a_matrix_goes_on(bring):
     bring("npy", "X.npy", "--ids", "ids.txt")
     np.save("X.npy", ROWS)
     again = bring("npy", "X.npy", "--in-order", "--retry-failed", code=0)
-    np.testing.assert_array_equal(again.array("native"), ROWS)
+    np.testing.assert_array_equal(again.read("native", missing="nan"), ROWS)
 
 
 class Bomb:

@@ -99,7 +99,7 @@ def test_others_read_it_in_place(archive, final_store):
     store = open_store(final_store)
     with zarr.storage.ZipStore(archive, mode="r") as opened:
         group = zarr.open_group(opened, mode="r")
-        np.testing.assert_array_equal(group["native"][:], store.array("native"))
+        np.testing.assert_array_equal(group["native"][:], store.read("native", missing="nan"))
         assert group.attrs["obygaze"] == store.attributes
     listed = subprocess.run(
         [sys.executable, "-m", "zipfile", "-t", archive], capture_output=True, text=True, check=True
@@ -306,11 +306,11 @@ def test_a_store_whose_list_leaves_a_file_out_is_not_whole(name, final_store, tm
     with zipfile.ZipFile(tmp_path / "toy.zip", "w") as opened:
         for one, data in files(store).items():
             opened.writestr(one, data)
-    with pytest.raises(StoreError, match=rf"/toy\.zip: '{name}' is not among its .*; nothing was"):
+    with pytest.raises(StoreError, match=rf"/toy\.zip: .* does not list '{name}'.*; nothing was"):
         unpack(tmp_path / "toy.zip", tmp_path / "again.zarr")
     assert not (tmp_path / "again.zarr").exists()
     shutil.copyfile(final_store / name, store / name)
-    with pytest.raises(StoreError, match=f"toy.zarr: '{name}' is not among its checksums.json"):
+    with pytest.raises(StoreError, match=f"toy.zarr: checksums.json does not list '{name}'"):
         pack(store, tmp_path / "again.zip")
 
 
@@ -321,8 +321,8 @@ def test_a_file_that_only_the_list_knows_is_no_file_of_a_store(name, final_store
     (store / name).write_bytes(b"x")
     change_sums(store, {name: hashlib.sha256(b"x").hexdigest()})
     found = {one.file: one.why for one in verify(store)}
-    assert found[name] == "checksums.json lists it, and no such store has it"
-    why = r"is no file of a store, though|probe/zarr\.json' is not among its"
+    assert found[name] == "checksums.json lists it, but a store has no such file"
+    why = r"not a store's file|does not list 'probe/zarr\.json'"
     with pytest.raises(StoreError, match=why):
         pack(store, tmp_path / "toy.zip")
     with zipfile.ZipFile(tmp_path / "toy.zip", "w") as opened:

@@ -8,12 +8,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from obygaze_features.extraction import extract
+from obygaze_features.extraction import Options, extract
+from obygaze_features.extraction.extract import fill
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
 from tests.extraction.test_extraction_pipeline import contents
@@ -41,10 +43,13 @@ def head(**settings: Any) -> Iterator[Any]:
         cluster.shutdown()
 
 
-def on(cluster, *loads, **settings):
-    from obygaze_features.extraction.engines.ray import RayEngine
+def extract_on(cluster, manifest, films, backbone, output, load, **options):
+    """Extract on a cluster whose processes get their backbone from `load`."""
+    from obygaze_features.extraction.ray_engine import run_ray
 
-    return RayEngine(loads, cluster.address, "cpu", **settings)
+    options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
+    engine = partial(run_ray, loads=[load])
+    return fill(manifest, Path(films), [backbone], output, options, engine)
 
 
 def children(pid: int) -> list[int]:
@@ -84,7 +89,7 @@ class Watching:
         self._kill, self._stop = kill, threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self.killed: list[int] = []
-        self.seen: dict[str, set[int]] = {"Reading": set(), "Computing": set()}
+        self.seen: dict[str, set[int]] = {"Reader": set(), "Computer": set()}
 
     def __enter__(self) -> Watching:
         self._thread.start()
@@ -123,6 +128,6 @@ def once(sign: Path, do: Callable[[], object]) -> threading.Thread:
 def go_on(manifest, films, tiny, output: Path, whole: Path) -> None:
     """With the local engine: it is the same store for both."""
     assert 0 < open_store(output / "tiny.zarr").status.sum() < len(manifest)
-    assert Claims(output / "tiny.zarr/claims").at_work() == []
+    assert Claims(output / "tiny.zarr/claims").active_blocks() == []
     extract(manifest, films, [tiny], output)
     assert contents(output / "tiny.zarr") == contents(whole)

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
-from obygaze_features.extraction import Wanted, extract
-from obygaze_features.extraction.decoders import Decoder
+from obygaze_features.extraction import extract
+from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_features.video.synthetic import write_clip
@@ -113,7 +113,7 @@ def test_every_broken_file_is_named_and_every_other_one_extracted(tiny, tmp_path
         "a bad day", Items.of([Item(Path(name).stem, media=name) for name in names])
     )
     begin = time.monotonic()
-    summary = extract(manifest, videos, [tiny], tmp_path, patience=20)
+    summary = extract(manifest, videos, [tiny], tmp_path, stall_timeout=20)
     assert time.monotonic() - begin < 15
     reasons = {one: why for kind in summary.failed.values() for one, why in kind.items()}
     for name in BROKEN:
@@ -188,13 +188,13 @@ MANIFEST = Manifest(
 def test_a_decoder_that_hangs_is_given_up_and_the_run_goes_on(films, tiny, tmp_path, meddling):
     """It is stopped for real, as on a network drive that does not answer."""
     meddling(lambda process: os.kill(process, signal.SIGSTOP), 1)
-    summary = extract(MANIFEST, films, [tiny], tmp_path, patience=1.5, workers=1)
+    summary = extract(MANIFEST, films, [tiny], tmp_path, stall_timeout=1.5, workers=1)
     (reasons,) = summary.failed.values()
     (why,) = reasons.values()
-    assert "was given up: decoding made no headway for 1.5 s" in why
+    assert "was given up: decoding made no progress for 1.5 s" in why
     assert summary.done == 19
     assert decoders_of(os.getpid()) == []
-    again = extract(MANIFEST, films, [tiny], tmp_path, wanted=Wanted(failed=True))
+    again = extract(MANIFEST, films, [tiny], tmp_path, retry_failed=True)
     assert (again.clips, again.done) == (1, 20)
 
 
@@ -219,7 +219,7 @@ def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(films, monkeypatch, t
     for folder in ("obygaze_features", "obygaze_features/video"):
         (tmp_path / folder / "__init__.py").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    decoder = Decoder(patience=10)
+    decoder = Decoder(stall_timeout=10)
     answer = decoder.ask({"path": "a.mp4"})
     decoder.discard()
     assert answer["error"] == "a.mp4 cannot be decoded: the decoder died over it (SIGKILL)"

@@ -123,7 +123,9 @@ def test_failed_clips_can_be_tried_again(world):
     (world / "stores").rename(world / "first")
     extract(world)
     for name in ("native", "frames"):
-        one, other = (open_store(p).array(name) for p in (world / "first/tiny.zarr", whole))
+        one, other = (
+            open_store(p).read(name, missing="nan") for p in (world / "first/tiny.zarr", whole)
+        )
         np.testing.assert_array_equal(one, other)
 
 
@@ -183,19 +185,17 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
     assert not (world / "stores").exists()
     found = json.loads(told.stdout)
     assert (found["clips"], found["missing"]) == (12, [])
-    assert found["seconds"] > 0
-    assert list(found["tried"].values()) == [""] * 4
+    assert found["free"] > 0
     extract(world, "--limit", 5)
     store = open_store(world / "stores/tiny.zarr")
-    a_row = sum(one.bytes_a_row for one in store.specs)
+    a_row = sum(one.row_bytes for one in store.specs)
     assert found["stores"]["tiny"]["bytes"] == 12 * a_row
     again = json.loads(extract(world, "--dry-run", "--json").stdout)["stores"]["tiny"]
     assert (again["to_do"], again["is_new"]) == (7, False)
     (world / "data/videos/tt0000003/tt0000003_scene_4.mp4").unlink()
     words = extract(world, "--dry-run").stdout
     assert "tiny: 7 clips" in words
-    assert "missing, or found twice: 1 clip (tt0000003-004)" in words
-    assert "time: about" in words
+    assert "no file, or several: 1 clip (tt0000003-004)" in words
 
 
 def test_which_arrays_and_how_they_are_made_is_recorded(world):
@@ -224,5 +224,5 @@ def test_which_arrays_and_how_they_are_made_is_recorded(world):
 def test_when_the_time_is_up_the_code_says_that_not_all_is_done(world):
     result = extract(world, "--max-hours", "1e-9")
     assert result.exit_code == 3
-    assert "The time is up, with 12 clips left; the same command goes on." in result.stdout
+    assert "The time is up, with 12 clips left" in result.stdout
     assert extract(world).exit_code == 0

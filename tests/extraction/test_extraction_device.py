@@ -18,7 +18,7 @@ from obygaze_features.backbones.devices import (
     limit_gpu_share,
 )
 from obygaze_features.errors import BackboneError, UsageError
-from obygaze_features.extraction import Wanted, extract
+from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store, verify
 
@@ -56,7 +56,10 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, tmp_path
         open_store(tmp_path / "large/tiny.zarr"),
     )
     np.testing.assert_allclose(
-        small_store.array("native"), large.array("native"), rtol=1e-4, atol=1e-5
+        small_store.read("native", missing="nan"),
+        large.read("native", missing="nan"),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -64,7 +67,9 @@ def test_one_clip_that_does_not_fit_ends_the_run_with_what_to_do(films, tiny, tm
     def never(pixels, present):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(BackboneError, match="does not hold one clip of tiny; try --precision"):
+    with pytest.raises(
+        BackboneError, match=r"one clip does not fit on cpu \(backbone tiny\); try --precision"
+    ):
         extract(MANIFEST, films, [replace(tiny, forward=never)], tmp_path)
 
 
@@ -90,7 +95,7 @@ def test_a_feature_that_is_no_number_or_too_large_is_a_failure(films, tiny, tmp_
     assert list(summary.failed["not_finite"]) == [f"clip-{row:02}" for row in range(0, 40, 8)]
     why = "a value that float16 cannot hold" if value == 70000 else "NaN or infinity"
     assert summary.failed["not_finite"]["clip-00"] == f"frames has {why}"
-    assert np.isnan(open_store(tmp_path / "tiny.zarr").array("native")[0]).all()
+    assert np.isnan(open_store(tmp_path / "tiny.zarr").read("native", missing="nan")[0]).all()
 
 
 @pytest.mark.slow
@@ -125,14 +130,14 @@ def test_enough_time_is_no_reason_to_stop(films, tiny, tmp_path):
 
 def test_a_run_is_logged_beside_the_stores(films, tiny, tmp_path):
     other = replace(tiny, name="other")
-    summary = extract(MANIFEST, films, [tiny, other], tmp_path, wanted=Wanted(limit=10))
+    summary = extract(MANIFEST, films, [tiny, other], tmp_path, limit=10)
     (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
     told = json.loads(line)
     assert told["event"] == "extracted"
     assert told["devices"] == {"tiny": "cpu", "other": "cpu"}
     assert (told["clips"], told["frames"]) == (10, summary.frames)
     assert told["bytes"]["tiny"] == 10 * sum(
-        s.bytes_a_row for s in open_store(summary.stores[0]).specs
+        s.row_bytes for s in open_store(summary.stores[0]).specs
     )
 
 

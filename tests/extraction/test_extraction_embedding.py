@@ -16,8 +16,8 @@ from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 from obygaze_features.backbones import Towers, load_towers
 from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import UsageError, VideoError
-from obygaze_features.extraction import Wanted, embed
-from obygaze_features.extraction.stills import read_picture
+from obygaze_features.extraction import extract
+from obygaze_features.extraction.readers import read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
@@ -68,11 +68,11 @@ def embedding(found):
 
 
 def rows(store: Store, *ids: str) -> np.ndarray:
-    return store.read(ids, "native")[1]
+    return store.read("native", ids)
 
 
 def test_images_are_embedded_as_transformers_does_it(clip, towers, images, photos, tmp_path):
-    summary = embed(images, [towers], tmp_path, images=photos)
+    summary = extract(images, photos, [towers], tmp_path)
     assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
     store = open_store(tmp_path / "small.zarr")
     model = CLIPModel.from_pretrained(clip).eval()
@@ -94,7 +94,7 @@ def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
     words = ["a photo of a woman", "engineer"]
     path = next((photos / "yes").glob("*.bmp"))
     items = [*texts(*words), Item("p", kind="image", film="yes", media=path.name)]
-    embed(Manifest("both", Items.of(items)), [towers], tmp_path, images=photos)
+    extract(Manifest("both", Items.of(items)), photos, [towers], tmp_path)
     store = open_store(tmp_path / "small.zarr")
     tokens = AutoTokenizer.from_pretrained(clip)(words, padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -108,40 +108,43 @@ def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, m
     for name in ("tiny-siglip", "tiny-xclip"):
         write_weights(name, tmp_path / name)
     others = [load_towers(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
-    summary = embed(images, [towers, *others], tmp_path / "all", images=photos)
+    summary = extract(images, photos, [towers, *others], tmp_path / "all")
     assert (summary.clips, summary.done) == (40, 40)
     for one in (towers, *others):
-        embed(images, [one], tmp_path / "each", images=photos)
+        extract(images, photos, [one], tmp_path / "each")
         left, right = (
-            open_store(tmp_path / where / f"{one.name}.zarr").array("native")
+            open_store(tmp_path / where / f"{one.name}.zarr").read("native", missing="nan")
             for where in ("all", "each")
         )
         np.testing.assert_array_equal(left, right)
 
 
 def test_a_run_goes_on_where_another_ended(towers, images, photos, tmp_path):
-    embed(images, [towers], tmp_path / "whole", images=photos)
+    extract(images, photos, [towers], tmp_path / "whole")
     parts = tmp_path / "parts"
-    first = embed(images, [towers], parts, images=photos, wanted=Wanted(part="2/2"))
+    first = extract(images, photos, [towers], parts, part="2/2")
     assert (first.wanted, first.done) == (8, 8)
-    some = embed(images, [towers], parts, images=photos, wanted=Wanted(films=("yes",)))
+    some = extract(images, photos, [towers], parts, films=("yes",))
     assert (some.wanted, some.clips) == (20, 12)
-    rest = embed(images, [towers], parts, images=photos)
+    rest = extract(images, photos, [towers], parts)
     assert (rest.clips, rest.done) == (20, 40)
-    assert embed(images, [towers], parts, images=photos).clips == 0
+    assert extract(images, photos, [towers], parts).clips == 0
     one, other = (
-        open_store(tmp_path / name / "small.zarr").array("native") for name in ("whole", "parts")
+        open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
+        for name in ("whole", "parts")
     )
     np.testing.assert_allclose(one, other, atol=1e-6)
     finalise(parts / "small.zarr")
-    np.testing.assert_array_equal(open_store(parts / "small.zarr").array("native"), other)
+    np.testing.assert_array_equal(
+        open_store(parts / "small.zarr").read("native", missing="nan"), other
+    )
 
 
 def test_two_runs_share_the_work(towers, tmp_path):
     manifest = texts(*(f"a photo of person {number}" for number in range(200)))
     done = []
     runs = [
-        threading.Thread(target=lambda: done.append(embed(manifest, [towers], tmp_path)))
+        threading.Thread(target=lambda: done.append(extract(manifest, None, [towers], tmp_path)))
         for _ in range(2)
     ]
     for run in runs:
@@ -182,7 +185,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
     items = [Item(name, kind="image", media=f"{name}.*") for name in (*expected, "whole")]
     blank = [Item("blank", kind="text", text=" "), Item("fine", kind="text", text="a photo")]
     manifest = Manifest("odd", Items.of([*items, *blank]))
-    summary = embed(manifest, [towers], tmp_path / "s", images=folder)
+    summary = extract(manifest, folder, [towers], tmp_path / "s")
     store = open_store(tmp_path / "s/small.zarr")
     status = dict(zip(store.ids, store.status.tolist(), strict=True))
     assert (status["whole"], status["fine"], summary.done) == (Status.DONE, Status.DONE, 2)
@@ -194,7 +197,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
     assert store.failures["blank"] == "the text is empty"
     # Once the file is whole, it is tried again on request.
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
-    again = embed(manifest, [towers], tmp_path / "s", images=folder, wanted=Wanted(failed=True))
+    again = extract(manifest, folder, [towers], tmp_path / "s", retry_failed=True)
     assert (again.clips, again.done) == (8, 3)
     one, same = rows(open_store(tmp_path / "s/small.zarr"), "cut", "whole")
     np.testing.assert_allclose(one, same, atol=1e-6)
@@ -223,14 +226,14 @@ def test_pictures_are_seen_upright_and_in_colour(tmp_path):
 
 def test_a_longer_text_is_cut_and_it_is_said(towers, tmp_path, obygaze, clip):
     manifest = texts("a photo of a person", "a happy woman " * 30)
-    summary = embed(manifest, [towers], tmp_path)
+    summary = extract(manifest, None, [towers], tmp_path)
     assert summary.cut == {"t1": 92}
     manifest.save(tmp_path / "words")
     result = obygaze(
         "features", "extract", tmp_path / "words", "--backbone", clip, "-o", tmp_path / "new"
     )
     assert result.exit_code == 0
-    assert "1 text longer than what is read of it; the rest was cut off: t1" in result.stderr
+    assert "1 text longer than the backbone reads; the rest was cut off: t1" in result.stderr
     assert "2 items in" in result.stdout
 
 
@@ -245,23 +248,22 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
 
     poor = replace(towers, embed_texts=small)
     manifest = texts(*(f"person {number}" for number in range(10)))
-    summary = embed(manifest, [poor], tmp_path / "poor")
+    summary = extract(manifest, None, [poor], tmp_path / "poor")
     assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
-    embed(manifest, [towers], tmp_path / "rich")
+    extract(manifest, None, [towers], tmp_path / "rich")
     one, other = (
-        open_store(tmp_path / name / "small.zarr").array("native") for name in ("poor", "rich")
+        open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
+        for name in ("poor", "rich")
     )
     np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_manifests_that_do_not_fit_are_refused(towers, tmp_path, images):
     clips = Manifest("films", Items.of([Item("a", media="a.mp4")]))
-    with pytest.raises(
-        UsageError, match="a is of the kind 'clip', and only images and texts go here"
-    ):
-        embed(clips, [towers], tmp_path)
+    with pytest.raises(UsageError, match="small does not take clips"):
+        extract(clips, tmp_path, [towers], tmp_path)
     with pytest.raises(VideoError, match="has none of the 40 images"):
-        embed(images, [towers], tmp_path / "s", images=tmp_path)
+        extract(images, tmp_path, [towers], tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 

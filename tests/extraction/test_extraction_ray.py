@@ -14,10 +14,9 @@ import pytest
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import BackboneError, ClusterError, VideoError
-from obygaze_features.extraction import extract
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
-from tests.extraction.ray_clusters import STORE, Watching, go_on, head, on, once
+from tests.extraction.ray_clusters import STORE, Watching, extract_on, go_on, head, once
 from tests.extraction.ray_loads import broken, mortal, slow
 from tests.extraction.test_extraction_pipeline import contents
 
@@ -34,20 +33,20 @@ def test_processes_killed_in_mid_block_change_nothing(
     """Two that compute share a CPU and a GPU, and one reads for both; one of each kind is lost."""
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
-    engine = on(cluster, load, forwards=2, cpus=0.5, gpus=0.5)
-    with Watching(cluster, kill=b"ray::Reading.read") as watching:
-        summary = extract(manifest, films, [tiny], tmp_path, workers=1, engine=engine)
+    share = {"ray_forwards": 2, "ray_cpus": 0.5, "ray_gpus": 0.5}
+    with Watching(cluster, kill=b"ray::Reader.read") as watching:
+        summary = extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=1, **share)
     assert (len(watching.killed), len(list((tmp_path / "deaths").iterdir()))) == (1, 1)
     assert sum(summary.lost.values()) == 2
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     assert summary.batches == {"tiny": 8}
     assert contents(tmp_path / "tiny.zarr") == contents(whole)
-    assert Claims(tmp_path / "tiny.zarr/claims").at_work() == []
+    assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
     # The two and one that took the place of the lost, unless all was done before.
-    assert len(watching.seen["Reading"]) == 2
-    assert len(watching.seen["Computing"]) in (2, 3)
+    assert len(watching.seen["Reader"]) == 2
+    assert len(watching.seen["Computer"]) in (2, 3)
     given = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
     assert given == [{"CPU": 0.5, "GPU": 0.5}] * len(given)
     assert len(given) in (2, 3)
@@ -59,9 +58,9 @@ def test_a_machine_that_does_not_see_the_films_is_named_and_nothing_recorded(
 ):
     """Here the folder has all films, for the cluster's processes it is another one."""
     monkeypatch.chdir(films)
-    engine = on(cluster, partial(load_backbone, f"tiny={weights}"))
+    load = partial(load_backbone, f"tiny={weights}")
     with pytest.raises(VideoError, match=r"clip0\.mp4 is here, but not on every machine"):
-        extract(manifest, Path("/proc/self/cwd"), [tiny], tmp_path, engine=engine)
+        extract_on(cluster, manifest, "/proc/self/cwd", tiny, tmp_path, load)
     assert not open_store(tmp_path / "tiny.zarr").status.any()
 
 
@@ -74,9 +73,9 @@ def test_a_machine_without_the_package_is_one_line(manifest, films, weights, tin
         patch.chdir(tmp_path)
         patch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
         with head() as cluster:
-            engine = on(cluster, partial(load_backbone, f"tiny={weights}"))
+            load = partial(load_backbone, f"tiny={weights}")
             with pytest.raises(ClusterError) as caught:
-                extract(manifest, films, [tiny], tmp_path / "stores", engine=engine)
+                extract_on(cluster, manifest, films, tiny, tmp_path / "stores", load)
     assert re.fullmatch(
         r"a machine of the cluster \([0-9.]+\) cannot run obygaze \(No module named "
         r"'obygaze_features\.\w+'\); install the same on every machine: pip install .*",
@@ -90,10 +89,10 @@ def test_a_machine_without_the_folder_is_named(
 ):
     monkeypatch.chdir(films.parent)
     here = Path("/proc/self/cwd") / films.name
-    engine = on(cluster, partial(load_backbone, f"tiny={weights}"))
+    load = partial(load_backbone, f"tiny={weights}")
     words = rf"machine {platform.node()} has no folder {here}; every machine of the cluster has"
     with pytest.raises(VideoError, match=words):
-        extract(manifest, here, [tiny], tmp_path, engine=engine)
+        extract_on(cluster, manifest, here, tiny, tmp_path, load)
 
 
 @pytest.mark.faults
@@ -102,10 +101,10 @@ def test_a_machine_that_is_lost_changes_nothing(
 ):
     """Of two: that which has no room but for two that read, and frames in its memory."""
     other = cluster.add_node(num_cpus=2, object_store_memory=STORE)
-    engine = on(cluster, partial(slow, f"tiny={weights}"))
+    load = partial(slow, f"tiny={weights}")
     lose = partial(cluster.remove_node, other, allow_graceful=False)
     thread = once(tmp_path / "tiny.zarr/blocks/000000.json", lose)
-    summary = extract(manifest, films, [tiny], tmp_path, workers=3, engine=engine)
+    summary = extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=3)
     thread.join()
     assert (summary.clips, summary.done) == (70, 70)
     assert contents(tmp_path / "tiny.zarr") == contents(whole)
@@ -120,7 +119,7 @@ def test_a_block_that_kills_whoever_computes_it_is_named_and_left_to_do(
     with pytest.raises(
         ClusterError, match="3 processes were lost over the clips clip-64 to clip-69"
     ):
-        extract(manifest, films, [tiny], tmp_path, engine=on(cluster, load))
+        extract_on(cluster, manifest, films, tiny, tmp_path, load)
     assert len(list((tmp_path / "deaths").iterdir())) == 3
     store = open_store(tmp_path / "tiny.zarr")
     assert (store.status == 1).sum() == 64
@@ -130,31 +129,32 @@ def test_a_block_that_kills_whoever_computes_it_is_named_and_left_to_do(
 
 @pytest.mark.faults
 def test_those_that_read_make_room_for_one_that_computes(
-    cluster, manifest, films, weights, tiny, whole, tmp_path, monkeypatch, capsys
+    cluster, manifest, films, weights, tiny, whole, tmp_path, monkeypatch, caplog
 ):
     """Three are to read where there is room for two in all: one waits for the place of the dead."""
-    from obygaze_features.extraction.engines import ray_run
+    from obygaze_features.extraction import ray_engine
 
-    monkeypatch.setattr(ray_run, "WAIT", 3.0)
+    caplog.set_level("INFO", "obygaze_features")
+    monkeypatch.setattr(ray_engine, "STUCK_AFTER_S", 3.0)
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
-    extract(manifest, films, [tiny], tmp_path, workers=3, engine=on(cluster, load))
+    extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=3)
     assert contents(tmp_path / "tiny.zarr") == contents(whole)
-    assert capsys.readouterr().err == (
+    assert caplog.messages[-1] == (
         "Waiting for the Ray cluster (2 CPU, 1 GPU) to give 1 x (1 CPU, 0 GPU) to compute and "
-        "3 x 1 CPU to read\n"
+        "3 x 1 CPU to read"
     )
 
 
 @pytest.mark.faults
 def test_processes_that_cannot_start_are_one_line(cluster, manifest, films, tiny, tmp_path):
     with pytest.raises(ClusterError, match=r"\(RuntimeError: this machine has no floor\); what"):
-        extract(manifest, films, [tiny], tmp_path, engine=on(cluster, partial(broken, "x")))
+        extract_on(cluster, manifest, films, tiny, tmp_path, partial(broken, "x"))
 
 
 @pytest.mark.faults
 def test_other_weights_on_another_machine_are_refused(cluster, manifest, films, tiny, tmp_path):
     write_weights("tiny-xclip", tmp_path / "weights", seed=1)
-    engine = on(cluster, partial(load_backbone, f"tiny={tmp_path / 'weights'}"))
+    load = partial(load_backbone, f"tiny={tmp_path / 'weights'}")
     with pytest.raises(BackboneError, match="has another tiny: with other backbone weights"):
-        extract(manifest, films, [tiny], tmp_path, engine=engine)
+        extract_on(cluster, manifest, films, tiny, tmp_path, load)

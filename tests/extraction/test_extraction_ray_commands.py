@@ -71,8 +71,8 @@ def test_a_cluster_that_is_killed_is_one_line_and_the_command_goes_on(
     assert out == ""
     assert "Extracting 70 clips" in told.splitlines()[0]
     assert told.splitlines()[1:] == [
-        f"Error: the Ray cluster ({told.partition('cluster (')[2].partition(')')[0]}) does not "
-        "answer any more; what was computed is kept, and the same command goes on from there"
+        f"Error: the Ray cluster ({told.partition('cluster (')[2].partition(')')[0]}) no longer "
+        "answers; what was computed is kept, and the same command resumes"
     ]
     if then == "ray":
         with start(manifest, films, weights, tmp_path / "stores", until="never") as process:
@@ -98,7 +98,7 @@ def assert_stopped(process: subprocess.Popen[str], code: int, word: str) -> None
     _, told = process.communicate(timeout=60)
     assert process.returncode == code
     assert told.splitlines()[1:] == [
-        "What was computed is kept; the same command goes on from there.",
+        "What was computed is kept; the same command resumes.",
         word,
     ]
 
@@ -184,7 +184,7 @@ def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, f
         threading.Thread(target=other.serve_forever, daemon=True).start()
         for address, code, words in [
             (f"127.0.0.1:{other.server_port}", 1, "no Ray cluster answers at 127.0.0.1:"),
-            ("127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1; see its address"),
+            ("127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1; check its address"),
             ("nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere.invalid:6379"),
             ("ray://127.0.0.1:10001", 2, "--ray-address is HOST:PORT"),
             ("127.0.0.1", 2, "--ray-address is HOST:PORT"),
@@ -201,11 +201,10 @@ def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, f
     ("options", "words"),
     [
         (["--ray-gpus", "0.5"], "--ray-gpus is for --engine ray"),
-        (["--engine", "ray", "--ray-gpus", "1.5"], "or whole ones, not 1.5"),
-        (["--engine", "ray", "--ray-gpus", "0.00001"], "or whole ones, not 1e-05"),
+        (["--engine", "ray", "--ray-gpus", "1.5"], "or a whole number (got 1.5)"),
+        (["--engine", "ray", "--ray-gpus", "0.00001"], "or a whole number (got 1e-05)"),
         (["--engine", "ray", "--ray-cpus", "0"], "0.0 is not in the range x>=0.001"),
         (["--engine", "ray", "--ray-gpus", "99"], "has {gpus}; leave out --ray-gpus, or give the"),
-        (["--engine", "ray", "--dry-run"], "--dry-run tries clips on this machine"),
         (["--engine", "ray", "--max-gpu-memory", "2GB"], "give a part: --ray-gpus 0.5"),
     ],
 )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from obygaze_features.extraction import Wanted
 from obygaze_features.extraction.thumbnails import NOTE, write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import read_frame_number, write_clip
@@ -60,10 +59,10 @@ def test_pictures_are_made_small_and_never_larger(tmp_path):
 
 def test_what_is_there_is_kept_and_the_rest_made(films, manifest, tmp_path):
     out = tmp_path / "out"
-    first = write_thumbnails(manifest, films, out, wanted=Wanted(limit=3))
+    first = write_thumbnails(manifest, films, out, limit=3)
     assert (first.made, first.there) == (3, 0)
     (out / "clip-01.jpg").write_bytes(b"mine")
-    again = write_thumbnails(manifest, films, out, wanted=Wanted(limit=5))
+    again = write_thumbnails(manifest, films, out, limit=5)
     assert (again.made, again.there) == (2, 3)
     assert (out / "clip-01.jpg").read_bytes() == b"mine"
     assert sorted(one.name for one in out.iterdir()) == [
@@ -90,7 +89,7 @@ def test_the_command_names_what_it_could_not_read(obygaze, library):
     assert f"10 pictures made, 2 clips without -> {library / 'out'}" in told.stdout
     assert "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty" in told.stderr
     assert "tt0000002-002: no video tt0000002/tt0000002_scene_2.*" in told.stderr
-    assert "not to be shared" in told.stderr
+    assert "under the films' copyright" in told.stderr
     one = obygaze(*draw, "--films", "tt0000001", "--json")
     assert one.exit_code == 0
     assert json.loads(one.stdout) == {"made": 0, "there": 4, "failed": {}}

@@ -12,7 +12,7 @@ from typing import Any
 VOLATILE = {
     "": {"seconds", "started", "versions", "machine", "software", "size", "bytes", "files"},
     "features-extract": {"clips_a_second", "frames_a_second", "shares", "bound_by", "slow"},
-    "features-extract-plan": {"free", "decode", "device", "workers"},
+    "features-extract-plan": {"free"},
     "features-probe": {"decode_seconds", "slow"},
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")

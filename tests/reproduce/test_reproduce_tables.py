@@ -202,7 +202,7 @@ def test_the_released_bottleneck_is_scikit_learns(whole, made_up):
     labels, split = manifest.labels("released"), manifest.split("02_EN_HN_S")
     media = {item.id for item in manifest if item.media}
     ids = [one for one in manifest.ids if one in split.fold_of and one in media]
-    X = open_store(made_up.stores["xclip"]).read(ids, "native")[1].astype(np.float64)
+    X = open_store(made_up.stores["xclip"]).read("native", ids).astype(np.float64)
     level = np.array([labels.level_of[one] for one in ids])
     fold = np.array([split.fold_of[one] for one in ids])
     Cs = {"Body": 0.05, "Look": 0.05, "Activity": 0.05}
@@ -399,7 +399,7 @@ def test_names_of_extract_are_names_of_stores(made_up, tmp_path, obygaze):
     """What is imported, or extracted, under a name is reproduced under it; older names hold."""
     imported, older = tmp_path / "imported.zarr", made_up.stores["xclip"]
     exported = open_store(older)
-    np.save(tmp_path / "native.npy", exported.array("native"))
+    np.save(tmp_path / "native.npy", exported.read("native", missing="nan"))
     (tmp_path / "ids.txt").write_text("\n".join(exported.ids), encoding="utf-8")
     made = obygaze(
         "stores", "import", "npy", tmp_path / "native.npy", "--ids", tmp_path / "ids.txt",

@@ -79,7 +79,7 @@ def final_state(
     group = zarr.create_group(path, attributes={spec.ATTRIBUTES: attributes})
     for one in store.specs:
         layout = spec.array_layout(one, len(store), shard_rows, chunk_rows, compress=compress)
-        group.create_array(**layout)[:] = store.array(one.name)
+        group.create_array(**layout)[:] = store.read(one.name, missing="nan")
     ids = spec.encode_ids(store.ids)
     group.create_array(**spec.ids_layout(*ids.shape))[:] = ids
     group.create_array(**spec.status_layout(len(store)))[:] = store.status

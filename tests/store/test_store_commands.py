@@ -43,7 +43,7 @@ def test_from_open_to_final_and_on_to_the_next_step(obygaze, path):
     assert "state      final" in said
     assert f"next: obygaze stores verify {path}" in said
     result = obygaze("stores", "verify", path)
-    assert (result.exit_code, result.stdout) == (0, f"{path} is sound\n")
+    assert (result.exit_code, result.stdout) == (0, f"{path} is undamaged\n")
     result = obygaze("stores", "finalise", path)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{path} is final already: 17 of 18 rows done, ")
@@ -70,9 +70,9 @@ def test_damage_is_named_and_repaired(obygaze, path):
     result = obygaze("stores", "verify", path)
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert lines[0] == "native/c/2/0: its checksum is wrong; hit: tt1-008"
+    assert lines[0] == "native/c/2/0: its checksum is wrong; rows: tt1-008"
     assert lines[-2:] == [
-        "1 place damaged, 1 row hit",
+        "1 damaged file, 1 damaged row",
         f"next: obygaze stores repair {path}",
     ]
     assert "harmless: staging/.1.partial: it belongs to no block" in result.stdout
@@ -87,10 +87,10 @@ def test_damage_is_named_and_repaired(obygaze, path):
     }
     result = obygaze("stores", "repair", path)
     assert result.exit_code == 0
-    assert "4 rows to be done again: tt1-008, tt1-009, tt1-010, tt1-011" in result.stdout
-    assert "left 1 file that may be of a writer at work" in result.stdout
+    assert "4 rows to compute again: tt1-008, tt1-009, tt1-010, tt1-011" in result.stdout
+    assert "left 1 file that a running writer may need" in result.stdout
     toys.age(path / "staging/.1.partial")
-    assert obygaze("stores", "repair", path).stdout == "cleared 1 file that a writer had left\n"
+    assert obygaze("stores", "repair", path).stdout == "removed 1 file of killed writers\n"
     assert obygaze("stores", "verify", path).exit_code == 0
     assert json.loads(obygaze("stores", "repair", path, "--json").stdout)["to_do"] == []
 
@@ -150,7 +150,7 @@ def test_differences_are_laid_out(obygaze, path, tmp_path):
     header, _, native, *_ = result.stdout.splitlines()
     assert " ".join(header.split()) == "array probe cosine common rows equal mean cosine least"
     assert native.split()[:4] == ["native", "1.000000", "17", "0"]
-    assert "native, least alike: tt1-" in result.stdout
+    assert "native, lowest cosines: tt1-" in result.stdout
 
 
 def test_differences_of_backbones_are_a_line_a_key(obygaze, path, tmp_path):
@@ -196,9 +196,7 @@ def test_what_to_do_about_an_archive(obygaze, path, tmp_path):
     flip_bit(packed, at + 100)
     damaged = obygaze("stores", "verify", packed)
     assert damaged.exit_code == 1
-    assert damaged.stdout.endswith(
-        "next: pack it again, or fetch it again from where it came from\n"
-    )
+    assert damaged.stdout.endswith("next: pack it again, or download it again\n")
     own = Path(shutil.make_archive(str(tmp_path / "own"), "zip", path.parent, path.name))
     for said in (
         obygaze("stores", "unpack", own, "-o", tmp_path / "x.zarr"),
@@ -210,7 +208,7 @@ def test_what_to_do_about_an_archive(obygaze, path, tmp_path):
 def test_a_store_that_is_named_twice_is_remarked(obygaze, path, tmp_path):
     done = obygaze("stores", "merge", path, path, "-o", tmp_path / "all.zarr")
     assert done.exit_code == 0
-    assert done.stderr == f"{path} is named 2 times, which adds nothing\n"
+    assert done.stderr == f"{path} is given 2 times, which adds nothing\n"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import describe, open_store
+from obygaze_features.store import open_store
 from obygaze_features.store.shards import checksum, write_shard
 from tests.store.making import final_state, flip_bit, open_state
 
@@ -53,11 +53,11 @@ def path(stores: Path, state: str, tmp_path: Path) -> Path:
 def read_everything(path: Path) -> None:
     """All that a store can be asked, so that whatever is wrong with it comes up."""
     store = open_store(path)
-    describe(store)
+    store.info()
     assert len(store.sources) == len(store)
     for name in store.arrays:
-        store.array(name)
-    ids, rows = store.read(store.ids, "native", missing="skip")
+        store.read(name, missing="nan")
+    ids, rows = store.done_ids(store.ids), store.read("native", store.ids, missing="drop")
     assert len(ids) == len(rows)
     assert sum(len(ids) for ids, _ in store.iter_blocks()) == len(ids)
 
@@ -76,18 +76,21 @@ def test_a_bit_that_flips_in_a_chunk_is_named_with_its_rows(path, state):
     store = open_store(path)
     line = re.escape(f"{shard}: ") + f".*row of {', '.join(hit)} cannot be read; "
     line += re.escape(f"run: obygaze stores repair {path}")
-    for read in (store.array, lambda name: store.read(store.ids, name, missing="skip")):
+    for read in (
+        lambda name: store.read(name, missing="nan"),
+        lambda name: store.read(name, store.ids, missing="drop"),
+    ):
         with pytest.raises(StoreError, match=line) as problem:
             read("native")
         assert "\n" not in str(problem.value)
     with pytest.raises(StoreError, match=f"row of {hit[-1]} cannot be read"):
-        store.read(["tt008", hit[-1]], "native")
+        store.read("native", ["tt008", hit[-1]])
     with pytest.raises(StoreError, match=hit[0]):
         store[hit[0]]
     with pytest.raises(StoreError, match=hit[0]):
         list(store.iter_blocks())
-    assert store.read(["tt004", "tt008"], "native")[1][0].tolist() == [12, 13, 14]
-    assert store.read(hit, "frames")[0] == hit
+    assert store.read("native", ["tt004", "tt008"])[0].tolist() == [12, 13, 14]
+    assert len(store.read("frames", hit)) == len(hit)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +103,11 @@ def test_damage_names_the_rows_of_its_own_chunk(path, place, hit):
     flip_bit(path / "native/c/0/0", place)
     store = open_store(path)
     with pytest.raises(StoreError, match=f"the row of {hit} cannot be read"):
-        store.array("native")
+        store.read("native", missing="nan")
     alone = hit.split(", ")[-1]
     with pytest.raises(StoreError, match=f"the row of {alone} cannot be read"):
         store[alone]
-    assert store.read(["tt000"], "native")[1].tolist() == [[0, 1, 2]]
+    assert store.read("native", ["tt000"]).tolist() == [[0, 1, 2]]
 
 
 def test_without_checksums_a_flipped_bit_passes(path, state):
@@ -113,9 +116,9 @@ def test_without_checksums_a_flipped_bit_passes(path, state):
     store = open_store(path, checksums=False)
     if state == "compressed":
         with pytest.raises(StoreError, match="cannot be decoded"):
-            store.read(hit, "native")
+            store.read("native", hit)
     else:
-        assert store.read(hit, "native")[1][0].tolist() != [0, 1, 2]
+        assert store.read("native", hit)[0].tolist() != [0, 1, 2]
 
 
 def test_a_bit_that_flips_in_an_index_hits_the_shards_rows(path, state):
@@ -123,7 +126,7 @@ def test_a_bit_that_flips_in_an_index_hits_the_shards_rows(path, state):
     flip_bit(shard, -7)
     for checksums in (True, False):
         with pytest.raises(StoreError, match=re.escape(str(shard))) as problem:
-            open_store(path, checksums=checksums).array("native")
+            open_store(path, checksums=checksums).read("native", missing="nan")
         assert hit[0] in str(problem.value)
         assert f"obygaze stores repair {path}" in str(problem.value)
 
@@ -133,8 +136,8 @@ def test_a_lost_shard_hits_its_rows(path, state):
     shard.unlink()
     more = f"{', '.join(hit[:3])} and of {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
     with pytest.raises(StoreError, match=f"{re.escape(str(shard))}: .* row of {more} cannot"):
-        open_store(path).array("native")
-    open_store(path).array("frames")
+        open_store(path).read("native", missing="nan")
+    open_store(path).read("frames", missing="nan")
 
 
 @pytest.mark.parametrize("size", [0, 3, 30])
@@ -142,7 +145,7 @@ def test_a_shard_that_is_cut_short_is_named(path, state, size):
     shard, _, hit = shard_and_rows(path, state)
     shard.write_bytes(shard.read_bytes()[:size])
     with pytest.raises(StoreError, match=rf"{re.escape(str(shard))}: .*{hit[0]}"):
-        open_store(path).array("native")
+        open_store(path).read("native", missing="nan")
 
 
 def test_a_folder_in_a_shards_place_is_named(path, state):
@@ -150,7 +153,7 @@ def test_a_folder_in_a_shards_place_is_named(path, state):
     shard.unlink()
     shard.mkdir()
     with pytest.raises(StoreError, match=re.escape(str(shard))):
-        open_store(path).array("native")
+        open_store(path).read("native", missing="nan")
 
 
 @pytest.mark.parametrize("state", ["open", "final"], indirect=True)
@@ -159,9 +162,9 @@ def test_a_chunk_that_is_not_there_although_its_row_is_done_is_named(path, state
     layout = open_store(path).stored["native"].layout
     chunks = [None, *[np.ones(layout.chunk_shape, "float32")] * (layout.chunks - 1)]
     write_shard(shard, chunks, layout)
-    with pytest.raises(StoreError, match=f"a chunk is not there; the row of {', '.join(hit)} "):
-        open_store(path).array("native")
-    with pytest.raises(StoreError, match=f"a chunk is not there; the row of {hit[0]} "):
+    with pytest.raises(StoreError, match=f"a chunk is missing; the row of {', '.join(hit)} "):
+        open_store(path).read("native", missing="nan")
+    with pytest.raises(StoreError, match=f"a chunk is missing; the row of {hit[0]} "):
         open_store(path)[hit[0]]
 
 
@@ -176,7 +179,7 @@ def test_an_index_that_points_anywhere_is_no_traceback(stores, tmp_path, offset,
     index = np.array([[offset, size], [16, 16]], "<u8").tobytes()
     shard.write_bytes(shard.read_bytes()[:-36] + index + checksum(index))
     with pytest.raises(StoreError, match=re.escape(str(shard))):
-        open_store(path, checksums=checksums).array("native")
+        open_store(path, checksums=checksums).read("native", missing="nan")
 
 
 def test_a_damaged_record_hits_its_blocks_rows_and_no_others(stores, tmp_path):
@@ -187,10 +190,10 @@ def test_a_damaged_record_hits_its_blocks_rows_and_no_others(stores, tmp_path):
         record.write_bytes(before)
         flip_bit(record, place)
         with pytest.raises(StoreError, match=re.escape(str(record))) as problem:
-            open_store(path).read(["tt002"], "native")
+            open_store(path).read("native", ["tt002"])
         assert "tt002 to tt003" in str(problem.value)
         assert f"obygaze stores repair {path}" in str(problem.value)
-        assert open_store(path).read(["tt000", "tt008"], "native")[1][0].tolist() == [0, 1, 2]
+        assert open_store(path).read("native", ["tt000", "tt008"])[0].tolist() == [0, 1, 2]
         with pytest.raises(StoreError, match=re.escape(str(record))):
             read_everything(path)
 
@@ -199,7 +202,7 @@ def test_a_record_of_another_block_is_refused(stores, tmp_path):
     path = Path(shutil.copytree(stores / "open.zarr", tmp_path / "toy.zarr"))
     shutil.copy(path / "blocks/000000.json", path / "blocks/000002.json")
     with pytest.raises(StoreError, match="it is not the commit record of block 2"):
-        open_store(path).array("native")
+        open_store(path).read("native", missing="nan")
 
 
 @pytest.mark.parametrize(
@@ -227,14 +230,14 @@ def test_a_record_that_says_what_cannot_be_is_refused(stores, tmp_path, wrong):
     assert record is not None
     (path / "blocks/000001.json").write_bytes(dataclasses.replace(record, **wrong).to_bytes())
     with pytest.raises(StoreError, match="it is not the commit record of block 1"):
-        open_store(path).array("native")
+        open_store(path).read("native", missing="nan")
 
 
 @pytest.mark.parametrize("state", ["final"], indirect=True)
 def test_a_status_that_means_nothing_is_refused(path):
     zarr.open_array(path / "status", mode="r+")[2] = 9
-    with pytest.raises(StoreError, match="no row has a status 9"):
-        open_store(path).array("native")
+    with pytest.raises(StoreError, match="unknown status 9"):
+        open_store(path).read("native", missing="nan")
 
 
 def test_damaged_ids_and_status_are_named(path, state):
@@ -245,7 +248,7 @@ def test_damaged_ids_and_status_are_named(path, state):
         with pytest.raises(StoreError, match=rf"{path / name}: its checksum is wrong"):
             read_everything(path)
         (path / name).write_bytes(whole[:-1])
-        with pytest.raises(StoreError, match=rf"{path / name} is cut short or too long"):
+        with pytest.raises(StoreError, match=rf"{path / name} has the wrong length"):
             read_everything(path)
         (path / name).unlink()
         with pytest.raises(StoreError, match=rf"{path / name} cannot be read"):
@@ -266,19 +269,31 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
     "newer": ("zarr.json", lambda a: a.update(format_version=2), "format version 2, and this"),
     "no version": ("zarr.json", lambda a: a.pop("format_version"), "format version None"),
     "no state": ("zarr.json", lambda a: a.pop("state"), "the attribute state is missing"),
-    "no rows": ("zarr.json", lambda a: a.update(n=0), "attribute n is 0; a whole number"),
+    "no rows": ("zarr.json", lambda a: a.update(n=0), "attribute n is 0; expected a whole number"),
     "rows": ("zarr.json", lambda a: a.update(n=True), "attribute n is True"),
-    "other rows": ("zarr.json", lambda a: a.update(n=8), r"the shape is \[9, 3\], 8×3 is meant"),
+    "other rows": ("zarr.json", lambda a: a.update(n=8), r"the shape is \[9, 3\]; expected 8×3"),
     "block": ("zarr.json", lambda a: a.update(block_rows="2"), "attribute block_rows is '2'"),
     "arrays": ("zarr.json", lambda a: a.update(arrays=[]), r"attribute arrays is \[\]"),
-    "array": ("zarr.json", lambda a: a["arrays"].update(native=3), "array native has no shape"),
-    "shape": ("zarr.json", lambda a: a["arrays"]["native"].update(shape=[4]), "9×4 is meant"),
-    "type": ("zarr.json", lambda a: a["arrays"]["native"].update(dtype="float64"), "float64 is"),
-    "escape": ("zarr.json", lambda a: a["arrays"].update({"../x": {}}), "no name for an array"),
+    "array": (
+        "zarr.json",
+        lambda a: a["arrays"].update(native=3),
+        "array native has no valid shape",
+    ),
+    "shape": ("zarr.json", lambda a: a["arrays"]["native"].update(shape=[4]), "expected 9×4"),
+    "type": (
+        "zarr.json",
+        lambda a: a["arrays"]["native"].update(dtype="float64"),
+        "expected float64",
+    ),
+    "escape": ("zarr.json", lambda a: a["arrays"].update({"../x": {}}), "not a valid array name"),
     "weights": ("zarr.json", lambda a: a["backbone"].pop("weights_sha256"), "weights_sha256"),
     "licence": ("zarr.json", lambda a: a.update(licence=None), "attribute licence is None"),
-    "array shape": ("native/zarr.json", lambda m: m.update(shape=[9]), r"shape is \[9\], 9×3"),
-    "array type": ("native/zarr.json", lambda m: m.update(data_type="int8"), "float32 is meant"),
+    "array shape": (
+        "native/zarr.json",
+        lambda m: m.update(shape=[9]),
+        r"shape is \[9\]; expected 9×3",
+    ),
+    "array type": ("native/zarr.json", lambda m: m.update(data_type="int8"), "expected float32"),
     "a shard without end": (
         "native/zarr.json",
         huge,
@@ -286,8 +301,12 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
     ),
     "array codecs": ("native/zarr.json", lambda m: m.update(codecs=[]), "not whole rows"),
     "a group": ("native/zarr.json", lambda m: m.update(node_type="group"), "describe a Zarr array"),
-    "ids shape": ("ids/zarr.json", lambda m: m.update(shape=[8, 5]), r"shape is \[8, 5\], 9×\?"),
-    "ids type": ("ids/zarr.json", lambda m: m.update(data_type="string"), "uint8 is meant"),
+    "ids shape": (
+        "ids/zarr.json",
+        lambda m: m.update(shape=[8, 5]),
+        r"shape is \[8, 5\]; expected 9×\?",
+    ),
+    "ids type": ("ids/zarr.json", lambda m: m.update(data_type="string"), "expected uint8"),
     "ids codecs": ("ids/zarr.json", lambda m: m.update(codecs=["bytes"]), "not one chunk with"),
 }
 
@@ -322,8 +341,8 @@ def test_a_table_of_rows_that_does_not_fit_is_named(path):
     table = (path / "rows.csv").read_text()
     assert "tt003,3,," in table or "tt003,3," in table
     for wrong, line in [
-        (table.replace("tt003,3", "tt003,1"), "does not go with ids and status"),
-        (table.replace("tt003", "tt999"), "does not go with ids and status"),
+        (table.replace("tt003,3", "tt003,1"), "does not match the store's ids and status"),
+        (table.replace("tt003", "tt999"), "does not match the store's ids and status"),
         (table[:-20], "cells where the header has 4"),
         (table.replace("reason", "why", 1), "no column 'reason'"),
     ]:

@@ -251,7 +251,7 @@ def test_a_read_only_disk(small_disk):
     path = toys.a_store(small_disk / "toy.zarr", blocks=[0, 1])
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     store = open_store(path)
-    assert len(store.read(store.ids[:5], "native")[0]) == 5
+    assert len(store.read("native", store.ids[:5])) == 5
     assert verify(path) == []
     said = "Read-only file system"
     with pytest.raises(StoreError, match=said):
@@ -275,10 +275,10 @@ def test_claims_say_who_is_at_work(tmp_path):
     with mine.heartbeat():
         assert mine.take(3)
         assert not other.take(3)
-        assert other.at_work() == [3]
+        assert other.active_blocks() == [3]
         dead = tmp_path / "claims/000005.json"
         dead.write_text(
             json.dumps({"owner": "x", "host": os.uname().nodename, "process": 2**22 + 1})
         )
-        assert other.stale() == [dead]
-    assert other.at_work() == []
+        assert other.stale_files() == [dead]
+    assert other.active_blocks() == []

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import Done, Status, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.format import encode_ids
-from obygaze_features.store.lookup import MANY, Lookup
 from obygaze_features.store.row_reader import MAX_OPEN_SHARDS
 from obygaze_features.store.shards import ABSENT, checksum
 from obygaze_features.store.zarr_reader import ZarrShard
@@ -71,14 +69,15 @@ def test_every_reader_says_the_same_of_any_store(
         for path in (source, final):
             for checksums in (True, False):
                 store = open_store(path, checksums=checksums)
-                array = store.array("native")
+                array = store.read("native", missing="nan")
                 np.testing.assert_array_equal(array, expected)
                 assert array.dtype == dtype
                 assert array.dtype.isnative
-                ids, rows = store.read([store.ids[row] for row in asked], "native")
-                assert ids == [store.ids[row] for row in asked]
+                rows = store.read("native", [store.ids[row] for row in asked])
                 np.testing.assert_array_equal(rows, values[asked])
-                skipped, rows = store.read([*store.ids, "nobody"], "native", missing="skip")
+                everyone = [*store.ids, "nobody"]
+                skipped = store.done_ids(everyone)
+                rows = store.read("native", everyone, missing="drop")
                 assert skipped == [store.ids[row] for row in done]
                 np.testing.assert_array_equal(rows, values[done])
                 assert [i for ids, _ in store.iter_blocks() for i in ids] == skipped
@@ -148,11 +147,12 @@ def test_what_a_store_says_of_itself_is_the_same_in_every_state(either, source, 
 
 def test_rows_are_read_in_the_order_asked_and_as_often(either, values):
     store = open_store(either)
-    ids, rows = store.read(["tt008", "tt000", "tt008", "tt005"], "frames")
-    assert ids == ["tt008", "tt000", "tt008", "tt005"]
+    rows = store.read("frames", ["tt008", "tt000", "tt008", "tt005"])
     np.testing.assert_array_equal(rows, values["frames"][[8, 0, 8, 5]])
-    np.testing.assert_array_equal(store.take(np.array([5, 2]), "native"), values["native"][[5, 2]])
-    assert store.read([], "frames")[1].shape == (0, 2, 3)
+    np.testing.assert_array_equal(
+        store.read_rows("native", np.array([5, 2])), values["native"][[5, 2]]
+    )
+    assert store.read("frames", []).shape == (0, 2, 3)
     rows[:] = 0  # what was read is the reader's own
 
 
@@ -162,7 +162,7 @@ def test_any_two_rows_are_read(source, tmp_path, values, chunk_rows):
     store = open_store(path)
     done = [0, 1, 2, 4, 5, 8]
     for pair in itertools.product(done, done):
-        rows = store.take(np.array(pair), "native")
+        rows = store.read_rows("native", np.array(pair))
         np.testing.assert_array_equal(rows, values["native"][list(pair)])
 
 
@@ -180,9 +180,9 @@ def test_shards_with_gaps_are_read_in_any_order(source, tmp_path, values, chunk_
     np.testing.assert_array_equal(plain[done], values["native"][done])
     store = open_store(path)
     for rows in itertools.product(done, repeat=3):
-        taken = store.take(np.array(rows), "native")
+        taken = store.read_rows("native", np.array(rows))
         np.testing.assert_array_equal(taken, values["native"][list(rows)])
-    np.testing.assert_array_equal(store.array("native"), plain)
+    np.testing.assert_array_equal(store.read("native", missing="nan"), plain)
 
 
 @pytest.mark.parametrize(
@@ -196,16 +196,16 @@ def test_shards_with_gaps_are_read_in_any_order(source, tmp_path, values, chunk_
 )
 def test_rows_that_cannot_be_read_raise_with_the_reason(either, asked, why):
     with pytest.raises(StoreError, match=why):
-        open_store(either).read(asked, "native")
-    assert open_store(either).read(asked, "native", missing="skip")[0] in ([], ["tt000"])
+        open_store(either).read("native", asked)
+    assert open_store(either).done_ids(asked) in ([], ["tt000"])
 
 
 def test_rows_by_number_are_checked_too(either):
     with pytest.raises(StoreError, match="tt006 is not done yet"):
-        open_store(either).take(np.array([0, 6]), "native")
+        open_store(either).read_rows("native", np.array([0, 6]))
     for row in (-1, 9):
         with pytest.raises(StoreError, match="has the rows 0 to 8"):
-            open_store(either).take(np.array([row]), "native")
+            open_store(either).read_rows("native", np.array([row]))
 
 
 def test_blocks_come_in_order_with_the_arrays_asked_for(either, values):
@@ -220,10 +220,12 @@ def test_blocks_come_in_order_with_the_arrays_asked_for(either, values):
 
 def test_an_open_store_travels_to_another_process_as_its_path(either, values):
     store = open_store(either)
-    store.array("native")
+    store.read("native", missing="nan")
     letter = pickle.dumps(store)
     assert len(letter) < 1000
-    np.testing.assert_array_equal(pickle.loads(letter).array("native"), store.array("native"))
+    np.testing.assert_array_equal(
+        pickle.loads(letter).read("native", missing="nan"), store.read("native", missing="nan")
+    )
 
 
 def test_a_reader_sees_what_was_there_when_it_looked(source):
@@ -232,7 +234,7 @@ def test_a_reader_sees_what_was_there_when_it_looked(source):
     writer = StoreWriter(open_store(source))
     rows = {"native": np.ones(3), "frames": np.ones((2, 3))}
     writer.write_block(3, [Done(rows, None), Done(rows, None)])
-    assert store.read(["tt006"], "native", missing="skip")[0] == []
+    assert store.done_ids(["tt006"]) == []
     assert open_store(source)["tt006"]["native"].tolist() == [1, 1, 1]
 
 
@@ -256,7 +258,7 @@ def test_few_shard_files_are_open_at_a_time(tmp_path):
     store = open_store(open_state(tmp_path / "a.zarr", {"native": rows}, block_rows=1))
     descriptors = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
     before = len(list(descriptors.iterdir()))
-    np.testing.assert_array_equal(store.array("native"), rows)
+    np.testing.assert_array_equal(store.read("native", missing="nan"), rows)
     assert MAX_OPEN_SHARDS - 8 < len(list(descriptors.iterdir())) - before <= MAX_OPEN_SHARDS + 8
     np.testing.assert_array_equal(store["tt000"]["native"], rows[0])
 
@@ -295,23 +297,59 @@ def test_blocks_are_read_in_bounded_memory(tmp_path, final):
     assert grown < rows.nbytes / 2
 
 
-@pytest.mark.parametrize("n", [10, MANY])
-def test_ids_are_found_among_few_and_among_many(n):
-    ids = [f"tt{row:x}é" if row % 3 else f"tt{row:x}" for row in range(n)]
-    table = encode_ids(ids)
-    lookup = Lookup(table)
-    near = [ids[1] + "x", ids[1][:-1], ids[1] + "\0", "", "tt", "\ud800", ids[-1] * 9]
-    assert lookup.rows([ids[-1], *near, ids[0], ids[1]]).tolist() == [n - 1, *[-1] * 7, 0, 1]
-    assert lookup.rows([]).tolist() == []
-    with pytest.raises(ValueError, match="twice"):
-        Lookup(encode_ids([*ids[1:], ids[7]]))
+def test_only_exact_ids_are_items_of_a_store(source):
+    store = open_store(source)
+    near = ["tt000x", "tt00", "tt000\0", "", "tt", "\ud800", "tt000" * 9]
+    assert store.done_ids(["tt001", *near, "tt000"]) == ["tt001", "tt000"]
+    assert store.done_ids([]) == []
+
+
+def test_an_id_that_is_there_twice_is_refused(source):
+    table = zarr.open_array(source / "ids", mode="r+")
+    table[1] = table[0]
+    with pytest.raises(StoreError, match="ids: an id is there twice"):
+        open_store(source).read("native", ["tt000"])
+
+
+@pytest.mark.parametrize("missing", ["raise", "nan", "drop"])
+def test_missing_rows_raise_are_nan_or_are_dropped(either, values, missing):
+    store, asked = open_store(either), ["tt008", "nobody", "tt003", "tt006", "tt001"]
+    if missing == "raise":
+        with pytest.raises(StoreError, match=r"nobody is not an item .*\(and 2 more"):
+            store.read("native", asked)
+        return
+    rows = store.read("native", asked, missing=missing)
+    if missing == "nan":
+        assert np.isnan(rows).all(axis=1).tolist() == [False, True, True, True, False]
+        rows = rows[[0, 4]]
+    np.testing.assert_array_equal(rows, values["native"][[8, 1]])
+    assert store.done_ids(asked) == ["tt008", "tt001"]
+
+
+def test_an_unknown_treatment_of_missing_rows_is_refused(either):
+    with pytest.raises(UsageError, match=r"'raise', 'nan' or 'drop'.*'skip'"):
+        open_store(either).read("native", missing="skip")
+
+
+def test_refresh_sees_what_was_written_since(source):
+    store = open_store(source)
+    before = store.missing_rows().tolist()
+    rows = {"native": np.ones(3), "frames": np.ones((2, 3))}
+    StoreWriter(open_store(source)).write_block(3, [Done(rows, None), Done(rows, None)])
+    assert store.missing_rows().tolist() == before == [6, 7]
+    assert store.refresh().missing_rows().tolist() == []
+    assert store.missing_rows(retry_failed=True).tolist() == [3]
+    finalise(source)
+    assert store.refresh().is_final
+    with pytest.raises(StoreError, match="--reopen"):
+        store.missing_rows(retry_failed=True)
 
 
 def test_a_store_says_how_rows_and_arrays_are_asked_for(tmp_path):
     store = open_store(open_state(tmp_path / "toy.zarr", {"native": numbers(4, (3,), "float32")}))
     for asked in (0, slice(None, 3), np.int64(1), ["tt000"]):
-        with pytest.raises(UsageError, match=r"by id .*store\[store.ids\[0\]\].*array\('native'\)"):
+        with pytest.raises(UsageError, match=r"by id .*store\[store.ids\[0\]\].*read\('native'\)"):
             store[asked]
-    with pytest.raises(UsageError, match=r"is an array, not an id; type store.array\('native'\)"):
+    with pytest.raises(UsageError, match=r"is an array, not an id; use store.read\('native'\)"):
         store["native"]
-    assert store[store.ids[0]]["native"].tolist() == store.array("native")[0].tolist()
+    assert store[store.ids[0]]["native"].tolist() == store.read("native", missing="nan")[0].tolist()

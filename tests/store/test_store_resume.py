@@ -54,9 +54,9 @@ def test_a_block_without_its_record_does_not_exist(path):
 
     store = open_store(path)
     assert store.status.tolist() == [1, 1, 0, 0]
-    assert np.isnan(store.array("native")[2:]).all()
+    assert np.isnan(store.read("native", missing="nan")[2:]).all()
     with pytest.raises(StoreError, match="tt2 is not done yet"):
-        store.read(["tt2"], "native")
+        store.read("native", ["tt2"])
     assert resume(path).missing_blocks() == [1]
 
 
@@ -68,7 +68,7 @@ def test_shards_that_a_killed_run_left_do_not_leak_into_the_block(path):
     (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
 
     resume(path).write_block(0, [BROKEN, TWOS])
-    assert np.isnan(open_store(path).array("native")[0]).all()
+    assert np.isnan(open_store(path).read("native", missing="nan")[0]).all()
     fresh = StoreWriter.create(path.with_name("fresh.zarr"), MANIFEST, RECIPE, block_rows=2)
     fresh.write_block(0, [BROKEN, TWOS])
     for name in ("native/c/0", "blocks"):
@@ -83,10 +83,10 @@ def test_what_was_committed_and_not_moved_is_read_and_moved(path):
     staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
     os.replace(path / "native/c/0/0", staged)
 
-    assert open_store(path).array("native")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
+    assert open_store(path).read("native", missing="nan")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
     resume(path)
     assert not staged.exists()
-    assert open_store(path).array("native")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
+    assert open_store(path).read("native", missing="nan")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
 
 
 def test_a_block_of_failures_only_has_no_shard(path):
@@ -100,7 +100,7 @@ def test_a_block_is_written_once(path):
     resume(path).write_block(0, [ONES, ONES])
     with pytest.raises(StoreError, match=r"block 0 .* is written already"):
         resume(path).write_block(0, [TWOS, TWOS])
-    assert open_store(path).array("native")[0].tolist() == [1, 1, 1]
+    assert open_store(path).read("native", missing="nan")[0].tolist() == [1, 1, 1]
 
 
 def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
@@ -116,7 +116,7 @@ def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
     with pytest.raises(StoreError, match="another process wrote block 0"):
         second.write_block(0, [TWOS, TWOS])
     assert open_store(path).status.tolist() == [1, 1, 0, 0]
-    assert open_store(path).array("native")[:2].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert open_store(path).read("native", missing="nan")[:2].tolist() == [[1, 1, 1], [1, 1, 1]]
     assert list((path / "staging").iterdir()) == []
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
-from obygaze_features.store import describe, diff, finalise, open_store, subset, verify
+from obygaze_features.store import diff, finalise, open_store, subset, verify
 from tests.store.making import flip_bit, numbers, open_state
 from tests.store.s3 import bucket
 
@@ -46,13 +46,15 @@ def url(made: Path) -> Iterator[str]:
 def test_a_store_reads_as_from_the_folder(url, made, name, tmp_path):
     here = open_store(made / name)
     there = open_store(f"{url}/{name}")
-    assert describe(there) == describe(here)
+    assert there.info() == here.info()
     for array in here.arrays:
-        np.testing.assert_array_equal(there.array(array), here.array(array))
+        np.testing.assert_array_equal(
+            there.read(array, missing="nan"), here.read(array, missing="nan")
+        )
     assert there.sources == here.sources
     assert diff(there, here).identical
     assert verify(f"{url}/{name}") == []
-    assert subset(there, tmp_path / "some.zarr", ids=["tt050", "tt051"]).done == 2
+    assert len(subset(there, tmp_path / "some.zarr", ids=["tt050", "tt051"]).done_ids()) == 2
     assert pickle.loads(pickle.dumps(there)).ids == here.ids
     assert there.where == f"{url}/{name}"
 
@@ -68,7 +70,7 @@ def test_damage_is_named(url, made, tmp_path):
         assert verify("s3://spoilt/own.zarr") == verify(own)
         store = open_store("s3://spoilt/own.zarr")
         with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
-            store.read(["tt001"], "frames")
+            store.read("frames", ["tt001"])
 
 
 @pytest.mark.parametrize(

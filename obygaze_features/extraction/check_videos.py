@@ -1,4 +1,4 @@
-"""Looking into every file before the slot, so that it is not lost to bad ones."""
+"""A look into every file before GPU time is spent on it."""
 
 from __future__ import annotations
 
@@ -12,78 +12,72 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, format_table
 from obygaze_features.common.text import counted, duration, join_some
 from obygaze_features.errors import VideoError
-from obygaze_features.extraction.clips import question, reason
-from obygaze_features.extraction.decoders import PATIENCE, Decoder, Decoders, default_workers
-from obygaze_features.extraction.plan import EVERYTHING, Wanted, check_items, check_media
+from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
+from obygaze_features.extraction.plan import check_items, check_media
+from obygaze_features.extraction.readers import decode_request, portable_reason
+from obygaze_features.extraction.run import Options
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
 
-__all__ = ["COLUMNS", "describe_probe", "probe_clips", "probe_table"]
-
 SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
-"""What the paper's three backbones take of a clip."""
+"""Which frames the paper's three backbones take of a clip."""
 COLUMNS = (
     "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
     "frames", "fps", "seconds", "decode_seconds", "why_slow",
 )  # fmt: skip
+MAX_FAILURES_SHOWN = 20
 
-ODD = {
+EXPLANATIONS = {
     "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
     "ends early": "the film ends before the span does",
-    "decoded in order": "decoded in order from the start, as AVI must be",
+    "decoded in order": "decoded from the start of the file, as AVI must be",
 }
-"""What problems mean, where their names do not say it."""
 
 Row = Mapping[str, Any]
 
 
-def probe_clips(
-    manifest: Manifest,
-    videos: Path,
-    *,
-    wanted: Wanted = EVERYTHING,
-    workers: int | None = None,
-    patience: float = PATIENCE,
-    cache: Path | None = None,
+def check_videos(
+    manifest: Manifest, videos: str | Path, **options: Any
 ) -> Iterator[dict[str, Any]]:
-    """What is found out about each clip's file, a row of `COLUMNS` at a time.
+    """Decode what extraction would, and yield a row of `COLUMNS` for each clip.
 
-    What extraction would decode is decoded. ``error`` says why a clip cannot be used, ``problems``
-    what is odd about one that can.
+    ``error`` says why a clip cannot be used; ``problems`` lists what is unusual but usable. The
+    options are fields of `Options`.
     """
+    settings, videos = Options(**options), Path(videos)
     check_items(manifest)
     media = MediaFolder(videos.resolve())
-    rows = wanted.rows(manifest)
+    rows = settings.select(manifest)
     check_media(manifest, rows, videos)
     items = [manifest.items[row] for row in rows.tolist()]
-    count = workers or default_workers()
+    count = settings.workers or default_workers()
 
-    def look(decoder: Decoder, item: Item) -> dict[str, Any]:
+    def check(decoder: Decoder, item: Item) -> dict[str, Any]:
         try:
             path = media.find(item)
         except VideoError as problem:
-            return {"error": reason(str(problem), item, media.root)}
-        answer = decoder.ask(question("examine", path, item, SAMPLINGS, cache))
+            return {"error": portable_reason(str(problem), item, media.root)}
+        answer = decoder.ask(decode_request("examine", path, item, SAMPLINGS, settings.cache))
         file = {"file": str(path.relative_to(media.root))}
         if "error" in answer:
-            return file | {"error": reason(answer["error"], item, media.root)}
-        found: dict[str, Any] = answer["examination"]
-        return file | found
+            return file | {"error": portable_reason(answer["error"], item, media.root)}
+        examination: dict[str, Any] = answer["examination"]
+        return file | examination
 
-    decoders = Decoders(count, patience=patience).map(look, items, ahead=2 * count)
-    with contextlib.closing(decoders) as looked:
-        for item, found in progress(looked, "Probing", unit="clip", total=len(items)):
-            told = {"id": item.id} | found
-            yield {column: "" if told.get(column) is None else told[column] for column in COLUMNS}
+    pool = DecodePool(count, stall_timeout=settings.stall_timeout)
+    with contextlib.closing(pool.map(check, items, ahead=2 * count)) as checked:
+        for item, result in progress(checked, "Checking", unit="clip", total=len(items)):
+            row = {"id": item.id} | result
+            yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
 
 
-def probe_table(rows: Sequence[Row]) -> str:
-    """As CSV."""
+def format_checks(rows: Sequence[Row]) -> str:
+    """The rows as CSV."""
     return format_table({column: [_cell(row[column]) for row in rows] for column in COLUMNS})
 
 
-def describe_probe(rows: Sequence[Row], *, most: int = 20) -> str:
-    """How many clips can be used, what is odd about some, and which cannot be used and why."""
+def describe_checks(rows: Sequence[Row]) -> str:
+    """How many clips can be used, what is unusual, and which clips cannot be used and why."""
     good = [row for row in rows if not row["error"]]
     lines = [f"{len(good):,} of {counted(len(rows), 'clip')} can be extracted"]
     if good:
@@ -99,16 +93,16 @@ def describe_probe(rows: Sequence[Row], *, most: int = 20) -> str:
             problems.setdefault(problem, []).append(row["id"])
     if problems:
         table = [
-            [ODD.get(problem, problem), join_some(ids, 3), len(ids)]
+            [EXPLANATIONS.get(problem, problem), join_some(ids, 3), len(ids)]
             for problem, ids in problems.items()
         ]
-        lines += ["", align(["what is odd, and does no harm", "such as", "clips"], table, left=2)]
+        lines += ["", align(["unusual, but usable", "such as", "clips"], table, left=2)]
     bad = [row for row in rows if row["error"]]
     if bad:
-        table = [[row["id"], row["error"]] for row in bad[:most]]
+        table = [[row["id"], row["error"]] for row in bad[:MAX_FAILURES_SHOWN]]
         lines += ["", align(["cannot be extracted", "why"], table, left=2)]
-        if len(bad) > most:
-            lines.append(f"and {len(bad) - most:,} more (-o TABLE.csv names all)")
+        if len(bad) > MAX_FAILURES_SHOWN:
+            lines.append(f"and {len(bad) - MAX_FAILURES_SHOWN:,} more (-o TABLE.csv lists all)")
     return "\n".join(lines)
 
 

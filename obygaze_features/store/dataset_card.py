@@ -1,7 +1,7 @@
 """The dataset card of a final store: README.md for people, croissant.json for machines.
 
-The second is Croissant 1.0 (https://mlcommons.org/croissant), which dataset search engines and
-the package mlcroissant read. Both say nothing that the store itself does not hold, so that equal
+croissant.json is Croissant 1.0 (https://mlcommons.org/croissant), which dataset search engines
+and the package mlcroissant read. Both contain only what the store itself says, so that equal
 stores get equal cards.
 """
 
@@ -14,13 +14,12 @@ from typing import Any
 
 from obygaze_features.common.files import sha256_of, to_json, write_text
 from obygaze_features.common.tables import read_table
-from obygaze_features.store import format as spec
-from obygaze_features.store.describe import describe
+from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 
-__all__ = ["write_card"]
-
+_CONTEXT = Path(__file__).with_name("croissant_context.json")
+"""The namespace of Croissant 1.0, exactly as in its specification."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 _MEANINGS = {
     "id": "Id of the item.",
@@ -36,20 +35,20 @@ _MEANINGS = {
 }
 
 
-def write_card(folder: Path, sums: Mapping[str, str]) -> None:
+def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
     """Write README.md and croissant.json into a final store that has its data already.
 
     Parameters
     ----------
     folder
         The store.
-    sums
+    checksums
         The SHA-256 of files, by name, where it is known.
     """
     store = open_store(folder)
-    facts = describe(store)
-    write_text(folder / spec.CARD, _readme(store, facts))
-    write_text(folder / spec.CROISSANT, to_json(_croissant(folder, facts, sums)))
+    facts = store.info()
+    write_text(folder / fmt.CARD, _readme(store, facts))
+    write_text(folder / fmt.CROISSANT, to_json(_croissant(folder, facts, checksums)))
 
 
 def _readme(store: Store, facts: Mapping[str, Any]) -> str:
@@ -61,27 +60,27 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
         if code != Status.DONE and (store.status == code).any()
     )
     arrays = "\n".join(
-        f"| `{array}` | {' × '.join(map(str, one['shape']))} | {one['dtype']} "
-        f"| {one['bytes']:,} | {one['meaning']} |"
-        for array, one in facts["arrays"].items()
+        f"| `{array}` | {' × '.join(map(str, values['shape']))} | {values['dtype']} "
+        f"| {values['bytes']:,} | {values['meaning']} |"
+        for array, values in facts["arrays"].items()
     )
     first = next(iter(facts["arrays"]))
     padding = ""
-    if any(one.padded for one in store.specs):
+    if any(spec.padded for spec in store.specs):
         padding = "; so are the last frames of a clip that has fewer than the backbone takes"
     return f"""# {facts["name"]}: features of {facts["manifest"]}
 
 Features of {rows["all"]:,} items of the manifest {facts["manifest"]}, computed with the backbone
 {backbone["name"]} by {facts["software"]}. {rows["done"]:,} rows are done{
         f"; {counts}" if counts else ""
-    }. No media are in here.
+    }. The store contains no media.
 
 | array | shape | type | bytes | meaning |
 |---|---|---|---:|---|
 {arrays}
 
-Row *i* of each array is item *i* of `items.csv` and of `rows.csv`, which says what became of it.
-Rows that are not done are NaN, or -1 in whole numbers{padding}.
+Row *i* of each array is item *i* of `items.csv` and of `rows.csv`, which has each row's status.
+Rows that are not done are NaN, or -1 in integer arrays{padding}.
 
 ## How it was made
 
@@ -107,11 +106,11 @@ The backbone's own settings are in `zarr.json`, under `attributes.obygaze.backbo
 With obygaze, by id:
 
 ```python
-from pathlib import Path
 from obygaze_features.store import open_store
 
-store = open_store(Path("{name}"))
-ids, rows = store.read(store.ids[:10], "{first}", missing="skip")
+store = open_store("{name}")
+ids = store.done_ids()[:10]
+rows = store.read("{first}", ids)
 ```
 
 With any reader of Zarr version 3:
@@ -121,7 +120,6 @@ import zarr
 
 group = zarr.open_group("{name}", mode="r")
 rows = group["{first}"][:]
-status = group["status"][:]  # 1 is done
 ids = [bytes(row).rstrip(b"\\0").decode() for row in group["ids"][:]]
 ```
 
@@ -134,21 +132,23 @@ dataset = xarray.open_zarr("{name}").set_xindex("id")
 row = dataset["{first}"].sel(id=dataset["id"].values[0])
 ```
 
-## Is it whole?
+## Is it complete?
 
 `checksums.json` lists the SHA-256 of every file, and every chunk ends in a CRC-32C of its own.
-`obygaze stores verify {name}` checks both, and names the rows that are damaged, if any.
+`obygaze stores verify {name}` checks both, and lists the rows that are damaged, if any.
 """
 
 
-def _croissant(folder: Path, facts: Mapping[str, Any], sums: Mapping[str, str]) -> dict[str, Any]:
+def _croissant(
+    folder: Path, facts: Mapping[str, Any], checksums: Mapping[str, str]
+) -> dict[str, Any]:
     rows, backbone = facts["rows"], facts["backbone"]
     files = sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
-    listed = [name for name in files if name not in (spec.LOG, spec.CARD, spec.CROISSANT)]
+    listed = [name for name in files if name not in (fmt.LOG, fmt.CARD, fmt.CROISSANT)]
     described = {
-        "@context": _CONTEXT,
+        "@context": json.loads(_CONTEXT.read_text(encoding="utf-8")),
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": facts["name"],
@@ -157,20 +157,23 @@ def _croissant(folder: Path, facts: Mapping[str, Any], sums: Mapping[str, str]) 
             f"computed with the backbone {backbone['name']} (weights SHA-256 "
             f"{backbone['weights_sha256']}) in {facts['precision']}. A Zarr v3 group: "
             + "; ".join(
-                f"{name} {one['shape']} {one['dtype']}, {one['meaning']}"
-                for name, one in facts["arrays"].items()
+                f"{name} {array['shape']} {array['dtype']}, {array['meaning']}"
+                for name, array in facts["arrays"].items()
             )
             + "."
         ),
         "version": f"{facts['format_version']}.0.0",
-        "distribution": [_file(folder, name, sums) for name in listed],
-        "recordSet": [_records(folder, "rows", spec.ROWS), _records(folder, "items", spec.ITEMS)],
+        "distribution": [_describe_file(folder, name, checksums) for name in listed],
+        "recordSet": [
+            _describe_table(folder, "rows", fmt.ROWS),
+            _describe_table(folder, "items", fmt.ITEMS),
+        ],
     }
     optional = {"license": facts["licence"], "citeAs": facts["citation"]}
     return {**described, **{key: value for key, value in optional.items() if value}}
 
 
-def _file(folder: Path, name: str, sums: Mapping[str, str]) -> dict[str, Any]:
+def _describe_file(folder: Path, name: str, checksums: Mapping[str, str]) -> dict[str, Any]:
     path = folder / name
     return {
         "@type": "cr:FileObject",
@@ -179,11 +182,11 @@ def _file(folder: Path, name: str, sums: Mapping[str, str]) -> dict[str, Any]:
         "contentUrl": name,
         "contentSize": f"{path.stat().st_size} B",
         "encodingFormat": _MEDIA_TYPES.get(path.suffix, "application/octet-stream"),
-        "sha256": sums.get(name) or sha256_of(path),
+        "sha256": checksums.get(name) or sha256_of(path),
     }
 
 
-def _records(folder: Path, name: str, file: str) -> dict[str, Any]:
+def _describe_table(folder: Path, name: str, file: str) -> dict[str, Any]:
     columns = list(read_table(folder / file).columns)
     return {
         "@type": "cr:RecordSet",
@@ -195,51 +198,10 @@ def _records(folder: Path, name: str, file: str) -> dict[str, Any]:
                 "@type": "cr:Field",
                 "@id": f"{name}/{column}",
                 "name": column,
-                "description": _MEANINGS.get(column, "As the source of the manifest had it."),
+                "description": _MEANINGS.get(column, "As in the source of the manifest."),
                 "dataType": "sc:Integer" if (name, column) == ("rows", "status") else "sc:Text",
                 "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
             }
             for column in columns
         ],
     }
-
-
-_CONTEXT = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileProperty": "cr:fileProperty",
-    "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-}
-"""The namespace of Croissant 1.0, word for word as its specification has it."""

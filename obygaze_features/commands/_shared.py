@@ -1,0 +1,68 @@
+"""What several commands share: the options that choose items, and how a partial result ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from obygaze_features.common.cli import folder_argument
+from obygaze_features.errors import ObygazeError
+
+MAX_FAILURES_SHOWN = 20
+"""Failed items that are named on the terminal; ``--json`` and the store name all."""
+PARTLY_DONE = 3
+"""The exit code if some items failed, or the time was up."""
+VIDEOS_HELP = "The folder of the clips, or of the films that they are spans of."
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def clip_options(command: Command) -> Command:
+    """The options of commands that read films."""
+    return item_options(
+        click.option("--videos", type=click.Path(path_type=Path), required=True, help=VIDEOS_HELP)(
+            command
+        )
+    )
+
+
+def item_options(command: Command) -> Command:
+    """The options of commands that read items, except for the folder of their files."""
+    for option in (
+        click.option("--timeout", "stall_timeout", type=click.FloatRange(min=0, min_open=True),
+                     default=60.0, show_default=True,
+                     help="Seconds without progress before a file is given up."),
+        click.option("--workers", type=click.IntRange(1),
+                     help="Processes that decode, or threads that read images.  [default: the "
+                     "number of cores minus one, at most 32]"),
+        click.option("--limit", type=click.IntRange(1), help="Only the first N items."),
+        click.option("--films", multiple=True, metavar="FILM",
+                     help="Only items of this film; repeat it for several films."),
+        folder_argument("manifest"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Tell a user who interrupts the block that nothing is lost."""
+    try:
+        yield
+    except ObygazeError:
+        raise
+    except BaseException:  # Ctrl-C and the like
+        click.echo("What was computed is kept; the same command resumes.", err=True)
+        raise
+
+
+def echo_failures(failures: Mapping[str, str], *, all_in: str) -> None:
+    """Print the first failures, by item id, and say where all are listed."""
+    for item_id, reason in list(failures.items())[:MAX_FAILURES_SHOWN]:
+        click.echo(f"  {item_id}: {reason}", err=True)
+    if len(failures) > MAX_FAILURES_SHOWN:
+        click.echo(f"  and {len(failures) - MAX_FAILURES_SHOWN:,} more: {all_in}", err=True)

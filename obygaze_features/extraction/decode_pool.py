@@ -1,0 +1,220 @@
+"""The processes that decode clips, ahead of the thread that needs the frames."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.errors import VideoError
+from obygaze_features.video.worker import HEARTBEAT, READY, Memory
+
+MAX_WORKERS = 32
+"""The most processes that are started by default."""
+START_TIMEOUT_S = 120.0
+"""For a process to start: it imports PyAV, perhaps over a network."""
+EXIT_TIMEOUT_S = 2.0
+"""For a killed process to end; one that waits for a dead drive never does."""
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def default_workers() -> int:
+    """The cores that this process may use, minus one."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min(cores - 1, MAX_WORKERS))
+
+
+class _WorkerDied(Exception):
+    """The process died during a request."""
+
+
+class _WorkerFailedToStart(_WorkerDied):
+    """The process died before the first request."""
+
+
+class Decoder:
+    """A decoding process, started at the first request and after every loss."""
+
+    def __init__(self, stall_timeout: float) -> None:
+        self._stall_timeout = stall_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of `video.worker`; its ``error`` says why a file cannot be used.
+
+        A file at which decoding hangs, or the process dies twice, is such an error.
+        """
+        path, reason = request["path"], ""
+        for attempt in range(2):
+            try:
+                return self._ask(request)
+            except TimeoutError:
+                self.discard()
+                reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
+                break
+            except _WorkerFailedToStart as problem:
+                self.discard()
+                if attempt and not self._stopped:  # the file is not the cause
+                    raise VideoError(
+                        f"the processes that decode cannot start ({problem}); "
+                        "check the installation with: obygaze doctor"
+                    ) from None
+            except _WorkerDied as problem:
+                # The first time may be chance: the system kills processes when memory is short.
+                reason = f"cannot be decoded: the decoder died over it ({problem})"
+                self.discard()
+        return {"error": f"{path} {reason}", "source": None}
+
+    def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
+        """The pictures of the last answer; the next request overwrites them."""
+        return self._memory.array(tuple(shape))
+
+    def stop(self) -> None:
+        """Kill the process and start no other, from any thread; a pending `ask` gets an error."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._stopped:
+            raise _WorkerDied("stopped")
+        if self._process is None:
+            self._process = self._start()
+            self._wait_until_ready()
+        if self._stopped:  # meanwhile
+            raise _WorkerDied("stopped")
+        try:
+            self._channel.sendall(json.dumps(request).encode() + b"\n")
+            while (line := self._lines.readline()).endswith(b"\n"):
+                if line != HEARTBEAT:
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+        except ConnectionError:
+            pass
+        raise _WorkerDied(self._end())
+
+    def _end(self) -> str:
+        """How the process ended."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return "it no longer answers"
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        channel, worker_channel = socket.socketpair()
+        channel.settimeout(START_TIMEOUT_S)
+        # A file without a name ends with the last process that has it open, however that ends.
+        memfd_create = getattr(os, "memfd_create", None)
+        self._file = memfd_create("frames") if memfd_create else _unnamed_file()
+        self._memory = Memory(self._file)
+        self._channel, self._lines = channel, channel.makefile("rb")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
+        descriptors = (worker_channel.fileno(), self._file)
+        # It imports from the same folders as this process, and not from the current folder.
+        search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+        with worker_channel:
+            return subprocess.Popen(  # noqa: S603  # it is this very interpreter
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "obygaze_features.video.worker",
+                    *map(str, descriptors),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=descriptors,
+                process_group=0,  # Ctrl-C goes to the parent, which then stops this
+                env={**os.environ, "PYTHONPATH": search_path},
+            )
+
+    def _wait_until_ready(self) -> None:
+        try:
+            ready = self._lines.readline() == READY
+        except (TimeoutError, ConnectionError):
+            ready = False
+        if not ready:
+            ended = self._end()
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise _WorkerFailedToStart(lines[-1] if lines else ended)
+        self._channel.settimeout(self._stall_timeout)
+
+    def discard(self) -> None:
+        """Stop the process and forget it; the next request starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._end()
+            for file in (self._lines, self._channel, self._errors):
+                file.close()
+            os.close(self._file)
+            self._process = None
+
+
+def _unnamed_file() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+class DecodePool:
+    """Several decoders that work ahead of the caller."""
+
+    def __init__(self, count: int, *, stall_timeout: float) -> None:
+        self._decoders = [Decoder(stall_timeout) for _ in range(count)]
+        self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
+        for decoder in self._decoders:
+            self._idle.put(decoder)
+
+    def map(
+        self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task], *, ahead: int
+    ) -> Generator[tuple[Task, Result], None, None]:
+        """Yield each task and the result of `do`, in order; each call of `do` gets a decoder.
+
+        At most `ahead` tasks are started before their results are taken, which bounds memory. When
+        the iterator ends or is closed, the processes are killed.
+        """
+        pool = ThreadPoolExecutor(len(self._decoders), thread_name_prefix="decode")
+        waiting: deque[tuple[Task, Future[Result]]] = deque()
+        remaining = iter(tasks)
+        try:
+            while True:
+                while len(waiting) < ahead and (task := next(remaining, None)) is not None:
+                    waiting.append((task, pool.submit(self._with_decoder, do, task)))
+                if not waiting:
+                    return
+                task, result = waiting.popleft()
+                yield task, result.result()
+        finally:
+            for decoder in self._decoders:
+                decoder.stop()
+            pool.shutdown(cancel_futures=True)
+            for decoder in self._decoders:
+                decoder.discard()
+
+    def _with_decoder(self, do: Callable[[Decoder, Task], Result], task: Task) -> Result:
+        decoder = self._idle.get()
+        try:
+            return do(decoder, task)
+        finally:
+            self._idle.put(decoder)

@@ -1,0 +1,206 @@
+"""From items to stores: load the backbones, plan, have an engine compute, summarise."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.backbones import Backbone, Towers, load_backbone, load_towers
+from obygaze_features.backbones.devices import limit_gpu_memory
+from obygaze_features.common.package import need
+from obygaze_features.common.text import counted
+from obygaze_features.errors import ObygazeError, UsageError
+from obygaze_features.extraction.local import run_local
+from obygaze_features.extraction.plan import (
+    check_items,
+    check_media,
+    open_targets,
+    plan_blocks,
+    store_paths,
+)
+from obygaze_features.extraction.run import ExtractionRun, Options
+from obygaze_features.extraction.summary import Summary, log_run
+from obygaze_features.manifests import Manifest
+from obygaze_features.store.format import BLOCK_ROWS
+
+logger = logging.getLogger(__name__)
+
+Engine = Callable[[ExtractionRun], None]
+Load = Callable[[str | None], Backbone]
+
+
+def extract(
+    manifest: Manifest,
+    media: str | Path | None,
+    backbones: str | Backbone | Towers | Sequence[str | Backbone | Towers],
+    output: str | Path = "stores",
+    **options: Any,
+) -> Summary:
+    """Extract the features of a manifest's items into one store a backbone.
+
+    An item that cannot be found or decoded is recorded with the reason, and the run continues.
+    Existing stores are resumed, so you can repeat an interrupted call. Several calls may fill the
+    same stores at the same time, on one machine or on several: each block is claimed by one call.
+
+    Parameters
+    ----------
+    manifest
+        The items: clips alone, or images and texts.
+    media
+        The folder of the films or images; None if there are only texts.
+    backbones
+        Names, checkpoints (``NAME=PATH``) or loaded backbones, one or several. Each item is read
+        once for all of them.
+    output
+        The folder that gets ``NAME.zarr`` for each backbone, and ``log.jsonl``.
+    options
+        The fields of `Options`.
+
+    Examples
+    --------
+    ::
+
+        extract(manifest, "films", ["xclip-kinetics", "vivit"], "stores", limit=100)
+    """
+    begin = time.monotonic()
+    settings = Options(**options)
+    media, output = Path(media) if media is not None else None, Path(output)
+    kinds = _check_kinds(manifest, media)
+    loaded, engine = load(backbones, settings, kinds)
+    if settings.max_gpu_memory:
+        limit_gpu_memory(loaded[0].device, settings.max_gpu_memory)
+    return fill(manifest, media, loaded, output, settings, engine, begin=begin)
+
+
+def load(
+    backbones: str | Backbone | Towers | Sequence[str | Backbone | Towers],
+    options: Options,
+    kinds: Sequence[str],
+) -> tuple[list[Backbone | Towers], Engine]:
+    """Load the backbones for items of these kinds, and choose the engine."""
+    if isinstance(backbones, str | Backbone | Towers):
+        backbones = [backbones]
+    unfit = Towers if "clip" in kinds else Backbone
+    if wrong := [backbone.name for backbone in backbones if isinstance(backbone, unfit)]:
+        loader = "load_backbone" if "clip" in kinds else "load_towers"
+        raise UsageError(f"{wrong[0]} does not take {kinds[0]}s; load it with {loader}")
+    if options.engine not in ("local", "ray"):
+        raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
+    if "clip" not in kinds:
+        how: dict[str, Any] = {"mode": options.preprocessing, "precision": options.precision}
+        towers = [
+            load_towers(backbone, options.device, **how) if isinstance(backbone, str) else backbone
+            for backbone in backbones
+        ]
+        return towers, run_local
+    engine: Engine = run_local
+    loads = [
+        partial(
+            load_backbone,
+            backbone,
+            mode=options.preprocessing,
+            precision=options.precision,
+            arrays=options.arrays,
+        )
+        for backbone in backbones
+        if isinstance(backbone, str)
+    ]
+    if options.engine == "ray":
+        need("ray", extra="ray")
+        from obygaze_features.extraction.ray_cluster import check_address
+        from obygaze_features.extraction.ray_engine import run_ray
+
+        if len(loads) < len(backbones):
+            raise UsageError("on a Ray cluster each process loads the backbones: give their names")
+        if options.ray_address:
+            check_address(options.ray_address)  # before backbones are loaded
+        engine = partial(run_ray, loads=loads)
+    # A cluster's processes load their own; here the backbone only describes the stores.
+    device = "cpu" if options.engine == "ray" else options.device
+    remaining = iter(loads)
+    loaded = [
+        next(remaining)(device) if isinstance(backbone, str) else backbone for backbone in backbones
+    ]
+    names = [backbone.name for backbone in loaded]
+    for owner, _, _array in (array.rpartition(":") for array in options.arrays or ()):
+        if owner not in ("", *names):
+            raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
+    return loaded, engine
+
+
+def fill(
+    manifest: Manifest,
+    media: Path | None,
+    backbones: Sequence[Backbone | Towers],
+    output: Path,
+    options: Options,
+    engine: Engine,
+    *,
+    begin: float | None = None,
+) -> Summary:
+    """Have an engine compute what the stores lack, and log the run."""
+    begin = time.monotonic() if begin is None else begin
+    rows = options.select(manifest)
+    if options.part and not rows.size:
+        count = len(set(replace(options, part=None).select(manifest) // BLOCK_ROWS))
+        logger.info(
+            f"part {options.part} is empty: the clips make only {counted(count, 'block')} of "
+            f"{BLOCK_ROWS}"
+        )
+    is_new = not any(path.exists() for path in store_paths(backbones, output).values())
+    if is_new and media:
+        check_media(manifest, rows, media)
+    targets = open_targets(manifest, backbones, output)
+    blocks = plan_blocks(targets, rows, retry_failed=options.retry_failed)
+    if blocks and media and not is_new:
+        check_media(manifest, rows, media)
+    run = ExtractionRun(
+        manifest=manifest,
+        media=media,
+        options=options,
+        targets={target.name: target for target in targets},
+        rows=rows,
+        blocks=blocks,
+        begin=begin,
+        end=math.inf if options.max_hours is None else begin + 3600 * options.max_hours,
+    )
+    try:
+        if blocks:
+            logger.info(_describe(run))
+            engine(run)
+    except BaseException as problem:
+        # What was done is logged all the same, if the disk allows.
+        with contextlib.suppress(OSError, ObygazeError):
+            log_run(targets, run.summary(type(problem).__name__.strip("_")), run.devices)
+        raise
+    summary = run.summary("time" if run.out_of_time else "done")
+    if blocks:
+        log_run(targets, summary, run.devices)
+    return summary
+
+
+def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
+    """The kinds of a manifest's items: clips, or images and texts, and their folder is given."""
+    kinds = sorted(set(manifest.items.kinds))
+    if "clip" in kinds:
+        check_items(manifest)
+    for kind, folder in (("clip", "--videos FOLDER"), ("image", "--images FOLDER")):
+        if kind in kinds and media is None:
+            raise UsageError(f"{manifest.name} has {kind}s; say where they are: {folder}")
+    return kinds
+
+
+def _describe(run: ExtractionRun) -> str:
+    is_ray = run.options.engine == "ray"
+    names = ", ".join(
+        f"{backbone.name} ({'Ray' if is_ray else backbone.device})" for backbone in run.backbones
+    )
+    noun = "clip" if set(run.manifest.items.kinds) == {"clip"} else "item"
+    return f"Extracting {counted(len(run.rows), noun)} of {run.manifest.name} with {names}"

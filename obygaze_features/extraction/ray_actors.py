@@ -1,0 +1,335 @@
+"""The processes of a Ray cluster: some read clips, others compute; pools that replace lost ones.
+
+`Reader` and `Computer` are plain classes; `ray` makes actors of them. A process whose machine
+differs from the one that runs the command raises an error that ends the run, because its results
+would differ too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import torch
+from numpy.typing import NDArray
+
+from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import limit_gpu_share
+from obygaze_features.errors import (
+    BackboneError,
+    ClusterError,
+    ObygazeError,
+    UsageError,
+    VideoError,
+)
+from obygaze_features.extraction.decode_pool import Decoder
+from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.plan import recipe_of
+from obygaze_features.extraction.readers import ItemReader, ReadItem
+from obygaze_features.extraction.run import ExtractionRun, Options
+from obygaze_features.manifests import Item
+from obygaze_features.store import Failed
+from obygaze_features.store.writer import recipe_differences
+
+MAX_LOSSES = 3
+"""Processes that may be lost over the same work, or one after another while they start."""
+SMALLEST_SHARE = 0.001
+"""The smallest share of a CPU or GPU that a process may take."""
+
+Load = Callable[[str | None], Backbone]
+"""Loads a backbone on a device of the machine that calls it."""
+Pixels = Mapping[str, NDArray[Any]]
+"""A clip's frames, resized, for each backbone that lacks them."""
+Reference = Any
+"""Ray's reference to a result that may still be computed."""
+Actor = Any
+"""Ray's handle of a process."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The results of a block: for each backbone a row of arrays a clip."""
+
+    rows: dict[str, list[dict[str, NDArray[Any]]]]
+    batches: dict[str, int]
+    seconds: float
+
+
+class Reader:
+    """Reads clips; frames are resized on the CPU before they travel."""
+
+    def __init__(
+        self, videos: Path, backbones: Sequence[Backbone], stall_timeout: float, cache: Path | None
+    ) -> None:
+        self._videos, self._decoder = videos, Decoder(stall_timeout)
+        self._backbones, self._cache = backbones, cache
+
+    def start(self, software: str) -> None:
+        """Raise if this machine cannot read what the others do."""
+        _check_software(software)
+        if not self._videos.is_dir():
+            raise VideoError(
+                f"the machine {platform.node()} has no folder {self._videos}; every machine of "
+                "the cluster has to see the films under the same path"
+            )
+        self._reader = ItemReader(self._videos, self._backbones, self._cache)
+
+    def read(self, item: Item, names: Sequence[str]) -> tuple[ReadItem | Failed, Pixels | None]:
+        """A clip without its pixels, and these apart: they go to a computer alone."""
+        clip = self._reader.read(self._decoder, item, names)
+        if isinstance(clip, Failed):
+            return clip, None
+        pixels = {
+            name: frames.numpy()
+            for name, frames in clip.inputs.items()
+            if isinstance(frames, torch.Tensor)
+        }
+        return replace(clip, inputs={}), pixels
+
+
+class Computer:
+    """Holds the backbones on a device."""
+
+    def __init__(
+        self,
+        loads: Sequence[Load],
+        device: str,
+        gpu_share: float,
+        batch: int | None,
+        folder: Path,
+    ) -> None:
+        self._loads, self._device, self._gpu_share = loads, device, gpu_share
+        self._batch, self._folder = batch, folder
+
+    def start(self, software: str, recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+        """Load the backbones; return the device of each."""
+        _check_software(software)
+        # Checkpoints may be relative to the folder of the command.
+        with contextlib.suppress(OSError):
+            os.chdir(self._folder)
+        backbones = [load(self._device) for load in self._loads]
+        if self._device.startswith("cuda") and self._gpu_share < 1:
+            limit_gpu_share(self._device, self._gpu_share)
+        for backbone in backbones:
+            if changed := recipe_differences(recipes[backbone.name], comparable(backbone)):
+                raise BackboneError(
+                    f"the machine {platform.node()} has another {backbone.name}: with other "
+                    f"{' and other '.join(changed)}"
+                )
+        self._forwards = {backbone.name: Forward(backbone, self._batch) for backbone in backbones}
+        return {backbone.name: backbone.device for backbone in backbones}
+
+    def compute(self, references: Mapping[str, Sequence[Any]]) -> Computed:
+        """Run the backbones over a block's clips, given references to their pixels in order."""
+        import ray
+
+        rows, before = {}, self._seconds()
+        for name, clips in references.items():
+            device = self._forwards[name].backbone.device
+            pixels = [torch.tensor(clip[name]).to(device) for clip in ray.get(list(clips))]
+            rows[name] = self._forwards[name](pixels)
+        batches = {name: forward.batch for name, forward in self._forwards.items()}
+        return Computed(rows, batches, self._seconds() - before)
+
+    def _seconds(self) -> float:
+        return sum(forward.seconds for forward in self._forwards.values())
+
+
+def comparable(backbone: Backbone) -> dict[str, Any]:
+    """The attributes of a backbone that `recipe_differences` compares."""
+    return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
+
+
+def _check_software(expected: str) -> None:
+    if (installed := version("obygaze")) != expected:
+        raise ClusterError(
+            f"the machine {platform.node()} has obygaze {installed}, and the command runs "
+            f"{expected}; install the same version on every machine of the cluster"
+        )
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """How many processes compute and how many read, and what each that computes takes."""
+
+    forwards: int
+    workers: int
+    cpus: float
+    gpus: float
+    device: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.forwards} x ({self.cpus:g} CPU, {self.gpus:g} GPU) to compute and "
+            f"{self.workers} x 1 CPU to read"
+        )
+
+
+def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan:
+    """Choose what the options leave open, by the available ``CPU`` and ``GPU``."""
+    gpus, device, cpus = options.ray_gpus, options.device, options.ray_cpus or 1.0
+    if gpus is None:
+        gpus = float(bool(available["GPU"]) if device is None else device.startswith("cuda"))
+    if gpus % 1 if gpus > 1 else 0 < gpus < SMALLEST_SHARE:
+        raise UsageError(
+            f"--ray-gpus must be below 1, such as 0.5, or a whole number (got {gpus:g})"
+        )
+    if options.ray_forwards is not None:
+        forwards = options.ray_forwards
+    elif not gpus:
+        forwards = 1
+    else:
+        # No process takes shares of two GPUs. Rounded: a tenth fits ten times.
+        per_gpu = int(1 / gpus + 1e-9)
+        whole = int(available["GPU"])
+        forwards = max(1, whole * per_gpu if gpus < 1 else whole // int(gpus))
+    workers = options.workers or max(1, int(available["CPU"] - forwards * cpus))
+    return WorkerPlan(forwards, workers, cpus, gpus, device or ("cuda" if gpus else "cpu"))
+
+
+class ActorPool:
+    """The processes of one class on a cluster.
+
+    Parameters
+    ----------
+    ray
+        The package.
+    start
+        Starts a process; returns it and the reference that is ready when it is.
+    count
+        How many there should be.
+
+    Attributes
+    ----------
+    idle
+        Processes that are ready and have no work.
+    starting
+        Processes that are not ready yet, perhaps for lack of room, by their reference.
+    ready
+        How many are ready.
+    """
+
+    def __init__(
+        self, ray: ModuleType, start: Callable[[], tuple[Actor, Reference]], count: int
+    ) -> None:
+        self._ray, self._start, self._count = ray, start, count
+        self.idle: list[Actor] = []
+        self.starting: dict[Reference, Actor] = {}
+        self.ready = 0
+        self._lost_while_starting = 0
+
+    def fill(self) -> bool:
+        """Start the missing processes; False if none is left, as all are lost while they start."""
+        while self.ready + len(self.starting) < self._count:
+            if self._lost_while_starting >= MAX_LOSSES:
+                break
+            actor, reference = self._start()
+            self.starting[reference] = actor
+        return bool(self.ready or self.starting)
+
+    def mark_ready(self, reference: Reference) -> None:
+        """A process has started."""
+        self.idle.append(self.starting.pop(reference))
+        self.ready += 1
+        self._lost_while_starting = 0
+
+    def discard(self, actor: Actor) -> None:
+        """Remove a process that was lost over its work."""
+        self._ray.kill(actor)
+        self.ready -= 1
+
+    def discard_starting(self, reference: Reference) -> None:
+        """Remove a process that was lost before it was ready."""
+        self._ray.kill(self.starting.pop(reference))
+        self._lost_while_starting += 1
+
+    def yield_room(self) -> None:
+        """Cancel the processes that wait for room, so that others are placed first."""
+        if self.ready:
+            for actor in self.starting.values():
+                self._ray.kill(actor)
+            self.starting.clear()
+
+    def free_cpus(self, cpus: int) -> None:
+        """Stop some idle processes, but keep one."""
+        self.yield_room()
+        while self.idle and cpus > 0 and self.ready > 1:
+            self._ray.kill(self.idle.pop())
+            self.ready, cpus = self.ready - 1, cpus - 1
+
+
+def reader_pool(ray: ModuleType, run: ExtractionRun, plan: WorkerPlan) -> ActorPool:
+    """The processes that read."""
+    remote_class = ray.remote(num_cpus=1)(Reader)
+    blind = [replace(backbone, forward=_never, device="cpu") for backbone in _clip_backbones(run)]
+    cache = run.options.cache.absolute() if run.options.cache else None
+    assert run.media is not None
+    actor = partial(
+        remote_class.remote, run.media.absolute(), blind, run.options.stall_timeout, cache
+    )
+    return ActorPool(ray, partial(_start, actor), plan.workers)
+
+
+def computer_pool(
+    ray: ModuleType, run: ExtractionRun, plan: WorkerPlan, loads: Sequence[Load]
+) -> ActorPool:
+    """The processes that compute."""
+    remote_class = ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus)(Computer)
+    recipes = {backbone.name: comparable(backbone) for backbone in _clip_backbones(run)}
+    actor = partial(
+        remote_class.remote, loads, plan.device, plan.gpus, run.options.batch, Path.cwd()
+    )
+    return ActorPool(ray, partial(_start, actor, recipes), plan.forwards)
+
+
+def _start(make: Callable[[], Actor], *arguments: Any) -> tuple[Actor, Reference]:
+    actor = make()
+    return actor, actor.start.remote(version("obygaze"), *arguments)
+
+
+def _clip_backbones(run: ExtractionRun) -> list[Backbone]:
+    return [backbone for backbone in run.backbones if isinstance(backbone, Backbone)]
+
+
+def _never(*arguments: Any) -> NoReturn:
+    """Stand in for the forward pass of a backbone where clips are only read."""
+    raise AssertionError("no backbone computes where clips are read")
+
+
+_MISSING_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (.+)")
+_MISSING_ATTRIBUTE = re.compile(r"AttributeError: (Can't get attribute .+)")
+
+
+def describe_actor_failure(problem: Exception) -> str:
+    """Why a process was lost, in one line; raises errors that would recur on every process."""
+    cause = getattr(problem, "cause", None)
+    if isinstance(cause, ObygazeError):
+        raise cause from None
+    text = str(problem)
+    if missing := _MISSING_MODULE.findall(text) or _MISSING_ATTRIBUTE.findall(text):
+        address = re.search(r"\bip=([0-9a-fA-F.:]+)", text)
+        raise ClusterError(
+            f"a machine of the cluster{f' ({address[1]})' if address else ''} cannot run obygaze "
+            f"({missing[-1].strip()}); install the same on every machine: "
+            "pip install 'obygaze[extract,ray]'"
+        ) from None
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {_first_line(str(cause))}"
+    if "node has died" in text or "node was terminated" in text:
+        return "its machine is gone"
+    if "creation task" in text:  # the error is at the end of its traceback
+        return _first_line(text.strip().splitlines()[-1])
+    return _first_line(text)
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0]

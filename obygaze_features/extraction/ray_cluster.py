@@ -1,0 +1,195 @@
+"""The connection to a Ray cluster, joined or started on this machine.
+
+Ray searches for a lost cluster for a minute, and then ends the process without an error. So an
+address is checked before Ray gets it, and the cluster's ports while it works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+from obygaze_features.common.package import need
+from obygaze_features.errors import ClusterError, UsageError
+
+PORT_TIMEOUT_S = 5.0
+RECONNECT_S = 30.0
+"""A joined cluster may be away for so long: its head may be restarted by others."""
+JOIN_ABORT_S = 5.0
+"""How long a signal waits for a cluster that is being joined."""
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The start of HTTP/2, which Ray speaks: the other side answers with a settings frame."""
+_SETTINGS = 4
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is connected to.
+
+    Parameters
+    ----------
+    ray
+        The package.
+    address
+        For messages.
+    ports
+        Of its head, and of its process on this machine.
+    reconnect_s
+        Seconds for which these may be silent.
+    """
+
+    ray: ModuleType
+    address: str
+    ports: tuple[tuple[str, int], ...]
+    reconnect_s: float
+
+    def check(self) -> None:
+        """Raise `ClusterError` if it is gone, after waiting for it to come back."""
+        end = time.monotonic() + self.reconnect_s
+        while not all(_answers(*port) for port in self.ports):
+            if time.monotonic() >= end:
+                raise ClusterError(
+                    f"the Ray cluster ({self.address}) no longer answers; what was computed is "
+                    "kept, and the same command resumes"
+                )
+            time.sleep(0.5)
+
+    def count(self, resource: str) -> float:
+        """How much ``CPU`` or ``GPU`` it has, in use or not."""
+        return float(self.ray.cluster_resources().get(resource, 0))
+
+
+@contextlib.contextmanager
+def connect(address: str | None, *, resources: Mapping[str, int], memory: int) -> Iterator[Cluster]:
+    """Connect to the cluster at an address, or start one on this machine.
+
+    Parameters
+    ----------
+    address
+        ``HOST:PORT`` of the cluster's head, or ``auto``. Without it a cluster is started, and ended
+        with the block.
+    resources, memory
+        ``CPU`` and ``GPU`` of a new cluster, and the bytes of its object store.
+    """
+    ray = need("ray", extra="ray")
+    if address is not None:
+        check_address(address)
+    # Messages of Ray's own processes would come between lines that scripts read.
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        _connected_by_thread(ray, address, resources, memory),
+    ):
+        context = ray.get_runtime_context()
+        head, _, port = context.gcs_address.rpartition(":")
+        here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+        ports = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
+        yield Cluster(ray, context.gcs_address, ports, RECONNECT_S if address else 0.0)
+
+
+@contextlib.contextmanager
+def _connected_by_thread(
+    ray: ModuleType, address: str | None, resources: Mapping[str, int], memory: int
+) -> Iterator[None]:
+    """Start and stop Ray in a thread.
+
+    A signal goes to the main thread: there it would stop Ray half started, and leave processes
+    behind. Ray's processes end with the thread that started them, so it lives as long as the block.
+    """
+    started, over = threading.Event(), threading.Event()
+    problems: list[BaseException] = []
+
+    def hold() -> None:
+        try:
+            _init(ray, address, resources, memory)
+        except BaseException as problem:
+            problems.append(problem)
+        started.set()
+        over.wait()
+        ray.shutdown()
+
+    thread = threading.Thread(target=hold, name="ray", daemon=True)
+    thread.start()
+    try:
+        while not started.wait(0.01):
+            _restore_sigterm()
+        _restore_sigterm()
+        if problems:
+            raise problems[0]
+        yield
+    finally:
+        over.set()
+        # A cluster that is only being joined has nothing to end, and joining may take long.
+        thread.join(None if started.is_set() or not address else JOIN_ABORT_S)
+
+
+def _restore_sigterm() -> None:
+    """Reinstall Python's SIGTERM handler: Ray's ends the process with a traceback."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _init(ray: ModuleType, address: str | None, resources: Mapping[str, int], memory: int) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    new = {
+        "num_cpus": resources["CPU"],
+        "num_gpus": resources["GPU"],
+        "object_store_memory": memory,
+        "include_dashboard": False,
+    }
+    try:
+        ray.init(
+            address or "local",
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            **({} if address else new),
+        )
+    except Exception as problem:  # of every kind, also plain ones
+        action = f"joined at {address}" if address else "started on this machine"
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        if "any running Ray instance" in reason:
+            reason = "none runs on this machine; give --ray-address HOST:PORT of its head"
+        elif address:
+            reason += (
+                "; if it asks for a token, copy ~/.ray/auth_token from its head and set "
+                "RAY_AUTH_MODE=token"
+            )
+        raise ClusterError(f"a Ray cluster cannot be {action}: {reason}") from None
+
+
+def check_address(address: str) -> None:
+    """Raise if no cluster answers there: Ray itself would try for ten minutes."""
+    host, colon, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if "://" in address or not (colon and host and port.isdecimal()):
+        raise UsageError(
+            f"--ray-address is HOST:PORT of the cluster's head, for example 10.0.0.1:6379, or "
+            f"auto (got {address!r})"
+        )
+    if not _answers(host.strip("[]"), int(port)):
+        raise ClusterError(
+            f"no Ray cluster answers at {address}; check its address, and that it runs, with: "
+            "ray status"
+        )
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether a gRPC server, as Ray has them, answers there."""
+    try:
+        with socket.create_connection((host, port), PORT_TIMEOUT_S) as channel:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return True
+            channel.sendall(_GREETING)
+            header = channel.recv(9, socket.MSG_WAITALL)
+    except (OSError, OverflowError):
+        return False
+    return len(header) == 9 and header[3] == _SETTINGS

@@ -1,0 +1,199 @@
+"""From an item's file to the inputs of the backbones: clips by decoders, images by PIL."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones.devices import free_memory, is_out_of_memory
+from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.common.package import need
+from obygaze_features.errors import VideoError
+from obygaze_features.extraction.decode_pool import Decoder
+from obygaze_features.manifests import Item
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES, MediaFolder
+from obygaze_features.store import Failed, Status
+from obygaze_features.video.index import fingerprint
+
+MAX_ASPECT_RATIO = 100
+"""Wider or taller images are refused: resized, they would take this many times the memory."""
+
+
+@dataclass(frozen=True)
+class ReadItem:
+    """An item, read.
+
+    Parameters
+    ----------
+    source
+        The fingerprint of its file; None for a text.
+    inputs
+        For each backbone its frames (``[T,3,h,w]``) or its image, on the device, or the text.
+    sampled
+        For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip.
+    pictures
+        How many frames or images were read.
+    why_slow
+        Why the clip was decoded from the start of its file, if it was.
+    """
+
+    source: str | None
+    inputs: dict[str, Tensor | str]
+    sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    pictures: int = 0
+    why_slow: str | None = None
+
+
+class ItemReader:
+    """Reads clips, images and texts for some backbones; several threads may call it.
+
+    Parameters
+    ----------
+    media
+        The folder of the files; None where there are only texts.
+    backbones
+        The backbones that get the inputs.
+    cache
+        The folder that keeps the frame indexes of long films.
+    """
+
+    def __init__(
+        self, media: Path | None, backbones: Sequence[Backbone | Towers], cache: Path | None
+    ) -> None:
+        self._media = media.resolve() if media else None
+        self._folders: dict[str, MediaFolder] = {}
+        self._backbones = {backbone.name: backbone for backbone in backbones}
+        self._cache = cache
+        self._resizing = threading.Lock()
+
+    def read(self, decoder: Decoder, item: Item, names: Iterable[str]) -> ReadItem | Failed:
+        """Read an item for the backbones of these names, or say why it cannot be read."""
+        if item.kind == "text":
+            if not item.text.strip():
+                return Failed(Status.UNREADABLE, "the text is empty")
+            return ReadItem(None, dict.fromkeys(names, item.text))
+        assert self._media is not None
+        try:
+            path = self._folder(item.kind).find(item)
+        except VideoError as problem:
+            return Failed(Status.MISSING, portable_reason(str(problem), item, self._media))
+        if item.kind == "image":
+            return self._read_image(path, item, names, self._media)
+        return self._read_clip(decoder, path, item, names, self._media)
+
+    def _folder(self, kind: str) -> MediaFolder:
+        if kind not in self._folders:
+            assert self._media is not None
+            suffixes = IMAGE_SUFFIXES if kind == "image" else MEDIA_SUFFIXES
+            self._folders[kind] = MediaFolder(self._media, suffixes)
+        return self._folders[kind]
+
+    def _read_clip(
+        self, decoder: Decoder, path: Path, item: Item, names: Iterable[str], root: Path
+    ) -> ReadItem | Failed:
+        backbones = [
+            backbone for name in names if isinstance(backbone := self._backbones[name], Backbone)
+        ]
+        samplings = [backbone.sampling for backbone in backbones]
+        answer = decoder.ask(decode_request("decode", path, item, samplings, self._cache))
+        if "error" in answer:
+            reason = portable_reason(answer["error"], item, root)
+            return Failed(Status.UNREADABLE, reason, answer["source"])
+        frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+        inputs: dict[str, Tensor | str] = {}
+        sampled: dict[str, Mapping[str, NDArray[Any]]] = {}
+        # One clip at a time: each resizing uses all cores.
+        with self._resizing:
+            for backbone, rows in zip(backbones, answer["rows"], strict=True):
+                selected = frames if rows == list(range(len(frames))) else frames[rows]
+                inputs[backbone.name] = resize(selected, backbone)
+        for backbone, numbers, times in zip(
+            backbones, answer["numbers"], answer["times"], strict=True
+        ):
+            frame_index = np.full(backbone.sampling.frames, -1, np.int32)
+            frame_time = np.full(backbone.sampling.frames, np.nan)
+            frame_index[: len(numbers)], frame_time[: len(times)] = numbers, times
+            sampled[backbone.name] = {"frame_index": frame_index, "frame_time": frame_time}
+        return ReadItem(answer["source"], inputs, sampled, len(frames), answer["why_slow"])
+
+    def _read_image(
+        self, path: Path, item: Item, names: Iterable[str], root: Path
+    ) -> ReadItem | Failed:
+        source = None
+        try:
+            picture = torch.from_numpy(read_picture(path))[None]
+            source = fingerprint(path)
+            inputs = {name: resize(picture, self._backbones[name])[0] for name in names}
+            return ReadItem(source, {**inputs}, pictures=1)
+        except VideoError as problem:
+            return Failed(Status.UNREADABLE, portable_reason(str(problem), item, root), source)
+
+
+def resize(frames: Tensor, backbone: Backbone | Towers) -> Tensor:
+    """Resize and crop on the device, or on the CPU where the device has no memory for it."""
+    try:
+        return resize_and_crop(frames.to(backbone.device), backbone.preprocessing)
+    except RuntimeError as problem:
+        if not is_out_of_memory(problem) or backbone.device == "cpu":
+            raise
+        free_memory(backbone.device)
+        return resize_and_crop(frames, backbone.preprocessing).to(backbone.device)
+
+
+def decode_request(
+    task: str, path: Path, item: Item, samplings: Iterable[Sampling], cache: Path | None
+) -> dict[str, Any]:
+    """A request to `video.worker`: to ``decode`` a clip or to ``examine`` it."""
+    return {
+        "task": task,
+        "path": str(path),
+        "start": item.start,
+        "end": item.end,
+        "samplings": [asdict(sampling) for sampling in samplings],
+        # Short clips are indexed quickly; only the index of a whole film is worth keeping.
+        "cache": str(cache) if cache and item.end is not None else None,
+    }
+
+
+def portable_reason(problem: str, item: Item, root: Path) -> str:
+    """A failure's reason with paths relative to the media folder, the same on every machine."""
+    text = problem.removeprefix(f"{item.id}: ").removesuffix(f" under {root}")
+    return text.replace(f"{root}{os.sep}", "")
+
+
+def read_picture(path: Path) -> NDArray[np.uint8]:
+    """An image file's first picture, ``[height, width, 3]``, upright.
+
+    Transparency is ignored, as the processors of published models do.
+    """
+    need("PIL.Image", extra="extract")
+    from PIL import Image, ImageOps
+
+    if not path.is_file():
+        raise VideoError(f"{path} is not a file")
+    try:
+        with Image.open(path) as image:
+            width, height = image.size
+            # PIL would keep the lower eight of sixteen bits.
+            is_deep = image.mode in ("I", "F") or image.mode.startswith("I;")
+            if not is_deep and max(width, height) <= MAX_ASPECT_RATIO * min(width, height):
+                return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    except Exception as problem:  # each format has its own reader, with its own errors
+        lines = str(problem).splitlines() or [type(problem).__name__]
+        raise VideoError(
+            f"{path} cannot be read as an image: {lines[0].replace(str(path), path.name)}"
+        ) from None
+    if is_deep:
+        raise VideoError(f"{path} has more than 8 bits a channel; save it with 8")
+    raise VideoError(f"{path} is {width} x {height} pixels, too narrow for a picture")

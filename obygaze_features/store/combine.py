@@ -1,0 +1,274 @@
+"""New stores from the rows of others: a subset, several merged, or one that is reopened.
+
+A plan says for each row of the new store where it comes from. The rows go block by block through
+the same writer as extracted ones, so that the files are those that an extraction would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import disk_errors, new_folder
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import ManifestError, StoreError, UnknownItem, UsageError
+from obygaze_features.manifests import Items, Manifest
+from obygaze_features.store import format as fmt
+from obygaze_features.store.commit import Done, Failed
+from obygaze_features.store.diff import read_probe
+from obygaze_features.store.format import Status
+from obygaze_features.store.location import Folder
+from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.writer import (
+    StoreWriter,
+    append_to_log,
+    recipe_differences,
+    write_empty_store,
+)
+
+NO_SOURCE = -1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where each row of a new store comes from.
+
+    Parameters
+    ----------
+    items
+        The items of the new store.
+    stores
+        The stores that rows come from.
+    source, row
+        For each item the number of its store (`NO_SOURCE` if there is none), and its row there.
+    """
+
+    items: Items
+    stores: Sequence[Store]
+    source: NDArray[np.intp]
+    row: NDArray[np.intp]
+
+
+def subset(
+    store: Store,
+    output: Path | str,
+    *,
+    ids: Collection[str] | None = None,
+    films: Collection[str] | None = None,
+    overwrite: bool = False,
+) -> Store:
+    """Make an open store of some of a store's items, in the same order.
+
+    Parameters
+    ----------
+    store
+        Open or final.
+    output
+        The new store, ``NAME.zarr``.
+    ids, films
+        Items to take (each must exist), or films of which to take all items; with both, items
+        that match both.
+    overwrite
+        Replace an existing store at `output`.
+    """
+    if ids is None and films is None:
+        raise UsageError("a subset needs ids or films")
+    output = _check_output(output, [store])
+    manifest = Manifest(store.attributes["manifest"], store.items)
+    row_of = manifest.items.row_of
+    if unknown := [item_id for item_id in ids or () if item_id not in row_of]:
+        raise UnknownItem(f"{store.where} has no item {unknown[0]!r}")
+    items = manifest.select(ids=ids, films=films).items
+    if not len(items):
+        raise UsageError(f"no item of {store.where} is of these films and has one of these ids")
+    rows = np.array([row_of[item_id] for item_id in items.ids], np.intp)
+    plan = Plan(items, [store], np.zeros(len(rows), np.intp), rows)
+    attributes = {**store.attributes, "items_digest": items.digest, "n": len(items)}
+    return _make(output, plan, attributes, "subset", overwrite=overwrite)
+
+
+def merge(
+    stores: Sequence[Store | Path | str], output: Path | str, *, overwrite: bool = False
+) -> Store:
+    """Join stores: parts of one, or stores of different films.
+
+    Stores of the same items are parts of one store, and each row comes from the first in which it
+    is done. Stores without a common id become one store of all items, in the order given.
+
+    Parameters
+    ----------
+    stores
+        Two or more, open or final, of one backbone, preprocessing, precision and arrays.
+    output
+        The new store, ``NAME.zarr``.
+    overwrite
+        Replace an existing store at `output`.
+    """
+    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
+    if len(opened) < 2:
+        raise UsageError(f"merging needs two stores or more (got {len(opened)})")
+    output = _check_output(output, opened)
+    first = opened[0].attributes
+    for other in opened[1:]:
+        # Items and block size may differ.
+        ours = {name: first[name] for name in ("items_digest", "block_rows")}
+        if differences := recipe_differences(first, {**other.attributes, **ours}):
+            raise StoreError(
+                f"{other.where} cannot be merged with {opened[0].where}, it was made with other "
+                f"{' and other '.join(differences)}"
+            )
+    if all(store.attributes["items_digest"] == first["items_digest"] for store in opened):
+        return _make(output, _plan_parts(opened), first, "merged", overwrite=overwrite)
+    plan = _plan_films(opened)
+    attributes = {
+        **first,
+        **{
+            key: _join_texts(opened, key) for key in ("manifest", "licence", "citation", "software")
+        },
+        "items_digest": plan.items.digest,
+        "n": len(plan.items),
+    }
+    return _make(output, plan, attributes, "merged", overwrite=overwrite)
+
+
+def write_plan(
+    folder: Path, plan: Plan, attributes: Mapping[str, Any], probe: Mapping[str, NDArray[Any]]
+) -> None:
+    """Fill an empty folder with an open store; rows without a source stay to do."""
+    specs = plan.stores[0].specs
+    write_empty_store(folder, {**attributes, "state": "open"}, specs, plan.items, probe)
+    writer = StoreWriter(open_store(folder))
+    for block in progress(range(writer.store.blocks), "Writing", unit="block"):
+        rows = writer.rows_of(block)
+        outcomes = _read_outcomes(plan, rows)
+        if outcomes:
+            writer.write_block(block, [outcomes.get(row) for row in rows])
+
+
+def _make(
+    output: Path, plan: Plan, attributes: Mapping[str, Any], event: str, *, overwrite: bool
+) -> Store:
+    probe = next((probe for store in plan.stores if (probe := read_probe(store))), {})
+    with (
+        disk_errors(output, StoreError),
+        new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as folder,
+    ):
+        write_plan(folder, plan, attributes, probe)
+        append_to_log(folder, event, sources=[store.where for store in plan.stores])
+    return open_store(output)
+
+
+def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
+    """The outcomes of some rows of the new store, read store by store."""
+    outcomes: dict[int, Done | Failed] = {}
+    source = plan.source[rows.start : rows.stop]
+    for number in np.unique(source[source != NO_SOURCE]).tolist():
+        store = plan.stores[number]
+        new_rows = rows.start + np.flatnonzero(source == number)
+        old_rows = plan.row[new_rows]
+        done = store.status[old_rows] == Status.DONE
+        values = {name: store.read_rows(name, old_rows[done]) for name in store.arrays}
+        for index, (new, old) in enumerate(zip(new_rows[done], old_rows[done], strict=True)):
+            row_values = {name: array[index] for name, array in values.items()}
+            outcomes[int(new)] = Done(row_values, store.sources[store.ids[old]])
+        failed = store.status[old_rows] > Status.DONE
+        for new, old in zip(new_rows[failed], old_rows[failed], strict=True):
+            item_id, status = store.ids[old], Status(store.status[old])
+            outcomes[int(new)] = Failed(status, store.failures[item_id], store.sources[item_id])
+    return outcomes
+
+
+def _plan_parts(stores: Sequence[Store]) -> Plan:
+    """Each row from the first part where it is done, else from the first where it failed."""
+    n = len(stores[0])
+    source = np.full(n, NO_SOURCE, np.intp)
+    for done in (True, False):
+        for number, store in enumerate(stores):
+            usable = (store.status == Status.DONE) if done else (store.status > Status.DONE)
+            source[(source == NO_SOURCE) & usable] = number
+    for number, store in enumerate(stores):
+        duplicates = np.flatnonzero((store.status == Status.DONE) & (source != number))
+        _refuse_unequal(stores, store, duplicates, source)
+    return Plan(stores[0].items, stores, source, np.arange(n))
+
+
+def _refuse_unequal(
+    stores: Sequence[Store], other: Store, rows: NDArray[np.intp], source: NDArray[np.intp]
+) -> None:
+    """Refuse rows that are done in two parts with different values."""
+    for row in progress(rows.tolist(), "Comparing", unit="row"):
+        first, item_id = stores[source[row]], other.ids[row]
+        left, right = first[item_id], other[item_id]
+        unequal = [name for name in left if not np.array_equal(left[name], right[name])]
+        if unequal:
+            raise StoreError(
+                f"{item_id} is done in {first.where} and in {other.where}, with a different "
+                f"{unequal[0]}; compare them with: "
+                f"obygaze stores diff {first.where} {other.where}"
+            )
+
+
+def _plan_films(stores: Sequence[Store]) -> Plan:
+    """All items of all stores, one store after the other."""
+    store_of: dict[str, Store] = {}
+    for store in stores:
+        common = [item_id for item_id in store.ids if item_id in store_of]
+        if common:
+            first = store_of[common[0]]
+            raise StoreError(
+                f"{store.where} cannot be merged with {first.where}: their items differ "
+                f"({_digest(first)} there, {_digest(store)} here), but {len(common)} ids are in "
+                f"both, such as {common[0]}; remove them from one with: obygaze stores subset"
+            )
+        store_of |= dict.fromkeys(store.ids, store)
+    tables = [store.items for store in stores]
+    extra = list(dict.fromkeys(name for table in tables for name in table.extra))
+    try:
+        items = Items(
+            ids=[item_id for table in tables for item_id in table.ids],
+            kinds=[kind for table in tables for kind in table.kinds],
+            films=[film for table in tables for film in table.films],
+            media=[media for table in tables for media in table.media],
+            texts=[text for table in tables for text in table.texts],
+            starts=np.concatenate([table.starts for table in tables]),
+            ends=np.concatenate([table.ends for table in tables]),
+            extra={
+                name: [
+                    cell for table in tables for cell in table.extra.get(name, [""] * len(table))
+                ]
+                for name in extra
+            },
+        )
+    except ManifestError as problem:
+        raise StoreError(f"these stores cannot be merged: {problem}") from None
+    sizes = [len(table) for table in tables]
+    source = np.repeat(np.arange(len(stores)), sizes)
+    return Plan(items, stores, source, np.concatenate([np.arange(size) for size in sizes]))
+
+
+def _join_texts(stores: Sequence[Store], key: str) -> str:
+    """The different values of an attribute."""
+    return "; ".join(dict.fromkeys(text for store in stores if (text := store.attributes[key])))
+
+
+def _digest(store: Store) -> str:
+    return f"digest {str(store.attributes['items_digest'])[:12]}"
+
+
+def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
+    output = Path(output)
+    if output.suffix != ".zarr":
+        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    folders = [
+        store.location.path.resolve() for store in stores if isinstance(store.location, Folder)
+    ]
+    if output.resolve() in folders:
+        raise UsageError(f"{output} is one of the input stores; choose another output")
+    if any(folder in output.resolve().parents for folder in folders):
+        raise UsageError(f"{output} is inside a store; choose another output")
+    return output

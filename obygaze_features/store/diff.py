@@ -1,0 +1,203 @@
+"""Comparing two stores: how they were made, their reference clips, and the rows of common ids."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import StoreError
+from obygaze_features.store import format as fmt
+from obygaze_features.store.arrays import StoredArray
+from obygaze_features.store.metadata import remedy
+from obygaze_features.store.reader import Store
+from obygaze_features.store.row_reader import open_shard
+from obygaze_features.store.shards import DamagedChunk
+
+BATCH_ROWS = 64
+MAX_WORST_SHOWN = 5
+COMPARED = (
+    "name",
+    "manifest",
+    "items_digest",
+    "n",
+    "block_rows",
+    "backbone",
+    "preprocessing",
+    "precision",
+    "arrays",
+    "licence",
+    "citation",
+    "software",
+)
+"""The attributes that are compared; a store that is open may equal one that is final."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well the common rows of one array agree.
+
+    Parameters
+    ----------
+    n
+        Rows that are done in both stores.
+    equal
+        How many of them are bitwise equal.
+    mean, least
+        Of their cosines; None if there is no common row.
+    worst
+        (id, cosine) of the rows with the lowest cosines, without equal rows.
+    """
+
+    n: int
+    equal: int
+    mean: float | None
+    least: float | None
+    worst: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The differences between two stores.
+
+    Parameters
+    ----------
+    attributes
+        Name -> the values on either side, where they differ.
+    probe
+        Array -> cosine of the reference clips, where both stores have one.
+    probes_equal
+        Whether the reference clips are bitwise equal, or both stores have none.
+    rows
+        Array -> how well its common rows agree.
+    only_left, only_right
+        Ids that are done on one side only.
+    """
+
+    attributes: Mapping[str, tuple[Any, Any]]
+    probe: Mapping[str, float]
+    probes_equal: bool
+    rows: Mapping[str, Agreement]
+    only_left: tuple[str, ...]
+    only_right: tuple[str, ...]
+
+    @property
+    def identical(self) -> bool:
+        """Whether every attribute, reference clip and row is the same."""
+        return (
+            not self.attributes
+            and self.probes_equal
+            and not self.only_left
+            and not self.only_right
+            and all(agreement.equal == agreement.n for agreement in self.rows.values())
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"identical": self.identical, **asdict(self)}
+
+
+def diff(left: Store, right: Store) -> Difference:
+    """Compare two stores with any items in any order.
+
+    Arrays that only one store has, or that differ in shape, are not compared row by row;
+    `Difference.attributes` lists them.
+    """
+    left_ids, right_ids = left.done_ids(), right.done_ids()
+    in_left, in_right = set(left_ids), set(right_ids)
+    common = [item_id for item_id in left_ids if item_id in in_right]
+    shapes = {spec.name: spec.shape for spec in right.specs}
+    names = [spec.name for spec in left.specs if shapes.get(spec.name) == spec.shape]
+    probes = read_probe(left), read_probe(right)
+    return Difference(
+        attributes=_attribute_differences(left.attributes, right.attributes),
+        probe={
+            name: float(_cosines(probes[0][name][None], probes[1][name][None])[0])
+            for name in names
+            if name in probes[0] and name in probes[1]
+        },
+        probes_equal=probes[0].keys() == probes[1].keys()
+        and all(np.array_equal(row, probes[1][name]) for name, row in probes[0].items()),
+        rows={name: _compare_rows(left, right, common, name) for name in names},
+        only_left=tuple(item_id for item_id in left_ids if item_id not in in_right),
+        only_right=tuple(item_id for item_id in right_ids if item_id not in in_left),
+    )
+
+
+def _attribute_differences(
+    left: Mapping[str, Any], right: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Attribute -> its two values, where they differ."""
+    differences = {
+        name: (left.get(name), right.get(name))
+        for name in COMPARED
+        if left.get(name) != right.get(name)
+    }
+    if "backbone" in differences:
+        # With equal weights it is the same backbone, under any name.
+        unnamed = [
+            {key: value for key, value in backbone.items() if key not in ("name", "family")}
+            for backbone in (left["backbone"], right["backbone"])
+        ]
+        if unnamed[0] == unnamed[1]:
+            del differences["backbone"]
+    return differences
+
+
+def read_probe(store: Store) -> dict[str, NDArray[Any]]:
+    """The features of the reference clip, by array; empty if the store has none."""
+    probe = {}
+    for spec in store.specs:
+        name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
+        array = StoredArray(spec, fmt.shard_layout(spec, 1), "plain")
+        try:
+            shard = open_shard(store.location, name, array, 0)
+            probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
+        except FileNotFoundError:
+            continue
+        except DamagedChunk as problem:
+            raise StoreError(f"{problem}; {remedy(store.location)}") from None
+    return probe
+
+
+def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> Agreement:
+    equal, total, least = 0, 0.0, np.inf
+    worst: list[tuple[float, str]] = []
+    for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="batch"):
+        batch = ids[start : start + BATCH_ROWS]
+        a, b = left.read(name, batch), right.read(name, batch)
+        if left.stored[name].spec.padded and right.stored[name].spec.padded:
+            # Padding on both sides is equal; on one side it is a difference.
+            both = np.isnan(a) & np.isnan(b)
+            a, b = (np.nan_to_num(np.where(both, 0, rows)) for rows in (a, b))
+        is_equal = (a == b).reshape(len(batch), -1).all(1)
+        cosines = _cosines(a, b)
+        equal += int(is_equal.sum())
+        total += float(cosines.sum())
+        least = min(least, float(cosines.min()))
+        unequal = [
+            (float(cosines[index]), batch[index]) for index in np.flatnonzero(~is_equal).tolist()
+        ]
+        worst = heapq.nsmallest(MAX_WORST_SHOWN, worst + unequal)
+    return Agreement(
+        n=len(ids),
+        equal=equal,
+        mean=total / len(ids) if ids else None,
+        least=least if ids else None,
+        worst=tuple((item_id, cosine) for cosine, item_id in worst),
+    )
+
+
+def _cosines(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Cosine of each pair of rows; 1 for two rows of zeros, 0 for a row of zeros and another."""
+    x, y = (np.asarray(rows, np.float64).reshape(len(rows), -1) for rows in (a, b))
+    product = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    dots = np.einsum("ij,ij->i", x, y)
+    cosines: NDArray[np.float64] = np.divide(dots, product, out=np.zeros(len(x)), where=product > 0)
+    cosines[(x == y).all(1)] = 1.0
+    return np.clip(cosines, -1.0, 1.0)

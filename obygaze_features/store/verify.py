@@ -1,0 +1,353 @@
+"""Verifying a store: every file is compared with its checksum, and damaged rows are named by id.
+
+A shard is compared with its block's record, or in a final store with ``checksums.json``; and each
+of its chunks with its own checksum, which shows which of its rows are damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import StoreError
+from obygaze_features.store import format as fmt
+from obygaze_features.store.arrays import StoredArray
+from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.location import Folder, Location, location_of, read_json_at, sha256_at
+from obygaze_features.store.metadata import read_checksums, without_consolidated
+from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.row_reader import open_shard
+from obygaze_features.store.shards import DamagedChunk
+
+CHANGED = "it was changed"
+"""The reason where a file does not match its SHA-256."""
+_PROCESS_FILE = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
+"""Records and claims, which writers may publish at any time."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file of a store that is not as it was written.
+
+    Parameters
+    ----------
+    file
+        From the store's root.
+    array
+        The array that the file belongs to, if any.
+    ids
+        The rows that are damaged.
+    why
+        The reason.
+    harmless
+        No row is affected: an unused file, or a change without a consequence.
+    """
+
+    file: str
+    array: str | None
+    ids: tuple[str, ...]
+    why: str
+    harmless: bool = False
+
+
+def verify(address: Path | str) -> list[Damage]:
+    """Read a whole store, open or final, and list what is damaged; nothing is changed.
+
+    Parameters
+    ----------
+    address
+        The store, as for `open_store`. `StoreError` if it never was a store.
+    """
+    location = location_of(address)
+    checksums, damage, is_listed = {}, [], True
+    try:
+        checksums = read_checksums(location)
+    except StoreError as problem:
+        damage, is_listed = [Damage(fmt.CHECKSUMS, None, (), _brief(location, problem))], False
+    try:
+        store = open_at(location)
+    except StoreError as problem:
+        if compare_file(location, fmt.ITEMS, None) or _is_newer(location):
+            raise
+        changed = list(_find_changed(location, checksums))
+        return changed or [Damage("zarr.json", None, (), _brief(location, problem))]
+    shards = {
+        name for name in checksums if name.partition("/c/")[0] in store.arrays and "/c/" in name
+    }
+    others = {name: sha256 for name, sha256 in checksums.items() if name not in shards}
+    damage += _find_changed(location, others)
+    damage += _find_wrong_copies(location, [name for name in others if name.endswith("/zarr.json")])
+    try:
+        if store.is_final:
+            damage += _check_final_shards(store, checksums)
+            if is_listed:
+                known = {entry.file for entry in damage}
+                listing = _check_listing(store, checksums)
+                damage += [entry for entry in listing if entry.file not in known]
+        else:
+            damage += _check_blocks(store)
+    except StoreError as problem:  # ids or status cannot be read
+        reason = _brief(location, problem)
+        return damage or [Damage(re.split("[: ]", reason)[0], None, (), reason)]
+    known = {entry.file for entry in damage}
+    return [
+        *damage,
+        *(entry for entry in _find_leftovers(store, checksums) if entry.file not in known),
+    ]
+
+
+def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
+    """What is wrong with a file, if anything; without a checksum, whether it can be read."""
+    try:
+        actual = sha256_at(location, name)
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as problem:
+        return f"it cannot be read ({problem.strerror})"
+    return CHANGED if sha256 and actual != sha256 else None
+
+
+def _brief(location: Location, problem: StoreError) -> str:
+    """An error without the store's own address."""
+    return str(problem).replace(f"{location.where}/", "")
+
+
+def _is_newer(location: Location) -> bool:
+    try:
+        group = json.loads(location.read("zarr.json"))
+        version = group["attributes"][fmt.ATTRIBUTES]["format_version"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return isinstance(version, int) and version > fmt.FORMAT_VERSION
+
+
+def _find_changed(location: Location, checksums: Mapping[str, str]) -> Iterator[Damage]:
+    """The files that are missing or were changed."""
+    files = progress(checksums.items(), "Metadata", unit="file", total=len(checksums))
+    for name, sha256 in files:
+        if reason := compare_file(location, name, sha256):
+            if (name, reason) == ("zarr.json", CHANGED) and without_consolidated(
+                location.read(name), sha256
+            ):
+                reason = "its metadata was consolidated after it was written"
+                yield Damage(name, None, (), reason, harmless=True)
+            else:
+                yield Damage(name, name.partition("/")[0] if "/" in name else None, (), reason)
+
+
+def _find_wrong_copies(location: Location, headers: Sequence[str]) -> Iterator[Damage]:
+    """Where the consolidated metadata, which Zarr reads first, differs from an array's own."""
+    group = read_json_at(location, "zarr.json")
+    if "consolidated_metadata" not in group:
+        return
+    try:
+        copies = dict(group["consolidated_metadata"]["metadata"])
+    except (KeyError, TypeError, ValueError):
+        copies = {}
+    for name in sorted({header.removesuffix("/zarr.json") for header in headers} | copies.keys()):
+        try:
+            own = read_json_at(location, f"{name}/zarr.json")
+        except (StoreError, OSError):
+            own = None
+        if own is None and f"{name}/zarr.json" in headers:
+            continue  # reported as missing or changed
+        copy = copies.get(name)
+        if isinstance(copy, dict) and copy.get("node_type") == "group":
+            copy = {key: value for key, value in copy.items() if key != "consolidated_metadata"}
+        if own != copy:
+            reason = f"its consolidated metadata differs from {name}/zarr.json"
+            yield Damage("zarr.json", None, (), reason)
+
+
+def _check_blocks(store: Store) -> Iterator[Damage]:
+    """Damage to the records of an open store, and to the shards that they name."""
+    for block in progress(range(store.blocks), "Verifying", unit="block"):
+        # A writer may move a file between two reads; only damage is there the second time.
+        if list(_check_block(store, block)):
+            yield from _check_block(store, block)
+
+
+def _check_block(store: Store, block: int) -> Iterator[Damage]:
+    name = fmt.record_name(block)
+    try:
+        record = store.read_record(block)
+    except StoreError as problem:
+        rows = store.rows_of_block(block)
+        reason = _brief(store.location, problem).removeprefix(f"{name}: ").partition(";")[0]
+        yield Damage(name, None, tuple(store.ids[rows.start : rows.stop]), reason)
+        return
+    if record is None:
+        return
+    done = np.array(record.status) == Status.DONE
+    for array in store.stored.values():
+        if sha256 := record.shards[array.spec.name]:
+            file = _find_shard(store, array.spec, record)
+            yield from _check_shard(store, array, file, sha256, done, block)
+
+
+def _find_shard(store: Store, spec: ArraySpec, record: BlockRecord) -> str:
+    """The file of a committed shard, which may still be in ``staging/``."""
+    staged = fmt.staged_name(spec, record.block, record.shards[spec.name] or "")
+    return staged if store.location.exists(staged) else fmt.shard_name(spec, record.block)
+
+
+def _check_final_shards(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
+    """Damage to the shards of a final store."""
+    done = store.status == Status.DONE
+    shards = [
+        (array, shard)
+        for array in store.stored.values()
+        for shard in range(-(-len(store) // array.layout.shard_rows))
+    ]
+    for array, shard in progress(shards, "Verifying", unit="shard"):
+        size = array.layout.shard_rows
+        in_shard = done[shard * size : (shard + 1) * size]
+        name = fmt.shard_name(array.spec, shard)
+        if in_shard.any():
+            yield from _check_shard(store, array, name, checksums.get(name), in_shard, shard)
+
+
+def _check_shard(
+    store: Store,
+    array: StoredArray,
+    name: str,
+    sha256: str | None,
+    done: NDArray[np.bool_],
+    shard: int,
+) -> Iterator[Damage]:
+    """Damage to a shard; `done` are those of its rows that it must have."""
+    reason = compare_file(store.location, name, sha256)
+    rows = np.flatnonzero(done)
+    # An intact remote shard is not downloaded a second time.
+    read_chunks = reason == CHANGED or (reason is None and (store.location.is_local or not sha256))
+    by_reason = _find_damaged_rows(store, array, name, rows, shard) if read_chunks else {}
+    if reason is not None and not by_reason:
+        by_reason = {reason: rows.tolist()}
+    first = shard * array.layout.shard_rows
+    for why, damaged in by_reason.items():
+        yield Damage(name, array.spec.name, tuple(store.ids[first + row] for row in damaged), why)
+
+
+def _find_damaged_rows(
+    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp], shard: int
+) -> dict[str, list[int]]:
+    """Reason -> rows of a shard, counted from its start, that cannot be read."""
+    damaged: dict[str, list[int]] = {}
+    try:
+        reader = open_shard(store.location, name, array, shard)
+    except DamagedChunk as problem:
+        return {problem.reason: rows.tolist()}
+    chunks = rows // array.layout.chunk_rows
+    for chunk in np.unique(chunks).tolist():
+        in_chunk = rows[chunks == chunk]
+        try:
+            reader.read(in_chunk)
+        except DamagedChunk as problem:
+            damaged.setdefault(problem.reason, []).extend(in_chunk.tolist())
+    reader.forget()
+    return damaged
+
+
+def check_listed_files(where: object, store: Store, checksums: Mapping[str, str]) -> None:
+    """Raise unless a final store lists exactly the files that a store like it has.
+
+    Parameters
+    ----------
+    where
+        The location for the message.
+    store, checksums
+        The store, and the content of its ``checksums.json``.
+    """
+    names = _metadata_files(store, checksums)
+    if not (missing := sorted(names - checksums.keys())):
+        names |= _shard_files(store)
+        missing = sorted(names - checksums.keys())
+    if missing:
+        raise StoreError(f"{where}: {fmt.CHECKSUMS} does not list {missing[0]!r:.80}")
+    if unknown := sorted(checksums.keys() - names):
+        raise StoreError(f"{where}: {fmt.CHECKSUMS} lists {unknown[0]!r:.80}, not a store's file")
+
+
+def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
+    """Files that a final store has but does not list, or lists but cannot have."""
+    names = _metadata_files(store, checksums) | _shard_files(store)
+    for name in sorted(names - checksums.keys()):
+        reason = compare_file(store.location, name, None)
+        prefix = f"{reason}, and " if reason else ""
+        yield Damage(name, None, (), f"{prefix}{fmt.CHECKSUMS} does not list it")
+    for name in sorted(checksums.keys() - names):
+        yield Damage(name, None, (), f"{fmt.CHECKSUMS} lists it, but a store has no such file")
+
+
+def _metadata_files(store: Store, listed: Collection[str]) -> set[str]:
+    """All but shards, checksums and the log; optional files only if they are listed."""
+    names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, fmt.CROISSANT}
+    names |= {f"{array}/zarr.json" for array in (*store.arrays, fmt.IDS, fmt.STATUS)}
+    names |= {f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
+    for name in set(fmt.COORDINATES).difference(store.arrays):
+        files = {f"{name}/zarr.json", f"{name}/c/0"}
+        if not files.isdisjoint(listed):
+            names |= files
+    if any(name.startswith(f"{fmt.PROBE}/") for name in listed):
+        names.add(f"{fmt.PROBE}/zarr.json")
+        for spec in store.specs:
+            files = {
+                f"{fmt.PROBE}/{spec.name}/zarr.json",
+                f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}",
+            }
+            if not files.isdisjoint(listed):
+                names |= files
+    return names
+
+
+def _shard_files(store: Store) -> set[str]:
+    """The shards of a final store: those with a row that is done."""
+    done = np.flatnonzero(store.status == Status.DONE)
+    return {
+        fmt.shard_name(array.spec, shard)
+        for array in store.stored.values()
+        for shard in np.unique(done // array.layout.shard_rows).tolist()
+    }
+
+
+def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
+    """Files in a store's folder that no record and no list of checksums names."""
+    if not isinstance(store.location, Folder):
+        return
+    root = store.path
+    files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    if store.is_final:
+        # A damaged checksums.json says nothing about the other files.
+        names = files - {*checksums, fmt.CHECKSUMS, fmt.LOG} if checksums else set()
+        reason = "it is not part of the store"
+    else:
+        folders = (fmt.STAGING, fmt.RECORDS, fmt.CLAIMS, *(f"{name}/c" for name in store.arrays))
+        written = (".", *(f"{folder}/" for folder in folders))
+        names = {name for name in files if name.startswith(written)} - committed_files(store)
+        names = {name for name in names if not _PROCESS_FILE.fullmatch(name)}
+        reason = "it belongs to no block: a writer was killed, or is writing it"
+    for name in sorted(names):
+        array = name.partition("/c/")[0] if "/c/" in name else None
+        yield Damage(name, array, (), reason, harmless=True)
+
+
+def committed_files(store: Store) -> set[str]:
+    """The paths that the shards of all committed blocks may have."""
+    names: set[str] = set()
+    for block in range(store.blocks):
+        try:
+            record = store.read_record(block)
+        except StoreError:
+            continue
+        for spec in store.specs if record else ():
+            assert record is not None
+            if sha256 := record.shards[spec.name]:
+                names |= {fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)}
+    return names
