@@ -21,9 +21,11 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import diff, open_store
 from obygaze_features.video.synthetic import write_clip
+from tests.tiny_models import write_checkpoint
 
 THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
 FULL = "random-xclip"
+"""A network of the size of xclip-kinetics, of random weights."""
 
 
 def measure() -> Iterator[Result]:
@@ -45,7 +47,9 @@ def _three_in_one(folder: Path) -> Result:
     backbones = [
         replace(
             tiny, name=name, sampling=Sampling(32),
-            forward=lambda pixels, present: tiny.forward(pixels[:, ::4], present[:, ::4]),
+            encode_clips=lambda pixels, present, names: tiny.embed_clips(
+                pixels[:, ::4], present[:, ::4]
+            ),
         )
         for name in ("first", "second", "third")
     ]  # fmt: skip
@@ -68,7 +72,8 @@ def _not_the_network(folder: Path) -> Result:
     """Wall time of clips that go through the whole pipeline, against their forward pass alone."""
     count = 6
     manifest = _clips(folder / "full", 1 + count, seconds=10, width=1280, height=720)
-    backbone = load_backbone(FULL, "cpu")
+    write_checkpoint(FULL, folder / FULL)
+    backbone = load_backbone(str(folder / FULL), "cpu")
     extract(manifest, folder / "full", [backbone], folder / "full", limit=1)
     forward = Forward(backbone)
     clips = [torch.zeros(32, 3, 224, 224, dtype=torch.uint8) for _ in range(count)]
@@ -102,7 +107,8 @@ def _on_a_gpu(folder: Path) -> Iterator[Result]:
     """How busy the device is kept, and what bfloat16 costs; only where there is a GPU."""
     name = torch.cuda.get_device_name()
     manifest = _clips(folder / "gpu", 256, seconds=10, width=640, height=360, files=8)
-    exact, fast = (load_backbone(FULL, "cuda", precision=one) for one in ("float32", "bfloat16"))
+    weights = str(write_checkpoint(FULL, folder / "weights" / FULL))
+    exact, fast = (load_backbone(weights, "cuda", precision=one) for one in ("float32", "bfloat16"))
     summary = extract(manifest, folder / "gpu", [exact], folder / "exact")
     idle = 1 - summary.shares["device"] / (1 - summary.shares["start"])
     yield Result(f"{name}: share of time idle, float32 (limit)", idle, "", 0.15, idle / 0.15, 1)

@@ -1,8 +1,8 @@
 """A toy backbone, to copy from: each frame is its mean colour, and a matrix makes 8 numbers of it.
 
-As ``obygaze_features/backbones/toy.py``, and with a line in ``registry.py``, it is one of the
-backbones: it can be listed, written with random weights, and extracted with. CONTRIBUTING.md
-says how; tests/backbones/test_backbones_toy.py does it.
+As ``obygaze_features/backbones/toy.py``, with a line in ``registry.py``, or in another package with
+an entry point, it is one of the backbones: listed, written with random weights, and extracted with.
+CONTRIBUTING.md says how; tests/backbones/test_backbones_toy.py does it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obygaze_features.backbones.backbone import Card, Family, Network
-from obygaze_features.backbones.checkpoint import weight_files
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.weights import weight_files
 from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:  # torch is imported where it is needed: commands that need none start at once
     from torch import Tensor
-
-__all__ = ["FAMILY", "load", "write_toy"]
 
 SAMPLING = Sampling(4)
 ARRAYS = (
@@ -30,8 +28,8 @@ ARRAYS = (
 )
 
 
-def load(path: Path, mode: str) -> Network:
-    """Make the network of a checkpoint: what its folder says, not what is usual."""
+def load(path: Path, mode: str) -> Backbone:
+    """Load a checkpoint; all settings are read from its folder."""
     from safetensors.torch import load_file
     from torch.nn import Linear
 
@@ -44,12 +42,12 @@ def load(path: Path, mode: str) -> Network:
     mix = Linear(3, 8)
     mix.load_state_dict(load_file(files[0]))
 
-    def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
-        """From [B,4,3,h,w]. No clip has too few frames, for `SAMPLING` has no rate."""
+    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """From [B,4,3,h,w]. No clip has too few frames, because `SAMPLING` has no rate."""
         frames = mix(pixels.mean((-1, -2)))
         return {"native": frames.mean(1), "max": frames.amax(1), "frames": frames}
 
-    return Network(mix, compute, SAMPLING, preprocessing, ARRAYS, files, config)
+    return Backbone(mix, SAMPLING, preprocessing, ARRAYS, encode_clips, files, config)
 
 
 def write_toy(folder: Path, seed: int) -> None:
@@ -65,6 +63,8 @@ def write_toy(folder: Path, seed: int) -> None:
     write_text(folder / "preprocessor_config.json", to_json(processor))
 
 
-CARDS = (Card("tiny-toy", "mean colours, mixed at random", SAMPLING, ARRAYS, write=write_toy),)
+CHECKPOINTS = (
+    KnownCheckpoint("tiny-toy", "mean colours, mixed at random", SAMPLING, ARRAYS, write=write_toy),
+)
 
-FAMILY = Family("toy", "toy", CARDS, load)
+FAMILY = Family("toy", "toy", CHECKPOINTS, load)

@@ -19,12 +19,14 @@ import pytest
 from click.testing import Result
 
 from docs import help as help_page
+from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from tests.conftest import run_obygaze
 from tests.reproduce.made_up import make_authors
 from tests.store.s3 import bucket
 from tests.store.serving import serve
+from tests.tiny_models import write_gpt2, write_sentence_encoder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -166,6 +168,9 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_page(name: str, page: Page) -> None:
+    if name == "caption-scores":
+        for model, write in (("gpt2", write_gpt2), ("encoder", write_sentence_encoder)):
+            write_random_weights(write, Path("models") / model)
     assert page.run((ROOT / f"docs/{name}.md").read_text()) == PRINTED[name]
 
 

@@ -1,6 +1,6 @@
-"""Backbones: frozen models of films, pictures and texts, one family a file, in `registry`.
+"""Backbones: frozen networks that embed clips, images and texts.
 
-Imported on first use, so that a process that only decodes films loads nothing but `sampling`.
+Names are imported on first use, so that a process that only decodes films stays light.
 """
 
 from __future__ import annotations
@@ -9,31 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from obygaze_features.backbones.backbone import Backbone
-    from obygaze_features.backbones.devices import PRECISIONS
-    from obygaze_features.backbones.finding import prefetch
-    from obygaze_features.backbones.loading import load_backbone
-    from obygaze_features.backbones.registry import CARDS
-    from obygaze_features.backbones.towers import Towers, load_towers
+    from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+    from obygaze_features.backbones.checkpoints import prefetch
+    from obygaze_features.backbones.load import load_backbone
+    from obygaze_features.backbones.registry import families, known_checkpoints
 
 __all__ = [
-    "CARDS",
-    "PRECISIONS",
     "Backbone",
-    "Towers",
+    "Family",
+    "KnownCheckpoint",
+    "families",
+    "known_checkpoints",
     "load_backbone",
-    "load_towers",
     "prefetch",
 ]
 
 _MODULES = {
     "Backbone": "backbone",
-    "PRECISIONS": "devices",
-    "prefetch": "finding",
-    "load_backbone": "loading",
-    "CARDS": "registry",
-    "Towers": "towers",
-    "load_towers": "towers",
+    "Family": "backbone",
+    "KnownCheckpoint": "backbone",
+    "families": "registry",
+    "known_checkpoints": "registry",
+    "load_backbone": "load",
+    "prefetch": "checkpoints",
 }
 
 

@@ -1,13 +1,17 @@
-"""What every backbone is to the rest of the software, and what a family of them brings."""
+"""The contract of a backbone, and what a family of checkpoints provides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from obygaze_features.backbones.devices import arithmetic, move_to_device
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.errors import UsageError
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -15,160 +19,219 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from obygaze_features.backbones.preprocess import Preprocessing
-    from obygaze_features.backbones.tokens import Tokens
+    from obygaze_features.backbones.tokenizer import Tokenizer
 
-__all__ = [
-    "ON_REQUEST",
-    "OPEN_CLIP",
-    "SYNTHETIC_WORDS",
-    "Backbone",
-    "Card",
-    "Family",
-    "Network",
-    "TowerNetwork",
-]
-
-ON_REQUEST = frozenset({"tokens"})
-"""Arrays that are only kept when they are asked for by name: they are large."""
-
-SYNTHETIC_WORDS = "random weights, trained on nothing"
-"""What the configuration of a made-up checkpoint says under ``synthetic``."""
+ARRAYS_ON_REQUEST = frozenset({"tokens"})
+"""Arrays that are stored only if a user names them: they are large."""
+RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
+"""The value of ``synthetic`` in the configuration of a checkpoint of random weights."""
 
 
-OPEN_CLIP = "open_clip_config.json"
-"""The configuration of a checkpoint in OpenCLIP's layout, by which that is known."""
+NO_CLIPS = Sampling(0)
+"""The sampling of models of texts."""
+
+
+@dataclass(frozen=True)
+class TextTower:
+    """The part of a backbone that reads texts.
+
+    Parameters
+    ----------
+    module
+        Holds the weights; it moves to the device on first use.
+    encode
+        Token ids (a tokenizer's output) to embeddings ``[B,D]``.
+    load_tokenizer
+        Reads the tokenizer of the checkpoint.
+    """
+
+    module: Module
+    encode: Callable[[Mapping[str, Tensor]], Tensor]
+    load_tokenizer: Callable[[], Tokenizer]
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A loaded backbone.
+    """A frozen network that embeds clips, and images and texts where it can.
+
+    A family's `load` sets the fields up to `text_tower`; `load_backbone` sets the rest.
 
     Parameters
     ----------
-    name
-        The name of its store.
+    module
+        Holds the weights of the vision side.
     sampling
-        Which frames of a clip it takes.
+        Which frames of a clip the network sees.
     preprocessing
-        How these become its input.
+        How frames and images become its input.
     arrays
-        What `forward` gives: those that were chosen.
-    forward
-        From input ``[B,T,3,h,w]``, and ``[B,T]`` true where there is a frame and not padding, to
-        a float32 tensor ``[B, ...]`` for each of `arrays`. Where a frame is missing, its tokens
-        are NaN, and nothing else is.
+        The arrays that `embed_clips` returns.
+    encode_clips
+        From input ``[B,T,3,h,w]``, a mask ``[B,T]`` that is false for padding, and the names of
+        the requested arrays, to those arrays (and possibly others). Tokens of padding are NaN.
+    weights
+        The files that were read.
+    config
+        The checkpoint's configuration.
+    embedding
+        The array of an image's or a text's embedding; None for networks of clips alone.
+    encode_images
+        From input ``[B,3,h,w]`` to embeddings ``[B,D]``.
+    text_tower
+        The part that reads texts.
+    name
+        Name of its store.
     device
         Where it runs.
+    precision
+        Number format of its computations.
     about
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``, for the store.
-    precision
-        The number format in which it computes.
+    for_clips
+        Whether `arrays` are those of clips; see `for_images_and_texts`.
     """
 
-    name: str
+    module: Module
     sampling: Sampling
     preprocessing: Preprocessing
     arrays: tuple[ArraySpec, ...]
-    forward: Callable[[Tensor, Tensor], dict[str, Tensor]]
-    device: str
-    about: Mapping[str, Any]
+    encode_clips: Callable[[Tensor, Tensor, frozenset[str]], Mapping[str, Tensor]]
+    weights: tuple[Path, ...]
+    config: Mapping[str, Any]
+    embedding: ArraySpec | None = None
+    encode_images: Callable[[Tensor], Tensor] | None = None
+    text_tower: TextTower | None = None
+    name: str = ""
+    device: str = "cpu"
     precision: str = "float32"
+    about: Mapping[str, Any] = field(default_factory=dict)
+    for_clips: bool = True
+
+    def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
+        """Embed a batch of clips: a float32 tensor ``[B, ...]`` for each of `arrays`.
+
+        Parameters
+        ----------
+        pixels
+            Preprocessed frames ``[B,T,3,h,w]``.
+        present
+            ``[B,T]``, false where a clip has no frame and `pixels` is padding.
+        """
+        import torch
+
+        # Some networks accept any multiple of their frame count, and would mix clips.
+        count = self.sampling.frames
+        assert pixels.shape[1] == count, f"{pixels.shape[1]} frames a clip, not {count}"
+        names = [spec.name for spec in self.arrays]
+        with torch.inference_mode(), arithmetic(pixels.device.type, self.precision):
+            outputs = self.encode_clips(pixels, present, frozenset(names))
+        return {name: outputs[name].float() for name in names}
+
+    def embed_images(self, pixels: Tensor) -> Tensor:
+        """Embed preprocessed images ``[B,3,h,w]``: ``[B,D]`` in float32, not normalised."""
+        import torch
+
+        self.image_text_embedding()
+        assert self.encode_images
+        with torch.inference_mode(), arithmetic(pixels.device.type, self.precision):
+            return self.encode_images(pixels).float()
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts: ``[B,D]`` in float32, in the same space as images."""
+        import torch
+
+        tokens = self.tokenizer(texts)
+        with torch.inference_mode(), arithmetic(torch.device(self.device).type, self.precision):
+            return self._loaded_text_tower.encode(
+                {name: ids.to(self.device) for name, ids in tokens.items()}
+            ).float()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of its texts, read on first use."""
+        self.image_text_embedding()
+        assert self.text_tower
+        return self.text_tower.load_tokenizer()
+
+    def image_text_embedding(self) -> ArraySpec:
+        """The array of an image's or a text's embedding; `UsageError` if it has none."""
+        if self.embedding is None:
+            from obygaze_features.backbones.registry import families
+
+            able = [family.name for family in families() if family.embeds_texts]
+            raise UsageError(
+                f"{self.name}: the family {self.about.get('family')} reads no texts and no single "
+                f"images. Use a backbone of {', '.join(able)}"
+            )
+        return self.embedding
+
+    def for_images_and_texts(self) -> Backbone:
+        """The same backbone, to fill a store of images and texts: its only array is `embedding`."""
+        return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
+
+    def without_network(self) -> Backbone:
+        """Only its sampling and preprocessing, for processes that prepare its input."""
+        return self.with_changes(
+            module=None,
+            encode_clips=_no_network,
+            encode_images=None,
+            text_tower=None,
+            device="cpu",
+        )
+
+    def with_changes(self, **changes: Any) -> Backbone:
+        """A copy with other fields; unlike `dataclasses.replace` also of any subclass."""
+        clone = copy(self)
+        for name in ("tokenizer", "_loaded_text_tower"):
+            vars(clone).pop(name, None)
+        vars(clone).update(changes)
+        return clone
+
+    @cached_property
+    def _loaded_text_tower(self) -> TextTower:
+        assert self.text_tower
+        move_to_device(self.text_tower.module, self.device, self.name)
+        return self.text_tower
+
+
+def _no_network(*_: Any) -> dict[str, Tensor]:
+    raise AssertionError("this process has no network, only the preprocessing of one")
 
 
 @dataclass(frozen=True)
-class Card:
-    """A checkpoint that is known by name.
+class KnownCheckpoint:
+    """A checkpoint that users can name.
 
     Parameters
     ----------
     name
-        By which it is asked for.
+        What users type.
     title
         One line for people.
     sampling
-        Which frames of a clip it takes.
+        Which frames of a clip it takes; none for models of texts.
     arrays
-        Everything that can be kept of it.
+        All arrays that a store can keep of it.
     repository
-        Where it is published on the Hugging Face hub.
+        Its repository on the Hugging Face hub.
     write
-        Writes it into an empty folder, from a seed: the checkpoints of random weights.
-    obtain
-        How to come by it, where it is neither on the hub nor written here.
+        Writes it into an empty folder, from a seed: a checkpoint of random weights.
+    how_to_get
+        For people, if it is neither on the hub nor of random weights.
     """
 
     name: str
     title: str
-    sampling: Sampling
-    arrays: tuple[ArraySpec, ...]
+    sampling: Sampling = NO_CLIPS
+    arrays: tuple[ArraySpec, ...] = ()
     repository: str | None = None
     write: Callable[[Path, int], None] | None = None
-    obtain: str = ""
+    how_to_get: str = ""
 
     @property
-    def bytes_a_clip(self) -> int:
-        """What a clip takes in a store, of the arrays that are kept unasked."""
-        return sum(one.row_bytes for one in self.arrays if one.name not in ON_REQUEST)
-
-
-@dataclass(frozen=True)
-class Network:
-    """What a family makes of a checkpoint; `load_backbone` makes a `Backbone` of it.
-
-    Parameters
-    ----------
-    module
-        Holds the weights.
-    compute
-        From input, presence and the names of the wanted arrays to these (and perhaps others).
-    sampling, preprocessing, arrays
-        As in `Backbone`; `arrays` are all that there are.
-    weights
-        The files that were read.
-    config
-        The checkpoint's own settings.
-    """
-
-    module: Module
-    compute: Callable[[Tensor, Tensor, frozenset[str]], dict[str, Tensor]]
-    sampling: Sampling
-    preprocessing: Preprocessing
-    arrays: tuple[ArraySpec, ...]
-    weights: tuple[Path, ...]
-    config: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class TowerNetwork:
-    """What a family makes of a checkpoint for pictures and texts; `load_towers` makes `Towers`.
-
-    Parameters
-    ----------
-    module
-        Holds the weights.
-    see
-        From pictures ``[B,3,h,w]`` to embeddings ``[B,D]``.
-    read
-        From what `tokens` gives to embeddings of the same space.
-    tokens
-        The tokenizer.
-    dim
-        Numbers in an embedding.
-    meaning
-        What an embedding is, in words.
-    preprocessing, weights, config
-        As in `Network`.
-    """
-
-    module: Module
-    see: Callable[[Tensor], Tensor]
-    read: Callable[[Mapping[str, Tensor]], Tensor]
-    tokens: Tokens
-    dim: int
-    meaning: str
-    preprocessing: Preprocessing
-    weights: tuple[Path, ...]
-    config: Mapping[str, Any]
+    def bytes_per_clip(self) -> int:
+        """The size of a clip in a store, without arrays on request."""
+        return sum(spec.row_bytes for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
 
 
 @dataclass(frozen=True)
@@ -180,18 +243,17 @@ class Family:
     name
         As recorded in stores.
     model_type
-        What ``config.json`` of a checkpoint says; None where there is no such file, and `OPEN_CLIP`
-        where there is that one instead.
-    cards
-        The checkpoints that are known by name.
+        ``model_type`` in ``config.json``; None for a layout without such a file.
+    checkpoints
+        The checkpoints that users can name.
     load
-        From a checkpoint and a mode of preprocessing to its network.
-    towers
-        The same for single pictures and texts, where a family has towers for both.
+        From a checkpoint's path and a preprocessing mode to its network.
+    embeds_texts
+        Whether it also embeds images and texts.
     """
 
     name: str
     model_type: str | None
-    cards: tuple[Card, ...]
-    load: Callable[[Path, str], Network]
-    towers: Callable[[Path, str], TowerNetwork] | None = None
+    checkpoints: tuple[KnownCheckpoint, ...]
+    load: Callable[[Path, str], Backbone]
+    embeds_texts: bool = False

@@ -14,32 +14,18 @@ if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
-__all__ = [
-    "PRECISIONS",
-    "allowed_memory",
-    "arithmetic",
-    "check_precision",
-    "device_of",
-    "enough_memory",
-    "free_memory",
-    "is_out_of_memory",
-    "limit_gpu_memory",
-    "limit_gpu_share",
-    "move",
-]
-
 PRECISIONS = ("float32", "bfloat16", "float16")
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
 def check_precision(precision: str) -> None:
-    """Refuse what is not one of `PRECISIONS`."""
+    """Raise `UsageError` for an unknown precision."""
     if precision not in PRECISIONS:
-        raise UsageError(f"{precision!r} is no precision; take one of {', '.join(PRECISIONS)}")
+        raise UsageError(f"unknown precision {precision!r}; use one of {', '.join(PRECISIONS)}")
 
 
-def device_of(device: str | None) -> str:
-    """The device of a name; by default a GPU if there is one."""
+def choose_device(device: str | None) -> str:
+    """Check that a device can be used; by default a GPU if there is one."""
     torch = need("torch", extra="extract")
     if device is None:
         if torch.cuda.is_available():
@@ -48,82 +34,79 @@ def device_of(device: str | None) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as problem:
-        # What torch says first is a list of every kind of device that anybody ever built.
+        # For an unknown name torch lists every kind of device that it was ever built for.
         reason = str(problem).splitlines()[0]
-        known = "" if reason.startswith("Expected one of") else f" ({reason})"
+        details = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
-            f"the device {device!r} cannot be used{known}; this machine has "
+            f"the device {device!r} cannot be used{details}; this machine has "
             f"{', '.join(_devices())}; see more with: obygaze doctor"
         ) from None
     return device
 
 
 def _devices() -> list[str]:
-    """Those that this machine has."""
+    """The devices of this machine."""
     import torch
 
     cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
-def move(module: Module, device: str, name: str) -> None:
-    """Make a network ready on a device, never to be trained."""
+def move_to_device(module: Module, device: str, name: str) -> None:
+    """Move a network to a device, in evaluation mode and without gradients."""
     import torch
 
     try:
         module.eval().requires_grad_(False).to(device)
     except torch.OutOfMemoryError:
         raise BackboneError(
-            f"{device} has no memory left for {name}; see who uses it with nvidia-smi, "
-            "or take another --device"
+            f"out of GPU memory: {name} does not fit on {device}. See which processes use it with "
+            "nvidia-smi, or use another --device"
         ) from None
 
 
 @contextlib.contextmanager
 def arithmetic(device: str, precision: str) -> Iterator[None]:
-    """Compute in a number format; float32 is meant exactly, without TensorFloat-32."""
+    """Compute in a number format; float32 without TensorFloat-32."""
     import torch
 
     if precision != "float32":
         with torch.autocast(device, getattr(torch, precision)):
             yield
         return
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    was = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = False
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        products.allow_tf32, convolutions.allow_tf32 = was
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def limit_gpu_memory(device: str, limit: str) -> None:
-    """Let this process take at most so much of a GPU's memory: ``20GB``, ``800MB``.
-
-    For a GPU that is shared with others. Batches are made to fit.
-    """
+    """Limit this process to some of a GPU's memory: ``20GB``, ``800MB``. Batches shrink to fit."""
     import torch
 
     match = _BYTES.fullmatch(limit.strip())
     if not match:
-        raise UsageError(f"a memory size is for example 20GB or 800MB, not {limit!r}")
+        raise UsageError(f"--max-gpu-memory must be a size such as 20GB or 800MB (got {limit!r})")
     if torch.device(device).type != "cuda":
-        raise UsageError(f"--max-gpu-memory is for a CUDA device, not for {device}")
+        raise UsageError(f"--max-gpu-memory needs a CUDA device (got {device})")
     size = float(match[1]) * (2**30 if match[2] else 2**20)
     total = torch.cuda.get_device_properties(device).total_memory
     limit_gpu_share(device, min(1.0, size / total))
 
 
 def limit_gpu_share(device: str, share: float) -> None:
-    """Let this process take at most this part of a GPU's memory."""
+    """Limit this process to this part of a GPU's memory."""
     import torch
 
-    # By number, or None: of a plain "cuda" PyTorch says here that it lacks one.
+    # By number or None: PyTorch refuses a plain "cuda" here.
     torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 
 
 def allowed_memory(device: torch.device) -> float:
-    """What `limit_gpu_memory` leaves to this process, beyond what it has taken."""
+    """The bytes that this process may still allocate under `limit_gpu_memory`."""
     import torch
 
     total = torch.cuda.get_device_properties(device).total_memory
@@ -132,7 +115,7 @@ def allowed_memory(device: torch.device) -> float:
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Whether memory ran out; only CUDA has an exception class for it."""
+    """Whether an error means out of memory; only CUDA has an exception class for it."""
     import torch
 
     message = str(problem)
@@ -145,20 +128,20 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def enough_memory(name: str, device: str) -> Iterator[None]:
-    """Turn what a full device says into one clear line."""
+def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
+    """Turn an out-of-memory error into one clear line."""
     try:
         yield
     except (RuntimeError, MemoryError) as problem:
         if not is_out_of_memory(problem):
             raise
         raise BackboneError(
-            f"the memory of {device} does not reach for {name}; take another --device"
+            f"out of memory: {name} does not fit on {device}. Use another --device"
         ) from None
 
 
 def free_memory(device: str) -> None:
-    """Give cached memory back, so that what is tried next finds it in one piece."""
+    """Release cached memory, so that the next attempt finds it unfragmented."""
     import torch
 
     kind = torch.device(device).type

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
-from obygaze_features.backbones.checkpoint import load_model, weight_files
-from obygaze_features.backbones.made_up import TINY, write_random
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tubelets import arrays_of, moments, steps_of
+from obygaze_features.backbones.tiny import write_tiny_vivit
+from obygaze_features.backbones.weights import load_model, weight_files
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
@@ -18,20 +17,58 @@ from obygaze_features.store import ArraySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILY", "load", "write_vivit"]
+
+def tubelet_arrays(
+    steps: int, patches: int, width: int, first: tuple[ArraySpec, ...], order: str
+) -> tuple[ArraySpec, ...]:
+    """The arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
+
+    Parameters
+    ----------
+    steps, patches, width
+        Time steps of a clip, tubelets of a time step, and the width of a token.
+    first
+        The arrays of the clip's embedding.
+    order
+        The order of the tokens.
+    """
+    has_class_token = any(spec.name == "cls" for spec in first)
+    tokens = steps * patches + has_class_token
+    return (
+        *first,
+        ArraySpec("max", (width,), "float32", f"maximum over all {tokens:,} tokens"),
+        ArraySpec("mean", (width,), "float32", f"mean over all {tokens:,} tokens"),
+        ArraySpec("frames", (steps, width), "float16", f"mean of each moment's {patches} tubelets"),
+        ArraySpec("tokens", (tokens, width), "float16", f"all tokens, {order}"),
+    )
 
 
-def _arrays(steps: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """What can be kept, of `patches` tubelets in each of `steps` moments."""
+def count_steps(frames: int, depth: int, folder: Path) -> int:
+    """The time steps of a clip, of `depth` frames each; the network would drop a remainder."""
+    if frames < 1 or depth < 1 or frames % depth:
+        raise BackboneError(
+            f"{folder / 'config.json'}: num_frames must be a multiple of the tubelet's {depth} "
+            f"frames (got {frames})"
+        )
+    return frames // depth
+
+
+def mean_over_patches(tubelets: Tensor, steps: int) -> Tensor:
+    """The mean of each time step, of tokens ``[B, steps * patches, width]``."""
+    return tubelets.unflatten(1, (steps, -1)).mean(2)
+
+
+def vivit_arrays(steps: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
+    """ViViT's arrays."""
     first = (
         ArraySpec("native", (width,), "float32", "class token after the last layer norm"),
         ArraySpec("cls", (width,), "float32", "class token, the same as `native`"),
     )
-    return arrays_of(steps, patches, width, first, "the class token first")
+    return tubelet_arrays(steps, patches, width, first, "the class token first")
 
 
-def load(path: Path, mode: str) -> Network:
-    """Load a ViViT from a folder with ``config.json`` and its kin."""
+def load(path: Path, mode: str) -> Backbone:
+    """Load a ViViT from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
     from transformers import VivitModel
 
@@ -43,88 +80,44 @@ def load(path: Path, mode: str) -> Network:
     model = load_model(VivitModel, path, files, add_pooling_layer=False)
     config = model.config
     preprocessing.check_size(config.image_size, path)
-    steps = steps_of(config.num_frames, config.tubelet_size[0], path)
+    steps = count_steps(config.num_frames, config.tubelet_size[0], path)
     patches = model.embeddings.patch_embeddings.num_patches // steps
 
-    def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
         tokens = model(pixels).last_hidden_state.float()
-        found = {"native": tokens[:, 0], "cls": tokens[:, 0], "tokens": tokens}
+        arrays = {"native": tokens[:, 0], "cls": tokens[:, 0], "tokens": tokens}
         if wanted & {"max", "mean"}:
-            found["max"], found["mean"] = tokens.amax(1), tokens.mean(1)
+            arrays["max"], arrays["mean"] = tokens.amax(1), tokens.mean(1)
         if "frames" in wanted:
-            found["frames"] = moments(tokens[:, 1:], steps)
-        return found
+            arrays["frames"] = mean_over_patches(tokens[:, 1:], steps)
+        return arrays
 
-    return Network(
+    return Backbone(
         module=model,
-        compute=compute,
         sampling=Sampling(config.num_frames),
         preprocessing=preprocessing,
-        arrays=_arrays(steps, patches, config.hidden_size),
+        arrays=vivit_arrays(steps, patches, config.hidden_size),
+        encode_clips=encode_clips,
         weights=files,
         config=read_json(path / "config.json", BackboneError),
     )
 
 
-_TINY = {**TINY, "tubelet_size": [2, 8, 8], "num_frames": 8}
-
-
-def write_vivit(folder: Path, seed: int, sizes: dict[str, Any]) -> None:
-    """Write a ViViT classifier of random weights, as the published ones are."""
-    need("transformers", extra="extract")
-    from transformers import VivitConfig, VivitForVideoClassification
-
-    config = VivitConfig(**sizes, synthetic=SYNTHETIC_WORDS)
-    processor = {
-        "image_processor_type": "VivitImageProcessor",
-        "do_resize": True,
-        "size": {"shortest_edge": config.image_size * 256 // 224},
-        "resample": 2,
-        "do_center_crop": True,
-        "crop_size": {"height": config.image_size, "width": config.image_size},
-        "do_rescale": True,
-        "rescale_factor": 1 / 127.5,
-        "offset": True,
-        "do_normalize": True,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-    }
-
-    def make() -> Any:
-        model = VivitForVideoClassification(config)
-        # Zeros by default, so that no token would know its place.
-        for weights in (
-            model.vivit.embeddings.position_embeddings,
-            model.vivit.embeddings.cls_token,
-        ):
-            weights.normal_(std=config.initializer_range)
-        return model
-
-    write_random(folder, make, processor, seed)
-
-
-CARDS = (
-    Card(
+CHECKPOINTS = (
+    KnownCheckpoint(
         "vivit",
         "ViViT B/16x2, Kinetics-400: the paper's ViViT",
         Sampling(32),
-        _arrays(16, 196, 768),
+        vivit_arrays(16, 196, 768),
         repository="google/vivit-b-16x2-kinetics400",
     ),
-    Card(
+    KnownCheckpoint(
         "tiny-vivit",
         "a small ViViT of random weights",
         Sampling(8),
-        _arrays(4, 16, 32),
-        write=lambda folder, seed: write_vivit(folder, seed, _TINY),
-    ),
-    Card(
-        "random-vivit",
-        "ViViT B/16x2 of random weights, of the size of vivit",
-        Sampling(32),
-        _arrays(16, 196, 768),
-        write=lambda folder, seed: write_vivit(folder, seed, {}),
+        vivit_arrays(4, 16, 32),
+        write=write_tiny_vivit,
     ),
 )
 
-FAMILY = Family("vivit", "vivit", CARDS, load)
+FAMILY = Family("vivit", "vivit", CHECKPOINTS, load)

@@ -1,17 +1,20 @@
-"""X-CLIP (Ni et al., 2022) in Hugging Face's form: 8, 16 or 32 frames to a clip embedding."""
+"""X-CLIP (Ni et al., 2022) in Hugging Face's form: 8, 16 or 32 frames to a clip embedding.
+
+It embeds images, each as a film that shows it throughout, and texts too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network, TowerNetwork
-from obygaze_features.backbones.checkpoint import load_model, weight_files
-from obygaze_features.backbones.made_up import TINY, video_processor, write_random
-from obygaze_features.backbones.made_up_words import clip_text, write_clip_tokenizer
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, TextTower
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tokens import read_tokenizer
+from obygaze_features.backbones.tiny import write_tiny_xclip
+from obygaze_features.backbones.tokenizer import read_tokenizer
+from obygaze_features.backbones.weights import load_model, weight_files
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
@@ -20,11 +23,9 @@ from obygaze_features.store import ArraySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILY", "load", "load_towers", "write_xclip"]
 
-
-def _arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """What can be kept, of `tokens` tokens a frame, `width` wide and projected to `dim`."""
+def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
+    """X-CLIP's arrays, of `tokens` tokens a frame, `width` wide and projected to `dim`."""
     return (
         ArraySpec("native", (dim,), "float32", "clip embedding, after the temporal transformer"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`"),
@@ -40,10 +41,10 @@ def _arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, 
     )
 
 
-def load(path: Path, mode: str) -> Network:
-    """Load an X-CLIP from a folder with ``config.json`` and its kin."""
+def load(path: Path, mode: str) -> Backbone:
+    """Load an X-CLIP from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
-    from torch.nn import ModuleList
+    from torch.nn import ModuleDict, ModuleList
     from transformers import XCLIPModel
 
     from obygaze_features.backbones.preprocess import read_preprocessing
@@ -51,114 +52,78 @@ def load(path: Path, mode: str) -> Network:
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)
     model = load_model(XCLIPModel, path, files)
-    settings = model.config.vision_config
+    dim, settings = model.config.projection_dim, model.config.vision_config
+    text_settings = model.config.text_config
     preprocessing.check_size(settings.image_size, path)
     frames = settings.num_frames
-    tokens = model.vision_model.embeddings.num_positions
-    # Without the text tower, which has nothing to do with clips.
     vision, project, mix = model.vision_model, model.visual_projection, model.mit
+    text, project_text = model.text_model, model.text_projection
 
-    def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
-        """The parts one by one: `get_video_features` does not give the tokens."""
-        seen = vision(pixels.flatten(0, 1))
-        embedded = project(seen.pooler_output).unflatten(0, (-1, frames))
-        found = {"frames": embedded}
-        found["max"], found["mean"] = embedded.float().amax(1), embedded.float().mean(1)
+    def see(pixels: Tensor, frames: int) -> Any:
+        """The vision tower's output, for clips of so many frames that exchange messages."""
+        for layer in vision.encoder.layers:
+            layer.num_frames = frames
+        return vision(pixels)
+
+    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        # Part by part: `get_video_features` does not return the tokens.
+        output = see(pixels.flatten(0, 1), frames)
+        embedded = project(output.pooler_output).unflatten(0, (-1, frames))
+        arrays = {"frames": embedded}
+        arrays["max"], arrays["mean"] = embedded.float().amax(1), embedded.float().mean(1)
         if wanted & {"native", "frames_temporal"}:
             # By position: up to transformers 4 this is a bare tuple.
-            found["frames_temporal"], found["native"] = mix(embedded)[:2]
+            arrays["frames_temporal"], arrays["native"] = mix(embedded)[:2]
         if "tokens" in wanted:
-            found["tokens"] = seen.last_hidden_state.unflatten(0, (-1, frames)).flatten(1, 2)
-        return found
+            arrays["tokens"] = output.last_hidden_state.unflatten(0, (-1, frames)).flatten(1, 2)
+        return arrays
 
-    return Network(
-        module=ModuleList([vision, project, mix]),
-        compute=compute,
+    def encode_images(pixels: Tensor) -> Tensor:
+        # Equal frames add nothing to each other's messages, so one is enough.
+        frame = project(see(pixels, 1).pooler_output)
+        embedded: Tensor = mix(frame[:, None].expand(-1, frames, -1))[1]
+        return embedded
+
+    def encode_texts(tokens: Mapping[str, Tensor]) -> Tensor:
+        embedded: Tensor = project_text(text(**tokens).pooler_output)
+        return embedded
+
+    return Backbone(
+        module=ModuleDict({"vision": vision, "project": project, "mix": mix}),
         sampling=Sampling(frames),
         preprocessing=preprocessing,
-        arrays=_arrays(frames, model.config.projection_dim, tokens, settings.hidden_size),
+        arrays=xclip_arrays(frames, dim, vision.embeddings.num_positions, settings.hidden_size),
+        encode_clips=encode_clips,
         weights=files,
         config=read_json(path / "config.json", BackboneError),
-    )
-
-
-def load_towers(path: Path, mode: str) -> TowerNetwork:
-    """Load an X-CLIP for pictures, each taken for a film that stands still, and for texts."""
-    need("transformers", extra="extract")
-    from transformers import XCLIPModel
-
-    from obygaze_features.backbones.preprocess import read_preprocessing
-
-    files = weight_files(path)
-    preprocessing = read_preprocessing(path, mode)
-    model = load_model(XCLIPModel, path, files)
-    settings, reads = model.config.vision_config, model.config.text_config
-    preprocessing.check_size(settings.image_size, path)
-    frames = settings.num_frames
-    # Frames that are alike tell each other nothing new: one is seen instead of all.
-    for layer in model.vision_model.encoder.layers:
-        layer.num_frames = 1
-
-    def see(pixels: Tensor) -> Tensor:
-        one = model.visual_projection(model.vision_model(pixels).pooler_output)
-        embedded: Tensor = model.mit(one[:, None].expand(-1, frames, -1))[1]
-        return embedded
-
-    def read(tokens: Mapping[str, Tensor]) -> Tensor:
-        embedded: Tensor = model.text_projection(model.text_model(**tokens).pooler_output)
-        return embedded
-
-    return TowerNetwork(
-        module=model,
-        see=see,
-        read=read,
-        tokens=read_tokenizer(path, reads.max_position_embeddings, reads.vocab_size),
-        dim=model.config.projection_dim,
-        meaning="embedding of a film that shows the image throughout, or end token of a text",
-        preprocessing=preprocessing,
-        weights=files,
-        config=read_json(path / "config.json", BackboneError),
-    )
-
-
-_TINY = {
-    **TINY,
-    "num_frames": 8,
-    "mit_hidden_size": 32,
-    "mit_intermediate_size": 64,
-    "mit_num_attention_heads": 2,
-}
-_FULL = {"patch_size": 16, "num_frames": 32}
-"""What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames."""
-
-
-def write_xclip(folder: Path, seed: int, vision: dict[str, Any], dim: int) -> None:
-    """Write an X-CLIP of random weights; the text tower and its vocabulary are small."""
-    need("transformers", extra="extract")
-    from transformers import XCLIPConfig, XCLIPModel
-
-    config = XCLIPConfig(
-        text_config=clip_text(),
-        vision_config=vision,
-        projection_dim=dim,
-        prompt_num_attention_heads=2,
-        synthetic=SYNTHETIC_WORDS,
-    )
-    processor = video_processor(config.vision_config.image_size)
-    write_random(folder, lambda: XCLIPModel(config), processor, seed)
-    write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
+        embedding=ArraySpec(
+            "native", (dim,), "float32",
+            "embedding of a film that shows the image throughout, or end token of a text",
+        ),
+        encode_images=encode_images,
+        text_tower=TextTower(
+            ModuleList([text, project_text]),
+            encode_texts,
+            partial(
+                read_tokenizer, path, text_settings.max_position_embeddings,
+                text_settings.vocab_size,
+            ),
+        ),
+    )  # fmt: skip
 
 
 def _published(
     tail: str, title: str, *, name: str = "", frames: int, large: bool = False, grid: int
-) -> Card:
-    """A published checkpoint, whose pictures are cut into `grid` x `grid` patches."""
+) -> KnownCheckpoint:
+    """A published checkpoint, which cuts a frame into `grid` x `grid` patches."""
     dim, width = (768, 1024) if large else (512, 768)
-    arrays = _arrays(frames, dim, 1 + grid * grid, width)
-    return Card(name or tail, title, Sampling(frames), arrays, repository=f"microsoft/{tail}")
+    arrays = xclip_arrays(frames, dim, 1 + grid * grid, width)
+    return KnownCheckpoint(
+        name or tail, title, Sampling(frames), arrays, repository=f"microsoft/{tail}"
+    )
 
 
-CARDS = (
+CHECKPOINTS = (
     _published(
         "xclip-base-patch16-zero-shot",
         "X-CLIP B/16, Kinetics-400, for zero-shot use: the paper's X-CLIP",
@@ -202,20 +167,13 @@ CARDS = (
         for short, long in (("hmdb", "HMDB-51"), ("ucf", "UCF-101"))
         for shots in (2, 4, 8, 16)
     ),
-    Card(
+    KnownCheckpoint(
         "tiny-xclip",
         "a small X-CLIP of random weights",
         Sampling(8),
-        _arrays(8, 32, 17, 32),
-        write=lambda folder, seed: write_xclip(folder, seed, _TINY, 32),
-    ),
-    Card(
-        "random-xclip",
-        "X-CLIP B/16 of random weights, of the size of xclip-kinetics",
-        Sampling(32),
-        _arrays(32, 512, 197, 768),
-        write=lambda folder, seed: write_xclip(folder, seed, _FULL, 512),
+        xclip_arrays(8, 32, 17, 32),
+        write=write_tiny_xclip,
     ),
 )
 
-FAMILY = Family("xclip", "xclip", CARDS, load, load_towers)
+FAMILY = Family("xclip", "xclip", CHECKPOINTS, load, embeds_texts=True)

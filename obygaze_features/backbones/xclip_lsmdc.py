@@ -1,8 +1,7 @@
 """X-CLIP (Ma et al., 2022) as its own code saves it: the backbone that was trained on LSMDC.
 
-Not to be taken for the X-CLIP of Ni et al. in `xclip`. CLIP sees each frame alone, once a second;
-a small transformer then mixes the frames. A checkpoint is a bare state dict of which only the
-video side is read.
+Not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame alone, one a second; a small
+transformer then mixes the frames. A checkpoint is a bare state dict; only its video side is read.
 """
 
 from __future__ import annotations
@@ -10,10 +9,16 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from obygaze_features.backbones.backbone import SYNTHETIC_WORDS, Card, Family, Network
+from obygaze_features.backbones.backbone import (
+    RANDOM_WEIGHTS_NOTE,
+    Backbone,
+    Family,
+    KnownCheckpoint,
+)
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.tiny import write_tiny_xclip_lsmdc
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
@@ -22,24 +27,18 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-__all__ = ["FAMILY", "load", "write_xclip_lsmdc"]
-
-VISION, MIXER, PLACES, FRAMES = (
-    "clip.visual.",
-    "transformerClip.",
-    "frame_position_embeddings.weight",
-    "frame_mat_weight",
-)
-"""Where in the state dict the video side is."""
-MARK = "synthetic"
-"""A tensor in checkpoints of random weights, so that the file alone says what it is."""
-RATE = 1.0
-EPS = 1e-12
+VISION_PREFIX, MIXER_PREFIX = "clip.visual.", "transformerClip."
+"""The prefixes of the video side's names in the state dict."""
+POSITIONS, FRAME_WEIGHTS = "frame_position_embeddings.weight", "frame_mat_weight"
+SYNTHETIC_TENSOR = "synthetic"
+"""A tensor in checkpoints of random weights, so that the file alone tells what it is."""
+FRAMES_PER_SECOND = 1.0
+MIXER_EPS = 1e-12
 _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 
-def _arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
-    """What can be kept, of `tokens` tokens a frame, projected to `dim`."""
+def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
+    """The arrays, of `tokens` tokens a frame, projected to `dim`."""
     return (
         ArraySpec("native", (dim,), "float32", "clip embedding: mean of `frames_temporal`, unit"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`, padding apart"),
@@ -58,9 +57,10 @@ def _arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
     )
 
 
-def load(path: Path, mode: str) -> Network:
-    """Load a checkpoint file, or the one in a folder. Both modes of preprocessing are the same:
-    the checkpoint's published rule is also its authors' code.
+def load(path: Path, mode: str) -> Backbone:
+    """Load a checkpoint file, or the only one in a folder.
+
+    Both preprocessing modes are the same: the published rule is also its authors' code.
     """
     torch = need("torch", extra="extract")
     from torch.nn import ModuleDict, ParameterDict
@@ -69,59 +69,59 @@ def load(path: Path, mode: str) -> Network:
     from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
     from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 
-    file = _file_of(path)
-    state = _read(file)
-    sizes = _sizes(state, file)
+    file = _checkpoint_file(path)
+    state = _read_state(file)
+    sizes = _network_sizes(state, file)
     frames, dim = sizes["frames"], sizes["dim"]
     with torch.device("meta"):
         vision = VisionTransformer(
             sizes["image_size"], sizes["patch_size"], sizes["width"], sizes["layers"], dim
         )
-        mixer = Transformer(dim, sizes["temporal_layers"], EPS)
-    _fill(vision, VISION, state, file)
-    _fill(mixer, MIXER, state, file)
-    places = state[PLACES].float()[:frames]
-    others = ParameterDict({"places": torch.nn.Parameter(places, requires_grad=False)})
+        mixer = Transformer(dim, sizes["temporal_layers"], MIXER_EPS)
+    _load_weights(vision, VISION_PREFIX, state, file)
+    _load_weights(mixer, MIXER_PREFIX, state, file)
+    positions = torch.nn.Parameter(state[POSITIONS].float()[:frames], requires_grad=False)
+    others = ParameterDict({"positions": positions})
 
-    def compute(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
-        seen = vision(pixels.flatten(0, 1)).unflatten(0, (-1, frames))
-        embedded = vision.embed(seen[:, :, 0]).float()
-        here = present[..., None]
-        count = here.sum(1)
-        found = {
-            "frames": embedded.where(here, math.nan),
-            "max": embedded.where(here, -math.inf).amax(1),
-            "mean": embedded.where(here, 0).sum(1) / count,
+    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        output = vision(pixels.flatten(0, 1)).unflatten(0, (-1, frames))
+        embedded = vision.embed(output[:, :, 0]).float()
+        mask = present[..., None]
+        count = mask.sum(1)
+        arrays = {
+            "frames": embedded.where(mask, math.nan),
+            "max": embedded.where(mask, -math.inf).amax(1),
+            "mean": embedded.where(mask, 0).sum(1) / count,
         }
         if wanted & {"native", "frames_temporal"}:
-            mixed = (embedded + mixer(embedded + others["places"], present)).float()
-            found["frames_temporal"] = mixed.where(here, math.nan)
+            mixed = (embedded + mixer(embedded + others["positions"], present)).float()
+            arrays["frames_temporal"] = mixed.where(mask, math.nan)
             unit = normalize(mixed, dim=-1)
-            found["native"] = normalize(unit.where(here, 0).sum(1) / count, dim=-1)
+            arrays["native"] = normalize(unit.where(mask, 0).sum(1) / count, dim=-1)
         if "tokens" in wanted:
-            tokens = vision.embed(seen).float().where(here[..., None], math.nan)
-            found["tokens"] = tokens.flatten(1, 2)
-        return found
+            tokens = vision.embed(output).float().where(mask[..., None], math.nan)
+            arrays["tokens"] = tokens.flatten(1, 2)
+        return arrays
 
-    synthetic = {"synthetic": SYNTHETIC_WORDS} if MARK in state else {}
-    return Network(
+    synthetic = {"synthetic": RANDOM_WEIGHTS_NOTE} if SYNTHETIC_TENSOR in state else {}
+    return Backbone(
         module=ModuleDict({"vision": vision, "mixer": mixer, "others": others}),
-        compute=compute,
-        sampling=Sampling(frames, RATE),
+        sampling=Sampling(frames, FRAMES_PER_SECOND),
         preprocessing=CLIP_TORCHVISION.at(sizes["image_size"]),
-        arrays=_arrays(frames, dim, 1 + (sizes["image_size"] // sizes["patch_size"]) ** 2),
+        arrays=lsmdc_arrays(frames, dim, 1 + (sizes["image_size"] // sizes["patch_size"]) ** 2),
+        encode_clips=encode_clips,
         weights=(file,),
         config={"layout": "X-CLIP of Ma et al.", **sizes, **synthetic},
     )
 
 
-def _file_of(path: Path) -> Path:
+def _checkpoint_file(path: Path) -> Path:
     if path.is_file():
         return path
     files = sorted(file for file in path.iterdir() if _NUMBERED.fullmatch(file.name))
     if not files:
         raise BackboneError(
-            f"{path} is no checkpoint: it has neither config.json nor pytorch_model.bin.N"
+            f"{path} is not a checkpoint: it has neither config.json nor pytorch_model.bin.N"
         )
     if len(files) > 1:
         raise BackboneError(
@@ -131,7 +131,7 @@ def _file_of(path: Path) -> Path:
     return files[0]
 
 
-def _read(file: Path) -> dict[str, Tensor]:
+def _read_state(file: Path) -> dict[str, Tensor]:
     """The tensors of a state dict; nothing else is ever unpickled."""
     torch = need("torch", extra="extract")
     wrong = f"{file} is not a checkpoint of X-CLIP by Ma et al."
@@ -150,7 +150,7 @@ def _read(file: Path) -> dict[str, Tensor]:
     return state
 
 
-def _sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
+def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     """The sizes of a network, from the shapes of its weights."""
 
     def shape(name: str, rank: int) -> tuple[int, ...]:
@@ -163,11 +163,11 @@ def _sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
             raise BackboneError(f"{file}: {name} has the shape {tuple(state[name].shape)}")
         return tuple(state[name].shape)
 
-    width, _, patch, _ = shape(f"{VISION}conv1.weight", 4)
-    tokens, _ = shape(f"{VISION}positional_embedding", 2)
-    _, dim = shape(f"{VISION}proj", 2)
-    frames, _ = shape(FRAMES, 2)
-    places, _ = shape(PLACES, 2)
+    width, _, patch, _ = shape(f"{VISION_PREFIX}conv1.weight", 4)
+    tokens, _ = shape(f"{VISION_PREFIX}positional_embedding", 2)
+    _, dim = shape(f"{VISION_PREFIX}proj", 2)
+    frames, _ = shape(FRAME_WEIGHTS, 2)
+    places, _ = shape(POSITIONS, 2)
     side = math.isqrt(tokens - 1)
     if side * side + 1 != tokens or frames > places or width % 64 or dim % 64:
         raise BackboneError(
@@ -179,18 +179,18 @@ def _sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
         "image_size": side * patch,
         "patch_size": patch,
         "width": width,
-        "layers": _layers(state, f"{VISION}transformer."),
+        "layers": _count_layers(state, f"{VISION_PREFIX}transformer."),
         "dim": dim,
-        "temporal_layers": _layers(state, MIXER),
+        "temporal_layers": _count_layers(state, MIXER_PREFIX),
     }
 
 
-def _layers(state: dict[str, Tensor], prefix: str) -> int:
+def _count_layers(state: dict[str, Tensor], prefix: str) -> int:
     found = (re.match(re.escape(prefix) + r"resblocks\.(\d+)\.", name) for name in state)
     return 1 + max((int(match[1]) for match in found if match), default=-1)
 
 
-def _fill(module: Module, prefix: str, state: dict[str, Tensor], file: Path) -> None:
+def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: Path) -> None:
     """Give a module its weights, in float32, and refuse what does not fit."""
     own = module.state_dict()
     lacking = [name for name in own if prefix + name not in state]
@@ -205,63 +205,24 @@ def _fill(module: Module, prefix: str, state: dict[str, Tensor], file: Path) -> 
     module.load_state_dict({name: state[prefix + name].float() for name in own}, assign=True)
 
 
-def write_xclip_lsmdc(folder: Path, seed: int, sizes: dict[str, int]) -> None:
-    """Write a state dict of random weights; of the text side there is one tensor."""
-    torch = need("torch", extra="extract")
-    from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
-
-    dim, frames = sizes["dim"], 12
-    modules: dict[str, Module] = {
-        VISION: VisionTransformer(
-            sizes["image_size"], sizes["patch_size"], sizes["width"], sizes["layers"], dim
-        ),
-        MIXER: Transformer(dim, 4, EPS),
-    }
-    random = torch.Generator().manual_seed(seed)
-    state: dict[str, Any] = {"clip.logit_scale": torch.tensor(4.6), MARK: torch.ones(())}
-    for prefix, module in modules.items():
-        for name, weights in module.state_dict().items():
-            if "ln_" in name:
-                values = torch.ones_like(weights) if name.endswith("weight") else weights * 0
-            else:
-                values = torch.randn(weights.shape, generator=random)
-                values *= 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
-            # As in the published ones, where CLIP's matrices are halves.
-            halve = prefix == VISION and weights.ndim > 1 and "embedding" not in name
-            state[prefix + name] = values.half() if halve else values
-    state[PLACES] = 0.02 * torch.randn(77, dim, generator=random)
-    state[FRAMES] = torch.eye(frames)
-    torch.save(state, folder / "pytorch_model.bin.0")
-
-
-_TINY = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
-_FULL = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
-
-CARDS = (
-    Card(
+CHECKPOINTS = (
+    KnownCheckpoint(
         "xclip-lsmdc",
         "X-CLIP of Ma et al., trained on LSMDC: the paper's second X-CLIP",
-        Sampling(12, RATE),
-        _arrays(12, 512, 50),
-        obtain=(
+        Sampling(12, FRAMES_PER_SECOND),
+        lsmdc_arrays(12, 512, 50),
+        how_to_get=(
             "no public download is known: train it with https://github.com/xuguohai/X-CLIP or ask "
             "the authors of ObyGaze12, and give xclip-lsmdc=FILE (pytorch_model.bin.N)"
         ),
     ),
-    Card(
+    KnownCheckpoint(
         "tiny-xclip-lsmdc",
         "a small X-CLIP of Ma et al.'s kind, of random weights",
-        Sampling(12, RATE),
-        _arrays(12, 64, 17),
-        write=lambda folder, seed: write_xclip_lsmdc(folder, seed, _TINY),
-    ),
-    Card(
-        "random-xclip-lsmdc",
-        "X-CLIP of Ma et al.'s kind (B/32), of random weights, of the size of xclip-lsmdc",
-        Sampling(12, RATE),
-        _arrays(12, 512, 50),
-        write=lambda folder, seed: write_xclip_lsmdc(folder, seed, _FULL),
+        Sampling(12, FRAMES_PER_SECOND),
+        lsmdc_arrays(12, 64, 17),
+        write=write_tiny_xclip_lsmdc,
     ),
 )
 
-FAMILY = Family("xclip-lsmdc", None, CARDS, load)
+FAMILY = Family("xclip-lsmdc", None, CHECKPOINTS, load)

@@ -15,18 +15,16 @@ from obygaze_features.common.cli import (
 )
 
 if TYPE_CHECKING:
-    from obygaze_features.backbones.backbone import Card, Family
+    from obygaze_features.backbones import Family, KnownCheckpoint
     from obygaze_features.store import ArraySpec
-
-__all__ = ["backbones", "make_weights", "prefetch"]
 
 
 @click.command()
 @json_option
 def backbones(as_json: bool) -> None:
-    """List the backbones: where they come from, and what can be kept of a clip.
+    """List the backbones: where they come from, and the arrays that they make of a clip.
 
-    Of images and texts `native` is kept, by the families that say so. Any other checkpoint of
+    Families that also take images and texts make `native` of them. Any other checkpoint of
     these families works too: as NAME=FOLDER, or as OWNER/NAME on the Hugging Face hub.
 
     \b
@@ -34,46 +32,54 @@ def backbones(as_json: bool) -> None:
       obygaze features backbones
       obygaze features backbones --json
     """
-    from obygaze_features.backbones.backbone import ON_REQUEST
-    from obygaze_features.backbones.registry import CARDS, FAMILIES
+    from obygaze_features.backbones import families, known_checkpoints
+    from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST
 
+    known = known_checkpoints()
     if as_json:
         echo_json(
-            {card.name: _as_json(card, family) for family in FAMILIES for card in family.cards}
+            {
+                checkpoint.name: _as_json(checkpoint, family)
+                for family in families()
+                for checkpoint in family.checkpoints
+            }
         )
         return
-    width = max(map(len, CARDS))
+    width = max(map(len, known))
     click.echo(f"{'name':<{width}}  sees  keeps frames    a clip  from")
-    for card in CARDS.values():
-        shape = next(_times(one) for one in card.arrays if one.name == "frames")
+    for checkpoint in known.values():
+        shape = next((_shape(a) for a in checkpoint.arrays if a.name == "frames"), "")
         click.echo(
-            f"{card.name:<{width}}  {card.sampling.frames:>4}  {shape:>12}"
-            f"  {card.bytes_a_clip:>6,} B  {_source(card)}"
+            f"{checkpoint.name:<{width}}  {checkpoint.sampling.frames:>4}  {shape:>12}"
+            f"  {checkpoint.bytes_per_clip:>6,} B  {_source(checkpoint)}"
         )
     click.echo("\nThe arrays of each family, by its first; the others differ in frames and width.")
-    for family in FAMILIES:
-        card = family.cards[0]
-        click.echo(f"\n{card.name}: {card.title}\n  frames seen: {card.sampling.words}")
-        if family.towers:
+    for family in families():
+        checkpoint = family.checkpoints[0]
+        click.echo(
+            f"\n{checkpoint.name}: {checkpoint.title}\n  frames seen: {checkpoint.sampling.words}"
+        )
+        if family.embeds_texts:
             click.echo("  also takes single images, and texts")
-        for one in card.arrays:
-            size = f"{one.row_bytes:,} B"
-            asked = " (only on request)" if one.name in ON_REQUEST else ""
+        for array in checkpoint.arrays:
+            size = f"{array.row_bytes:,} B"
+            on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""
             click.echo(
-                f"  {one.name:<16}{_times(one):>10} {one.dtype:<8}{size:>12}  {one.meaning}{asked}"
+                f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
+                f"  {array.meaning}{on_request}"
             )
-        if card.obtain:
-            click.echo(f"  {card.obtain}")
+        if checkpoint.how_to_get:
+            click.echo(f"  {checkpoint.how_to_get}")
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def prefetch(names: tuple[str, ...]) -> None:
-    """Fetch backbones ahead of a machine without network, and say where they lie.
+    """Download backbones for a machine without network, and print their folders.
 
     A NAME is one that `obygaze features backbones` lists, one that `obygaze features
-    caption-scores` takes, or OWNER/NAME on the Hugging Face hub. What is there already is not
-    fetched again. HF_HOME says where the hub's cache is.
+    caption-scores` takes, or OWNER/NAME on the Hugging Face hub. What is
+    in the cache is not downloaded again. HF_HOME says where the hub's cache is.
 
     \b
     Examples:
@@ -81,13 +87,14 @@ def prefetch(names: tuple[str, ...]) -> None:
       obygaze features prefetch gpt2 roberta-large-nli-stsb-mean-tokens
       HF_HOME=/scratch/hub obygaze features prefetch microsoft/xclip-base-patch32
     """
-    from obygaze_features.backbones import prefetch as fetch
-    from obygaze_features.language.finding import prefetch as fetch_for_texts
-    from obygaze_features.language.finding import reads_texts
+    from obygaze_features.backbones.checkpoints import prefetch as prefetch_backbone
+    from obygaze_features.language.models import is_text_model
+    from obygaze_features.language.models import prefetch as prefetch_text_model
 
     for name in names:
         click.echo(f"Fetching {name}", err=True)
-        click.echo(f"{name}: {fetch_for_texts(name) if reads_texts(name) else fetch(name)}")
+        path = prefetch_text_model(name) if is_text_model(name) else prefetch_backbone(name)
+        click.echo(f"{name}: {path}")
 
 
 @click.command("make-weights")
@@ -97,47 +104,51 @@ def prefetch(names: tuple[str, ...]) -> None:
 def make_weights(name: str, folder: Path, overwrite: bool) -> None:
     """Write a checkpoint of random weights, trained on nothing.
 
-    NAME is tiny- or, in the size of a published one, random- and then xclip, vivit, xclip-lsmdc,
-    clip, open-clip, siglip or videomae. They serve to try the software without a download, and to
-    measure its speed. Features made with them mean nothing.
+    NAME is tiny-xclip, tiny-vivit or tiny-xclip-lsmdc. They serve to try the software without a
+    download. Features made with them mean nothing.
 
     \b
     Examples:
       obygaze features make-weights tiny-xclip demo/weights
     """
-    from obygaze_features.backbones.random_weights import write_weights
+    from obygaze_features.backbones import known_checkpoints
+    from obygaze_features.backbones.weights import write_random_weights
+    from obygaze_features.errors import UsageError
 
-    write_weights(name, folder, overwrite=overwrite)
+    writers = {item.name: item.write for item in known_checkpoints().values() if item.write}
+    if name not in writers:
+        raise UsageError(f"no random weights are called {name!r}; use one of {', '.join(writers)}")
+    write_random_weights(writers[name], folder, overwrite=overwrite)
     click.echo(f"SYNTHETIC {name} with random weights in {folder}")
 
 
-def _times(array: ArraySpec) -> str:
+def _shape(array: ArraySpec) -> str:
     return " x ".join(map(str, array.shape))
 
 
-def _source(card: Card) -> str:
-    if card.write:
+def _source(checkpoint: KnownCheckpoint) -> str:
+    if checkpoint.write:
         return "made here, no download"
-    return card.repository or f"a file of yours, see below: {card.name}=FILE"
+    return checkpoint.repository or f"a file of yours, see below: {checkpoint.name}=FILE"
 
 
-def _as_json(card: Card, family: Family) -> dict[str, object]:
+def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
     return {
-        "title": card.title,
-        "images_and_texts": family.towers is not None,
-        "repository": card.repository,
-        "needs_download": card.write is None,
-        "obtain": card.obtain or None,
-        "frames": card.sampling.frames,
-        "sampling": card.sampling.words,
-        "bytes_a_clip": card.bytes_a_clip,
+        "title": checkpoint.title,
+        "images_and_texts": family.embeds_texts,
+        "repository": checkpoint.repository,
+        "needs_download": checkpoint.write is None,
+        "obtain": checkpoint.how_to_get or None,
+        "frames": checkpoint.sampling.frames,
+        "sampling": checkpoint.sampling.words,
+        "bytes_a_clip": checkpoint.bytes_per_clip,
         "arrays": {
-            one.name: {
-                "shape": one.shape,
-                "dtype": one.dtype,
-                "bytes": one.row_bytes,
-                "meaning": one.meaning,
+            array.name: {
+                "shape": array.shape,
+                "dtype": array.dtype,
+                "bytes": array.row_bytes,
+                "meaning": array.meaning,
             }
-            for one in card.arrays
+            for array in checkpoint.arrays
         },
     }

@@ -1,4 +1,4 @@
-"""`obygaze features caption-scores`: how likely captions are, and how near their objects."""
+"""`obygaze features caption-scores`: how likely captions are, and how similar to their objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE, resumable
+from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE
 from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
@@ -15,8 +15,6 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 from obygaze_features.common.text import counted, join_some
-
-__all__ = ["caption_scores"]
 
 
 @click.command("caption-scores")
@@ -73,8 +71,8 @@ def caption_scores(
     object). With --variants it gets those of the caption with man and with woman instead of its
     gender word; captions that have none are named and left out.
 
-    Run the same command again to go on after an interruption. Captions that the language model
-    cannot read whole are named and left out; the exit code is then 3.
+    Captions that the language model cannot read whole are named and left out; the exit code is
+    then 3.
 
     \b
     Examples:
@@ -91,25 +89,23 @@ def caption_scores(
     model = load_language_model(language_model, device)
     encoder = load_sentence_encoder(sentence_encoder, device)
     click.echo(f"Scoring with {model.name} and {encoder.name} ({model.device})", err=True)
-    with resumable():
-        found = score_captions(captions, output, model, encoder, overwrite=overwrite)
+    result = score_captions(captions, output, model, encoder, overwrite=overwrite)
     if as_json:
-        echo_json(asdict(found))
-    longest = encoder.tokens.longest
-    for named, why in (
+        echo_json(asdict(result))
+    limit = encoder.max_tokens
+    for items, reason in (
         (
-            found.without_variants,
-            "left out: no noun for a person, or words of gender that would have to change with it",
+            result.without_variants,
+            "left out: no noun for a person, or other words of gender that would have to change",
         ),
-        (found.cut, f"of which {encoder.name} reads only the first {longest} tokens"),
-        (found.too_long, f"left out: longer than {model.name} reads"),
+        (result.cut, f"of which {encoder.name} reads only the first {limit} tokens"),
+        (result.too_long, f"left out: longer than {model.name} reads"),
     ):
-        if named:
-            told = f"{counted(len(named), 'caption')} {why}: {join_some(named, MAX_FAILURES_SHOWN)}"
-            click.echo(told, err=True)
+        if items:
+            count = counted(len(items), "caption")
+            click.echo(f"{count} {reason}: {join_some(items, MAX_FAILURES_SHOWN)}", err=True)
     if "confidence" not in captions.table.columns:
-        click.echo("no column confidence, which obygaze bias gender-score needs", err=True)
-    before = f", {found.before:,} of them before" if found.before else ""
-    click.echo(f"{counted(found.scored, 'caption')} scored{before} -> {output}", err=as_json)
-    if found.too_long:
+        click.echo("no column confidence; obygaze bias gender-score needs it", err=True)
+    click.echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
+    if result.too_long:
         ctx.exit(PARTLY_DONE)

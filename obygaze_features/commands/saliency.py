@@ -1,4 +1,4 @@
-"""`obygaze features saliency`: where in images a text is found."""
+"""`obygaze features saliency`: where in images a network finds a text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, join_some
 
-__all__ = ["saliency"]
-
 
 @click.command()
 @folder_argument("manifest")
@@ -28,13 +26,13 @@ __all__ = ["saliency"]
     "--backbone",
     metavar="[NAME=]PATH",
     required=True,
-    help="A CLIP, OpenCLIP, SigLIP or X-CLIP, by a name that `obygaze features backbones` lists, "
+    help="A CLIP, SigLIP or X-CLIP, by a name that `obygaze features backbones` lists, "
     "or a checkpoint of your own.",
 )
 @click.option(
     "--text",
     required=True,
-    help="What is looked for; {COLUMN} stands for the image's cell in that column of the manifest.",
+    help="The text to look for; {COLUMN} is replaced by the image's cell in that column.",
 )
 @click.option(
     "--by", metavar="COLUMN", help="Average over the images of each group: film, or a column of "
@@ -79,13 +77,13 @@ def saliency(
     """
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_features.manifests import Manifest
-    from obygaze_features.saliency import load_seer, write_saliency
+    from obygaze_features.saliency import load_grad_cam_model, write_saliency
 
     refuse_to_overwrite(output, overwrite=overwrite)
-    found = write_saliency(
+    result = write_saliency(
         Manifest.load(manifest),
         images,
-        load_seer(backbone, device),
+        load_grad_cam_model(backbone, device),
         text,
         output,
         by=by,
@@ -93,25 +91,23 @@ def saliency(
         overwrite=overwrite,
     )
     if as_json:
-        echo_json(asdict(found))
-    for one, why in list(found.failed.items())[: 0 if as_json else MAX_FAILURES_SHOWN]:
-        click.echo(f"  {one}: {why}", err=True)
-    failed = len(found.failed)
+        echo_json(asdict(result))
+    for item, reason in list(result.failed.items())[: 0 if as_json else MAX_FAILURES_SHOWN]:
+        click.echo(f"  {item}: {reason}", err=True)
+    failed = len(result.failed)
     if failed > MAX_FAILURES_SHOWN:
         click.echo(f"  and {failed - MAX_FAILURES_SHOWN} more (--json names all)", err=True)
-    if found.cut:
-        told = counted(len(found.cut), "text")
+    if result.cut:
+        texts = counted(len(result.cut), "text")
+        click.echo(f"{texts} longer than {backbone} reads; the rest was cut off", err=True)
+    if result.ungrouped:
         click.echo(
-            f"{told} longer than what {backbone} reads of it; the rest was cut off", err=True
-        )
-    if found.ungrouped:
-        click.echo(
-            f"{counted(len(found.ungrouped), 'image')} in no group, as {by} is empty: "
-            f"{join_some(found.ungrouped, MAX_FAILURES_SHOWN)}",
+            f"{counted(len(result.ungrouped), 'image')} without a group, because {by} is empty: "
+            f"{join_some(result.ungrouped, MAX_FAILURES_SHOWN)}",
             err=True,
         )
-    made, groups = sum(found.groups.values()), counted(len(found.groups), "group")
+    maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
     without = f", {counted(failed, 'image')} without" if failed else ""
-    click.echo(f"{counted(made, 'map')} in {groups}{without} -> {output}", err=as_json)
+    click.echo(f"{counted(maps, 'map')} in {groups}{without} -> {output}", err=as_json)
     if failed:
         ctx.exit(PARTLY_DONE)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import free_memory, is_out_of_memory
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError
@@ -27,13 +27,13 @@ class Forward:
     Parameters
     ----------
     backbone
-        From `load_backbone` or `load_towers`.
+        From `load_backbone`.
     batch
         Items at a time; by default 8 clips (fewer on a CPU), or the images or texts of a block.
         Always the same, so that equal inputs give equal bits, unless memory runs out.
     """
 
-    def __init__(self, backbone: Backbone | Towers, batch: int | None = None) -> None:
+    def __init__(self, backbone: Backbone, batch: int | None = None) -> None:
         self.backbone, self.batch = backbone, batch or _default_batch(backbone)
         self.seconds = 0.0
 
@@ -52,7 +52,7 @@ class Forward:
                 if not is_out_of_memory(problem):
                     raise
                 if len(batch) == 1:
-                    noun = "clip" if isinstance(self.backbone, Backbone) else "item"
+                    noun = "clip" if self.backbone.for_clips else "item"
                     raise BackboneError(
                         f"out of memory: one {noun} does not fit on {self.backbone.device} "
                         f"(backbone {self.backbone.name}); try --precision bfloat16, or another "
@@ -64,7 +64,7 @@ class Forward:
         return outputs
 
     def _run(self, inputs: Sequence[Any]) -> list[dict[str, NDArray[Any]]]:
-        if isinstance(self.backbone, Backbone):
+        if self.backbone.for_clips:
             outputs = self._run_clips(self.backbone, inputs)
         elif isinstance(inputs[0], str):
             outputs = {"native": self.backbone.embed_texts(inputs)}
@@ -84,11 +84,11 @@ class Forward:
             present[i, : len(clip)] = True
         pixels = normalise(stacked, backbone.preprocessing)
         pixels[~present] = 0
-        return backbone.forward(pixels, present)
+        return backbone.embed_clips(pixels, present)
 
 
-def _default_batch(backbone: Backbone | Towers) -> int:
-    if isinstance(backbone, Towers):
+def _default_batch(backbone: Backbone) -> int:
+    if not backbone.for_clips:
         return BLOCK_ROWS
     if backbone.device.startswith("cuda"):
         return CLIPS_PER_BATCH

@@ -17,7 +17,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -270,7 +270,7 @@ class ActorPool:
 def reader_pool(ray: ModuleType, run: ExtractionRun, plan: WorkerPlan) -> ActorPool:
     """The processes that read."""
     remote_class = ray.remote(num_cpus=1)(Reader)
-    blind = [replace(backbone, forward=_never, device="cpu") for backbone in _clip_backbones(run)]
+    blind = [backbone.without_network() for backbone in run.backbones]
     cache = run.options.cache.absolute() if run.options.cache else None
     assert run.media is not None
     actor = partial(
@@ -284,7 +284,7 @@ def computer_pool(
 ) -> ActorPool:
     """The processes that compute."""
     remote_class = ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus)(Computer)
-    recipes = {backbone.name: comparable(backbone) for backbone in _clip_backbones(run)}
+    recipes = {backbone.name: comparable(backbone) for backbone in run.backbones}
     actor = partial(
         remote_class.remote, loads, plan.device, plan.gpus, run.options.batch, Path.cwd()
     )
@@ -294,15 +294,6 @@ def computer_pool(
 def _start(make: Callable[[], Actor], *arguments: Any) -> tuple[Actor, Reference]:
     actor = make()
     return actor, actor.start.remote(version("obygaze"), *arguments)
-
-
-def _clip_backbones(run: ExtractionRun) -> list[Backbone]:
-    return [backbone for backbone in run.backbones if isinstance(backbone, Backbone)]
-
-
-def _never(*arguments: Any) -> NoReturn:
-    """Stand in for the forward pass of a backbone where clips are only read."""
-    raise AssertionError("no backbone computes where clips are read")
 
 
 _MISSING_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (.+)")

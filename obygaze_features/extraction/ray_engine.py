@@ -19,11 +19,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from obygaze_features.backbones import Backbone
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import ClusterError, UsageError, VideoError
 from obygaze_features.extraction.decode_pool import default_workers
-from obygaze_features.extraction.plan import BlockClaims, BlockTask
+from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.ray_actors import (
     MAX_LOSSES,
     Actor,
@@ -91,7 +90,6 @@ def _object_store_bytes(run: ExtractionRun, plan: WorkerPlan) -> int:
     clip = sum(
         3 * backbone.sampling.frames * math.prod(backbone.preprocessing.crop)
         for backbone in run.backbones
-        if isinstance(backbone, Backbone)
     )
     blocks = BLOCKS_PER_COMPUTER * plan.forwards
     return MIN_OBJECT_STORE_BYTES + int(1.25 * clip * BLOCK_ROWS * blocks)
@@ -163,10 +161,10 @@ class _RayRun:
 
     def work(self) -> None:
         """Compute the missing blocks, as time and other runs allow."""
-        claims = BlockClaims(self.run.targets.values())
+        claims = self.run.claims()
         with (
-            claims.held(),
-            BlockWriterThread(self.run.targets, claims.release) as self._writer,
+            claims.heartbeat(),
+            BlockWriterThread(self.run.targets, claims) as self._writer,
             meter(self.run.item_count, "Extracting", unit="clip") as self._advance,
         ):
             self._computers.fill()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import free_memory, is_out_of_memory
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
@@ -69,7 +69,7 @@ class ItemReader:
     """
 
     def __init__(
-        self, media: Path | None, backbones: Sequence[Backbone | Towers], cache: Path | None
+        self, media: Path | None, backbones: Sequence[Backbone], cache: Path | None
     ) -> None:
         self._media = media.resolve() if media else None
         self._folders: dict[str, MediaFolder] = {}
@@ -102,9 +102,7 @@ class ItemReader:
     def _read_clip(
         self, decoder: Decoder, path: Path, item: Item, names: Iterable[str], root: Path
     ) -> ReadItem | Failed:
-        backbones = [
-            backbone for name in names if isinstance(backbone := self._backbones[name], Backbone)
-        ]
+        backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
         answer = decoder.ask(decode_request("decode", path, item, samplings, self._cache))
         if "error" in answer:
@@ -140,7 +138,7 @@ class ItemReader:
             return Failed(Status.UNREADABLE, portable_reason(str(problem), item, root), source)
 
 
-def resize(frames: Tensor, backbone: Backbone | Towers) -> Tensor:
+def resize(frames: Tensor, backbone: Backbone) -> Tensor:
     """Resize and crop on the device, or on the CPU where the device has no memory for it."""
     try:
         return resize_and_crop(frames.to(backbone.device), backbone.preprocessing)

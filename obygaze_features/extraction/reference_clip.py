@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from obygaze_features.backbones import Backbone, Towers
+from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.extraction.forward import Forward
 
@@ -29,10 +29,10 @@ def reference_frames(count: int) -> NDArray[np.uint8]:
     ).astype(np.uint8)
 
 
-def embed_reference_clip(backbone: Backbone | Towers) -> dict[str, NDArray[Any]]:
-    """The clip's row in each array of a backbone; image towers get its first frame alone."""
-    count = backbone.sampling.frames if isinstance(backbone, Backbone) else 1
+def embed_reference_clip(backbone: Backbone) -> dict[str, NDArray[Any]]:
+    """The clip's row in each array of a backbone; of images, its first frame alone."""
+    count = backbone.sampling.frames if backbone.for_clips else 1
     frames = torch.from_numpy(reference_frames(count)).to(backbone.device)
     pixels = resize_and_crop(frames, backbone.preprocessing)
-    (row,) = Forward(backbone, 1)([pixels if isinstance(backbone, Backbone) else pixels[0]])
+    (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
     return row

@@ -1,4 +1,4 @@
-"""The table of what a Gender Score is made of: captions, how likely, and how near their objects."""
+"""The table for a gender score: captions with their probability and similarity to an object."""
 
 from __future__ import annotations
 
@@ -11,33 +11,29 @@ from pathlib import Path
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import Table, format_table, map_columns, read_table
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BiasError, UsageError
-from obygaze_features.language.gender_words import MASK, Variants, variants
-from obygaze_features.language.kept_scores import Kept, Scores, row_key
-from obygaze_features.language.language_model import LanguageModel
-from obygaze_features.language.sentence_encoder import SentenceEncoder
+from obygaze_features.language.gender_words import MASK, Variants, make_variants
+from obygaze_features.language.models import LanguageModel, SentenceEncoder
 
-__all__ = ["CaptionScores", "Captions", "read_captions", "score_captions"]
+ROWS_PER_STEP = 64
+_OUTPUT_COLUMN = re.compile(r"(probability|similarity|P|sim)(_man|_woman)?|caption_(man|woman)")
 
-BLOCK = 64
-"""Rows that are scored and kept at a time; the same ones whenever a run is gone on with."""
-_MADE_HERE = re.compile(r"(probability|similarity|P|sim)(_man|_woman)?|caption_(man|woman)")
+Scores = dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class Captions:
-    """A table of captions and of the objects in their pictures.
+    """A table of captions and of the objects in their images.
 
     Parameters
     ----------
     table
-        Those of its rows that are to be scored.
+        The rows to score.
     pairs
-        Of each row's caption the one that speaks of a man and the one that speaks of a woman;
-        None where only the caption itself is to be scored.
+        Each caption's variants; None if only the captions themselves are scored.
     without_variants
-        Captions that are left out, by id, as they cannot be filled.
+        Ids of captions that are left out because they have no variants.
     """
 
     table: Table
@@ -46,101 +42,72 @@ class Captions:
 
     @cached_property
     def texts(self) -> dict[str, Sequence[str]]:
-        """The ends of the columns of scores -> the texts that they are of."""
+        """The suffixes of the columns of scores, and the texts that these score."""
         captions = self.table["caption"]
-        # What is not filled in is no caption, and then there is no such column.
-        found: dict[str, Sequence[str]] = {"": captions}
-        if any(MASK in one for one in captions):
-            found = {}
+        # A caption with a mask is not a text, so there is no such column.
+        has_masks = any(MASK in caption for caption in captions)
+        texts: dict[str, Sequence[str]] = {} if has_masks else {"": captions}
         if self.pairs is not None:
-            found["_man"] = [pair.man for pair in self.pairs]
-            found["_woman"] = [pair.woman for pair in self.pairs]
-        return found
+            texts["_man"] = [pair.man for pair in self.pairs]
+            texts["_woman"] = [pair.woman for pair in self.pairs]
+        return texts
 
 
 @dataclass(frozen=True)
 class CaptionScores:
-    """What came of it.
+    """What `score_captions` did: a count, and ids of captions.
 
     Parameters
     ----------
     scored
-        How many captions were.
-    before
-        How many of them an interrupted run had scored.
+        Number of captions with scores.
     without_variants
-        Captions that were left out, by id, as they cannot be filled.
+        Captions that were left out because they have no variants.
     too_long
-        Those that were left out as the language model cannot read them whole.
+        Captions that were left out because the language model cannot read them whole.
     cut
-        Captions of which the sentence encoder read only the beginning.
+        Captions of which the sentence encoder read only the start.
     """
 
     scored: int
-    before: int
     without_variants: Sequence[str]
     too_long: Sequence[str]
     cut: Sequence[str]
 
 
 def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
-    """Read a CSV table with ``id``, ``caption`` and ``object``; others are kept.
+    """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
 
     Parameters
     ----------
     path
-        The table. ``confidence``, or ``P(c)``, is checked if it is there: a number from 0 to 1.
+        The table. ``confidence``, or ``P(c)``, must be a number from 0 to 1 if it is there.
     with_variants
-        Also fill each caption with man and with woman, and leave out those that cannot be.
+        Also make each caption's variants with man and with woman, and leave out those without.
     """
     table = read_table(path, delimiter=None, required=("id", "caption", "object"))
     table = map_columns(table, {"confidence": ["P(c)"]})
     for name in table.columns:
-        if _MADE_HERE.fullmatch(name):
-            raise BiasError(f"{path}, line 1: the column {name!r} is made here; rename it")
+        if _OUTPUT_COLUMN.fullmatch(name):
+            raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")
     if not len(table):
-        raise BiasError(f"{path} has a header and no captions")
+        raise BiasError(f"{path}: no captions, only a header")
     for row, problem in _problems(table, with_variants):
         raise BiasError(f"{path}, line {table.lines[row]}: {problem}")
     if not with_variants:
         return Captions(table)
-    pairs = list(map(variants, table["caption"]))
+    pairs = list(map(make_variants, table["caption"]))
     rows = [row for row, pair in enumerate(pairs) if pair]
     if not rows:
         raise BiasError(
-            f"{path} has no caption that can be filled with man and with woman; put {MASK} where "
-            "the word is to stand"
+            f"{path}: no caption has variants with man and woman. Put {MASK} in place of the word "
+            "for a person"
         )
     return Captions(
         table.select(table.columns, rows),
         [pair for pair in pairs if pair],
-        tuple(one for one, pair in zip(table["id"], pairs, strict=True) if not pair),
+        tuple(item for item, pair in zip(table["id"], pairs, strict=True) if not pair),
     )
-
-
-def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
-    seen: set[str] = set()
-    for row, cells in enumerate(table.rows()):
-        one, caption = cells["id"], cells["caption"]
-        if not one.strip():
-            yield row, "an empty id"
-        elif one in seen:
-            yield row, f"duplicate id {shorten(one)}"
-        elif not caption.strip() or not cells["object"].strip():
-            yield row, f"{one} has no {'object' if caption.strip() else 'caption'}"
-        elif MASK in caption and not with_variants:
-            yield row, f"the caption of {one} has {MASK}, which is filled in with --variants"
-        elif not _is_share(cells.get("confidence", "0")):
-            told = shorten(cells["confidence"])
-            yield row, f"the confidence of {one} is {told}, and a number from 0 to 1 is meant"
-        seen.add(one)
-
-
-def _is_share(cell: str) -> bool:
-    try:
-        return 0 <= float(cell) <= 1
-    except ValueError:
-        return False
 
 
 def score_captions(
@@ -151,10 +118,7 @@ def score_captions(
     *,
     overwrite: bool = False,
 ) -> CaptionScores:
-    """Score captions, and write the table with its scores, and a record of the models beside it.
-
-    An interrupted call is gone on with by the same one: rows that were scored are taken as they
-    are if neither caption nor object has changed.
+    """Score captions, and write the table with its scores and a record of the models.
 
     Parameters
     ----------
@@ -165,79 +129,97 @@ def score_captions(
     model, encoder
         From `load_language_model` and `load_sentence_encoder`.
     overwrite
-        Replace what lies there.
+        Replace existing files.
     """
     record = output.with_suffix(".json")
+    table = captions.table
     if record == output:
-        raise UsageError(
-            f"{output} is where the models are recorded; name a CSV file as the output"
-        )
+        raise UsageError(f"{output}: the record of the models gets this name; give a CSV file")
+    if table.path.resolve() in (output.resolve(), record.resolve()):
+        raise UsageError(f"{table.path} is the table of captions; choose another output")
     for path in (output, record):
         refuse_to_overwrite(path, overwrite=overwrite)
-    made_with = {"language_model": dict(model.about), "sentence_encoder": dict(encoder.about)}
-    table, texts = captions.table, captions.texts
-    if table.path.resolve() in (output.resolve(), record.resolve()):
-        raise UsageError(f"{table.path} is the table of captions itself; name another output")
-    keys = map(row_key, table["object"], *texts.values())
-    rows = list(zip(table["id"], keys, strict=True))
-    with Kept(output, made_with) as kept:
-        before = sum(row in kept.scores for row in rows)
-        for start in progress(range(0, len(rows), BLOCK), "Scoring", unit="block"):
-            block = range(start, min(start + BLOCK, len(rows)))
-            if todo := [row for row in block if rows[row] not in kept.scores]:
-                found = _score(captions, todo, model, encoder)
-                kept.add((*rows[row], found[row]) for row in todo)
-        scores = [kept.scores[row] for row in rows]
-        cannot = {row for row, found in enumerate(scores) if None in found.values()}
-        whole = [row for row in range(len(rows)) if row not in cannot]
-        done = CaptionScores(
-            scored=len(whole),
-            before=before,
-            without_variants=captions.without_variants,
-            too_long=[table["id"][row] for row in sorted(cannot)],
-            cut=_cut(table.select(table.columns, whole), encoder),
+    scores: list[Scores] = []
+    for start in progress(range(0, len(table), ROWS_PER_STEP), "Scoring", unit="block"):
+        rows = range(start, min(start + ROWS_PER_STEP, len(table)))
+        scores += _score(captions, rows, model, encoder)
+    too_long = [row for row, values in enumerate(scores) if None in values.values()]
+    complete = [row for row, values in enumerate(scores) if None not in values.values()]
+    if not complete:
+        raise BiasError(
+            f"{table.path}: {counted(len(too_long), 'caption')}, all longer than {model.name} "
+            f"reads ({model.tokenizer.max_tokens:,} tokens)"
         )
-        if not whole:
-            kept.discard()
-            each = "the one caption is" if len(rows) == 1 else f"all {len(rows):,} captions are"
-            raise BiasError(
-                f"{each} longer than {model.name} reads ({model.tokens.longest:,} tokens)"
-            )
-        columns: dict[str, Sequence[str]] = dict(table.select(table.columns, whole).columns)
-        for end, filled in texts.items():
-            if end:
-                columns[f"caption{end}"] = [filled[row] for row in whole]
-            for name in (f"probability{end}", f"similarity{end}"):
-                columns[name] = [repr(scores[row][name]) for row in whole]
-        about = {**made_with, **asdict(done)}
-        write_files({output: format_table(columns), record: to_json(about)}, overwrite=overwrite)
-        kept.discard()
-    return done
+    scored = table.select(table.columns, complete)
+    counts = encoder.count_tokens(scored["caption"])
+    result = CaptionScores(
+        scored=len(complete),
+        without_variants=captions.without_variants,
+        too_long=[table["id"][row] for row in too_long],
+        cut=[
+            item
+            for item, count in zip(scored["id"], counts, strict=True)
+            if count > encoder.max_tokens
+        ],
+    )
+    columns: dict[str, Sequence[str]] = dict(scored.columns)
+    for suffix, texts in captions.texts.items():
+        if suffix:
+            columns[f"caption{suffix}"] = [texts[row] for row in complete]
+        for name in (f"probability{suffix}", f"similarity{suffix}"):
+            columns[name] = [repr(scores[row][name]) for row in complete]
+    about = {
+        "language_model": dict(model.about),
+        "sentence_encoder": dict(encoder.about),
+        **asdict(result),
+    }
+    write_files({output: format_table(columns), record: to_json(about)}, overwrite=overwrite)
+    return result
+
+
+def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
+    seen: set[str] = set()
+    for row, cells in enumerate(table.rows()):
+        item, caption = cells["id"], cells["caption"]
+        if not item.strip():
+            yield row, "an empty id"
+        elif item in seen:
+            yield row, f"duplicate id {shorten(item)}"
+        elif not caption.strip() or not cells["object"].strip():
+            yield row, f"{item} has no {'object' if caption.strip() else 'caption'}"
+        elif MASK in caption and not with_variants:
+            yield row, f"the caption of {item} has {MASK}; fill it in with --variants"
+        elif not _is_share(cells.get("confidence", "0")):
+            value = shorten(cells["confidence"])
+            yield row, f"the confidence of {item} must be a number from 0 to 1 (got {value})"
+        seen.add(item)
+
+
+def _is_share(cell: str) -> bool:
+    try:
+        return 0 <= float(cell) <= 1
+    except ValueError:
+        return False
 
 
 def _score(
     captions: Captions, rows: Sequence[int], model: LanguageModel, encoder: SentenceEncoder
-) -> dict[int, Scores]:
+) -> list[Scores]:
     """The scores of some rows; each text is read once."""
-    wanted = {row: {end: of[row] for end, of in captions.texts.items()} for row in rows}
-    objects = captions.table["object"]
-    texts = list(dict.fromkeys(text for ends in wanted.values() for text in ends.values()))
-    chances = dict(zip(texts, model.mean_probabilities(texts), strict=True))
-    both = list(dict.fromkeys([*texts, *(objects[row] for row in rows)]))
-    vectors = dict(zip(both, encoder.embed(both).double().numpy(), strict=True))
-    found: dict[int, Scores] = {}
-    for row, ends in wanted.items():
-        found[row] = {}
-        for end, text in ends.items():
-            near = float(vectors[text] @ vectors[objects[row]])
-            found[row][f"probability{end}"] = chances[text]
-            # Of two vectors that are the same, rounding may leave a little over 1.
-            found[row][f"similarity{end}"] = min(1.0, max(-1.0, near))
-    return found
-
-
-def _cut(table: Table, encoder: SentenceEncoder) -> list[str]:
-    """The captions, by id, that are longer than a sentence encoder reads."""
-    counts = encoder.tokens.count(table["caption"]) if len(table) else []
-    longest = encoder.tokens.longest
-    return [one for one, count in zip(table["id"], counts, strict=True) if count > longest]
+    texts_of = [{end: texts[row] for end, texts in captions.texts.items()} for row in rows]
+    objects = [captions.table["object"][row] for row in rows]
+    texts = list(dict.fromkeys(text for row in texts_of for text in row.values()))
+    probabilities = dict(zip(texts, model.mean_probabilities(texts), strict=True))
+    texts_and_objects = list(dict.fromkeys([*texts, *objects]))
+    embeddings = encoder.embed(texts_and_objects).double().numpy()
+    vectors = dict(zip(texts_and_objects, embeddings, strict=True))
+    scores: list[Scores] = []
+    for row, label in zip(texts_of, objects, strict=True):
+        values: Scores = {}
+        for end, text in row.items():
+            cosine = float(vectors[text] @ vectors[label])
+            values[f"probability{end}"] = probabilities[text]
+            # Rounding may leave the cosine of equal vectors a little over 1.
+            values[f"similarity{end}"] = min(1.0, max(-1.0, cosine))
+        scores.append(values)
+    return scores

@@ -1,4 +1,4 @@
-"""Captions that speak of a man, or of a woman, where they spoke of the other."""
+"""A caption's variants: about a man, and about a woman."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from obygaze_features.common.package import reference_json
 
-__all__ = ["MASK", "Variants", "variants"]
-
 MASK = "[MASK]"
-"""Stands in a caption where its gender word was."""
+"""Marks the place of a caption's gender word."""
 
 _NOUNS: Mapping[tuple[str, str], str] = {
     ("man", "woman"): "man boy guy gentleman woman girl lady",
@@ -19,32 +17,31 @@ _NOUNS: Mapping[tuple[str, str], str] = {
     ("male", "female"): "male female",
     ("males", "females"): "males females",
 }
-"""What is written for a man and for a woman, in place of any of some words."""
+"""The nouns for a man and for a woman, and the words that they replace."""
 _PAIRS = {word: pair for pair, words in _NOUNS.items() for word in words.split()}
 
 
 @dataclass(frozen=True)
 class Variants:
-    """A caption as it speaks of a man, and as it speaks of a woman."""
+    """A caption about a man, and the same about a woman."""
 
     man: str
     woman: str
 
 
-def variants(caption: str) -> Variants | None:
-    """Fill a caption with man and with woman.
+def make_variants(caption: str) -> Variants | None:
+    """A caption with man and with woman in place of `MASK`, or else of its nouns for people.
 
-    Where `MASK` stands, or else in place of its nouns for people of one gender. There are none of
-    a caption without such a noun, with words for both, or with another word of gender, such as a
-    pronoun, that would have to change with it: put `MASK` into such a caption yourself.
+    None for a caption without such a noun, with nouns for both, or with another word of gender
+    (a pronoun, say) that would have to change too: put `MASK` into such a caption yourself.
 
     Examples
     --------
-    >>> variants("two boys on a road")
+    >>> make_variants("two boys on a road")
     Variants(man='two men on a road', woman='two women on a road')
-    >>> variants("a [MASK] riding a motorcycle").woman
+    >>> make_variants("a [MASK] riding a motorcycle").woman
     'a woman riding a motorcycle'
-    >>> variants("a girl with her dog") is None
+    >>> make_variants("a girl with her dog") is None
     True
     """
     if MASK in caption:
@@ -54,18 +51,20 @@ def variants(caption: str) -> Variants | None:
         for gender, words in reference_json("lexicons/genders.json")["words"].items()
         for word in words
     }
-    known = re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
-    said = {word.lower() for word in known.findall(caption)}
-    if not said <= set(_PAIRS) or len({gender_of[word] for word in said}) != 1:
+    gender_word = re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
+    words = {word.lower() for word in gender_word.findall(caption)}
+    if not words <= set(_PAIRS) or len({gender_of[word] for word in words}) != 1:
         return None
 
-    def fill(place: int) -> str:
-        return known.sub(lambda found: _like(_PAIRS[found[0].lower()][place], found[0]), caption)
+    def fill(index: int) -> str:
+        return gender_word.sub(
+            lambda match: _match_case(_PAIRS[match[0].lower()][index], match[0]), caption
+        )
 
     return Variants(fill(0), fill(1))
 
 
-def _like(word: str, other: str) -> str:
-    if other.isupper():
+def _match_case(word: str, original: str) -> str:
+    if original.isupper():
         return word.upper()
-    return word.capitalize() if other[0].isupper() else word
+    return word.capitalize() if original[0].isupper() else word

@@ -1,145 +1,117 @@
 """Grad-CAM of the cosine of an image and a text, in vision transformers with two towers.
 
-Its activations are those after the first layer norm of the last layer. At the last layer's own
-output the gradient of every patch is exactly zero: only the class token goes on from there.
+Its activations are the output of the first layer norm of the last layer. At the last layer's own
+output the gradient of every patch is exactly zero: only the class token is used after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import TowerNetwork
-from obygaze_features.backbones.devices import arithmetic, device_of, enough_memory
-from obygaze_features.backbones.finding import find
+from obygaze_features.backbones import Backbone, load_backbone
+from obygaze_features.backbones.devices import arithmetic, explain_out_of_memory
 from obygaze_features.backbones.preprocess import normalise
-from obygaze_features.backbones.towers import load_network
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from obygaze_features.backbones.preprocess import Preprocessing
-
-__all__ = ["Seer", "grad_cam", "load_seer"]
-
 
 @dataclass(frozen=True)
-class Seer:
-    """Two towers, of which it is known where the one that sees keeps its patches.
+class GradCamModel:
+    """A backbone whose patches can be explained.
 
     Parameters
     ----------
-    name
-        For people.
-    network
-        The towers, as their family loads them.
+    backbone
+        Embeds images and texts.
     grid
         Rows and columns of patches.
-    device
-        Where they run.
-    about
-        ``name``, ``revision`` and ``weights_sha256``, for records.
     """
 
-    name: str
-    network: TowerNetwork
+    backbone: Backbone
     grid: tuple[int, int]
-    device: str
-    about: Mapping[str, Any]
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How pictures become the input."""
-        return self.network.preprocessing
-
-    @property
-    def _vision(self) -> Any:
-        return self.network.module.vision_model
 
     @property
     def layer(self) -> Module:
-        """What the maps are made of."""
+        """The layer whose output the maps explain."""
         layer: Module = self._vision.encoder.layers[-1].layer_norm1
         return layer
 
     @property
     def patches(self) -> slice:
-        """Which tokens are patches: behind the class token, before X-CLIP's message."""
+        """Which tokens are patches: after the class token, before X-CLIP's message token."""
         first = int(hasattr(self._vision.embeddings, "class_embedding"))
         return slice(first, first + self.grid[0] * self.grid[1])
 
-    def read(self, texts: Sequence[str]) -> Tensor:
+    @property
+    def _vision(self) -> Any:
+        return self.backbone.module["vision"]
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """The embeddings of texts."""
-        import torch
-
-        tokens = {name: one.to(self.device) for name, one in self.network.tokens(texts).items()}
-        with torch.no_grad(), arithmetic(torch.device(self.device).type, "float32"):
-            return self.network.read(tokens)
+        return self.backbone.embed_texts(texts).clone()  # autograd refuses inference tensors
 
 
-def load_seer(spec: str, device: str | None = None) -> Seer:
-    """Load two towers for saliency.
+def load_grad_cam_model(spec: str, device: str | None = None) -> GradCamModel:
+    """Load a backbone for saliency.
 
     Parameters
     ----------
     spec, device
-        As in `load_towers`.
+        As in `load_backbone`.
     """
-    where, found = device_of(device), find(spec)
-    network, about = load_network(found, where, "standard")
-    settings: Any = network.module.config
-    side = settings.vision_config.image_size // settings.vision_config.patch_size
-    return Seer(
-        name=found.name,
-        network=network,
-        grid=(side, side),
-        device=where,
-        about=about,
-    )
+    backbone = load_backbone(spec, device)
+    backbone.image_text_embedding()
+    config: Any = backbone.module["vision"].config
+    side = config.image_size // config.patch_size
+    return GradCamModel(backbone, (side, side))
 
 
-def grad_cam(seer: Seer, pictures: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each picture is near its text.
+def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each image is similar to its text.
 
     Parameters
     ----------
-    seer
-        From `load_seer`.
-    pictures
-        Bytes ``[B,3,h,w]``, as `resize_and_crop` leaves them.
+    model
+        From `load_grad_cam_model`.
+    images
+        Bytes ``[B,3,h,w]``, from `resize_and_crop`.
     texts
-        Embeddings ``[B,D]``, from `Seer.read`; one for each picture.
+        Embeddings ``[B,D]`` from `GradCamModel.embed_texts`, one for each image.
 
     Returns
     -------
-    The cosines ``[B]``, and maps ``[B,rows,columns]`` that are nowhere below zero: each channel of
-    the activations, weighted by the mean over patches of its gradient, summed.
+    The cosines ``[B]``, and maps ``[B,rows,columns]`` without negative values: the channels of the
+    activations, weighted by the mean gradient over patches, summed.
     """
     import torch
     from torch.nn.functional import cosine_similarity
 
-    kept: list[Tensor] = []
+    backbone = model.backbone
+    assert backbone.encode_images
+    activations: list[Tensor] = []
 
-    def keep(layer: Module, given: Any, made: Tensor) -> Tensor:
-        # The gradient is wanted back to here, and no memory is taken for what was before.
-        kept.append(made.detach().requires_grad_())
-        return kept[-1]
+    def record(layer: Module, inputs: Any, output: Tensor) -> Tensor:
+        # Gradients are needed back to this layer only; the layers before it take no memory.
+        activations.append(output.detach().requires_grad_())
+        return activations[-1]
 
-    hook = seer.layer.register_forward_hook(keep)
-    kind = torch.device(seer.device).type
+    hook = model.layer.register_forward_hook(record)
+    kind = torch.device(backbone.device).type
     try:
         with (
-            enough_memory(seer.name, seer.device),
+            explain_out_of_memory(backbone.name, backbone.device),
             torch.enable_grad(),
             arithmetic(kind, "float32"),
         ):
-            pixels = normalise(pictures.to(seer.device), seer.preprocessing)
-            near = cosine_similarity(seer.network.see(pixels), texts.to(seer.device))
-            (gradient,) = torch.autograd.grad(near.sum(), kept)
+            pixels = normalise(images.to(backbone.device), backbone.preprocessing)
+            cosines = cosine_similarity(backbone.encode_images(pixels), texts.to(backbone.device))
+            (gradient,) = torch.autograd.grad(cosines.sum(), activations)
     finally:
         hook.remove()
-    weights = gradient[:, seer.patches].mean(1, keepdim=True)
-    maps = (kept[0][:, seer.patches] * weights).sum(2).clamp(min=0)
-    return near.detach().cpu(), maps.detach().unflatten(1, seer.grid).cpu()
+    weights = gradient[:, model.patches].mean(1, keepdim=True)
+    maps = (activations[0][:, model.patches] * weights).sum(2).clamp(min=0)
+    return cosines.detach().cpu(), maps.detach().unflatten(1, model.grid).cpu()

@@ -1,4 +1,4 @@
-"""Maps of a manifest's images, one by one and as the mean of each group, in a folder."""
+"""Saliency maps of a manifest's images and the mean of each group, in a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +27,30 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.importers.prompts import with_article
 from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
-from obygaze_features.saliency.grad_cam import Seer, grad_cam
-from obygaze_features.saliency.heat import heat, overlay, png, stretch
-
-__all__ = ["RECORD", "Saliency", "write_saliency"]
+from obygaze_features.saliency.grad_cam import GradCamModel, grad_cam
+from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
 
 RECORD = "saliency.json"
-"""What a folder of maps was made with; also how one is told from other folders."""
-AT_ONCE = 16
-"""Images of a batch."""
+"""How the maps were made; also the marker of a folder of maps."""
+IMAGES_PER_BATCH = 16
 _FIELD = re.compile(r"\{([^{}]*)\}")
-_EVERYTHING = "all"
-_NOTHING = np.empty((0, 0, 3), np.uint8)
+_ALL_IMAGES = "all"
 
 
 @dataclass(frozen=True)
-class Saliency:
-    """What came of it: how many images each group has, why some have no map, which texts are
-    longer than what is read of them, and which images are in no group.
+class SaliencyResult:
+    """What `write_saliency` did.
+
+    Parameters
+    ----------
+    groups
+        Number of images in each group.
+    failed
+        Why some images have no map, by id.
+    cut
+        Texts of which the network reads only the start.
+    ungrouped
+        Ids of images without a group.
     """
 
     groups: dict[str, int]
@@ -54,223 +60,225 @@ class Saliency:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """An image as the network saw it, how near its text it is, and where."""
+class _ImageMap:
+    """A row's map, and the cosine of image and text."""
 
     row: int
-    picture: NDArray[np.uint8]
-    similarity: float
+    cosine: float
     map: NDArray[np.float32]
 
     @property
     def scaled(self) -> NDArray[np.float32]:
-        """The map with 1 as its highest value, if it has any."""
+        """The map with a maximum of 1, unless it is zero everywhere."""
         return self.map / (self.map.max() or np.float32(1))
 
 
 @dataclass
-class _Group:
-    """The sums of what is averaged."""
+class _GroupSum:
+    """The sums for the means of a group."""
 
     count: int
     maps: NDArray[np.float64]
-    picture: NDArray[np.float64]
+    image: NDArray[np.float64]
 
 
 def write_saliency(
     manifest: Manifest,
-    images: Path,
-    seer: Seer,
+    images: str | Path,
+    model: GradCamModel,
     text: str,
-    folder: Path,
+    folder: str | Path,
     *,
     by: str | None = None,
     each: bool = True,
     overwrite: bool = False,
-) -> Saliency:
+) -> SaliencyResult:
     """Write the maps of a manifest's images for a text.
 
     Parameters
     ----------
     manifest, images
-        The images, and where their files are looked for.
-    seer
-        From `load_seer`.
+        The images, and the folder of their files.
+    model
+        From `load_grad_cam_model`.
     text
-        What the images are compared with; ``{column}`` stands for a cell of the image's own.
+        The text to compare the images with; ``{column}`` is replaced by the image's own cell.
     folder
-        Gets the maps as numbers, and as pictures.
+        Gets the maps as numbers and as pictures.
     by
-        The manifest's column of groups that are averaged; by default all images are one group.
+        The manifest's column of groups to average; by default all images are one group.
     each
-        Draw each image, too, and not only the groups.
+        Draw each image too, not only the groups.
     overwrite
         Replace an earlier folder of maps.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)
     columns = {"film": manifest.items.films, **manifest.items.extra}
-    texts = _texts(text, columns, len(items))
+    texts = _fill_in(text, columns, len(items))
     if by is not None and by not in columns:
         raise UsageError(f"--by: {unknown_name('column', by, columns)}")
-    groups = columns[by] if by is not None else [_EVERYTHING] * len(items)
+    groups = columns[by] if by is not None else [_ALL_IMAGES] * len(items)
     if "" in groups and not any(groups):
-        raise UsageError(f"--by {by}: no image has something in that column")
-    cut = _too_long(seer, texts)
-    media = MediaFolder(images.resolve(), IMAGE_SUFFIXES)
-    seen: list[_Seen] = []
-    sums: dict[str, _Group] = {}
+        raise UsageError(f"--by {by}: the column is empty for all images")
+    cut = _long_texts(model, texts)
+    maps: list[_ImageMap] = []
+    sums: dict[str, _GroupSum] = {}
     failed: dict[str, str] = {}
+    media = MediaFolder(Path(images).resolve(), IMAGE_SUFFIXES)
     with (
         warnings.catch_warnings(),
-        new_folder(folder, overwrite=overwrite, marker=RECORD, allow_missing=True) as new,
+        new_folder(Path(folder), overwrite=overwrite, marker=RECORD, allow_missing=True) as new,
     ):
-        # What is odd about a file that can be read is not to come between.
+        # A readable file with oddities needs no warning here.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        for one in _look(seer, media, items, texts, failed):
-            seen.append(replace(one, picture=_NOTHING))
-            if groups[one.row]:
-                _add(sums, groups[one.row], one)
+        for result, image in _compute(model, media, items, texts, failed):
+            maps.append(result)
+            item, group = items[result.row].id, groups[result.row]
+            if group:
+                _add(sums, group, result, image)
             if each:
-                shown = overlay(one.picture, stretch(one.scaled, *one.picture.shape[:2]))
-                drawn = png(shown, items[one.row].id, float(one.map.max()), over=True)
-                write_bytes(new / "images" / f"{items[one.row].id}.png", drawn)
-        if not seen:
-            why = next(iter(failed.values()), "the manifest has none")
-            raise VideoError(f"not one of {len(items)} images has a map: {why}")
+                drawn = overlay(image, upscale(result.scaled, *image.shape[:2]))
+                file = encode_png(drawn, item, float(result.map.max()), is_overlay=True)
+                write_bytes(new / "images" / f"{item}.png", file)
+        if not maps:
+            reason = next(iter(failed.values()), "the manifest is empty")
+            raise VideoError(f"none of {counted(len(items), 'image')} has a map: {reason}")
         if not sums:
-            raise VideoError(f"not one of the images with a map has something in {by}")
-        ungrouped = [items[one.row].id for one in seen if not groups[one.row]]
-        np.save(new / "maps.npy", np.stack([one.map for one in seen]), allow_pickle=False)
+            raise VideoError(f"no image with a map has a value in the column {by}")
+        ungrouped = [items[image.row].id for image in maps if not groups[image.row]]
+        np.save(new / "maps.npy", np.stack([image.map for image in maps]), allow_pickle=False)
         cells: dict[str, Sequence[str]] = {
-            "id": [items[one.row].id for one in seen],
-            "group": [groups[one.row] for one in seen],
-            "text": [texts[one.row] for one in seen],
-            "similarity": [repr(one.similarity) for one in seen],
-            "peak": [repr(float(one.map.max())) for one in seen],
+            "id": [items[image.row].id for image in maps],
+            "group": [groups[image.row] for image in maps],
+            "text": [texts[image.row] for image in maps],
+            "similarity": [repr(image.cosine) for image in maps],
+            "peak": [repr(float(image.map.max())) for image in maps],
         }
         write_text(new / "images.csv", format_table(cells))
+        backbone = model.backbone
         about = {
-            "backbone": dict(seer.about),
-            "preprocessing": seer.preprocessing.attributes(),
+            "backbone": {key: value for key, value in backbone.about.items() if key != "config"},
+            "preprocessing": backbone.preprocessing.attributes(),
             "text": text,
             "by": by,
-            "grid": seer.grid,
+            "grid": model.grid,
             **_write_groups(new, sums),
             "failed": failed,
             "cut": cut,
             "ungrouped": ungrouped,
         }
         write_text(new / RECORD, to_json(about))
-    return Saliency({name: one.count for name, one in sums.items()}, failed, cut, ungrouped)
+    counts = {name: group.count for name, group in sums.items()}
+    return SaliencyResult(counts, failed, cut, ungrouped)
 
 
-def _texts(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
-    """Each image's text: its cells in place of what stands in braces."""
+def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
+    """Each image's text: its cells in place of the column names in braces."""
     if not text.strip():
-        raise UsageError("--text is empty; say what the images are to be compared with")
+        raise UsageError("--text is empty; give the text to compare the images with")
     fields = list(_FIELD.finditer(text))
-    if (left := _FIELD.sub("", text)) and not {"{", "}"}.isdisjoint(left):
-        raise UsageError(
-            f"--text {shorten(text)}: a brace without its other; {{COLUMN}} is meant, with both"
-        )
-    for name in (one[1] for one in fields):
+    if not {"{", "}"}.isdisjoint(_FIELD.sub("", text)):
+        raise UsageError(f"--text {shorten(text)}: a brace without its partner. Write {{COLUMN}}")
+    for name in (match[1] for match in fields):
         if name not in columns:
             raise UsageError(f"--text {shorten(text)}: {unknown_name('column', name, columns)}")
         if "" in columns[name]:
-            raise UsageError(f"--text {shorten(text)}: not every image has something in {name!r}")
+            raise UsageError(f"--text {shorten(text)}: the column {name!r} has empty cells")
     texts = [text] * count
-    for one in reversed(fields):  # so that places further to the front stay where they are
-        start, end = one.span()
+    for match in reversed(fields):  # from the end, so that earlier positions stay valid
+        start, end = match.span()
         texts = [
-            with_article(f"{said[:start]}{{}}{said[end:]}", cell)
-            for said, cell in zip(texts, columns[one[1]], strict=True)
+            with_article(f"{filled[:start]}{{}}{filled[end:]}", cell)
+            for filled, cell in zip(texts, columns[match[1]], strict=True)
         ]
     return texts
 
 
-def _too_long(seer: Seer, texts: Sequence[str]) -> list[str]:
-    """The texts of which the network reads only the beginning."""
-    tokens, different = seer.network.tokens, list(dict.fromkeys(texts))
-    counts = tokens.count(different)
-    return [one for one, count in zip(different, counts, strict=True) if count > tokens.longest]
+def _long_texts(model: GradCamModel, texts: Sequence[str]) -> list[str]:
+    """The texts of which the network reads only the start."""
+    tokenizer, distinct = model.backbone.tokenizer, list(dict.fromkeys(texts))
+    counts = tokenizer.count(distinct)
+    pairs = zip(distinct, counts, strict=True)
+    return [text for text, count in pairs if count > tokenizer.max_tokens]
 
 
-def _read(media: MediaFolder, item: Item, seer: Seer) -> Tensor | str:
-    """A picture as the network is to see it, in bytes; or why there is none."""
+def _read(media: MediaFolder, item: Item, model: GradCamModel) -> Tensor | str:
+    """An image, resized for the network, in bytes; or why it cannot be read."""
     try:
-        picture = torch.from_numpy(read_picture(media.find(item)))
+        image = torch.from_numpy(read_picture(media.find(item)))
     except VideoError as problem:
         return portable_reason(str(problem), item, media.root)
-    return resize_and_crop(picture[None], seer.preprocessing)[0]
+    return resize_and_crop(image[None], model.backbone.preprocessing)[0]
 
 
-def _look(
-    seer: Seer,
+def _compute(
+    model: GradCamModel,
     media: MediaFolder,
     items: Sequence[Item],
     texts: Sequence[str],
     failed: dict[str, str],
-) -> Iterator[_Seen]:
-    """Look at the images in turn; those that cannot be read are put into `failed`."""
-    embedded = {one: seer.read([one])[0] for one in dict.fromkeys(texts)}
+) -> Iterator[tuple[_ImageMap, NDArray[np.uint8]]]:
+    """Each readable image's map, and the image as the network saw it; others go to `failed`."""
+    embeddings = {text: model.embed_texts([text])[0] for text in dict.fromkeys(texts)}
     with meter(len(items), "Saliency", unit="image") as advance, ThreadPoolExecutor() as pool:
-        for start in range(0, len(items), AT_ONCE):
-            some = range(start, min(start + AT_ONCE, len(items)))
-            read = list(pool.map(lambda row: _read(media, items[row], seer), some))
-            there = {}
-            for row, picture in zip(some, read, strict=True):
-                if isinstance(picture, str):
-                    failed[items[row].id] = picture
+        for start in range(0, len(items), IMAGES_PER_BATCH):
+            rows = range(start, min(start + IMAGES_PER_BATCH, len(items)))
+            images: dict[int, Tensor] = {}
+            for row, image in zip(
+                rows, pool.map(lambda row: _read(media, items[row], model), rows), strict=True
+            ):
+                if isinstance(image, str):
+                    failed[items[row].id] = image
                 else:
-                    there[row] = picture
-            if there:
-                pictures = torch.stack(list(there.values()))
-                meant = torch.stack([embedded[texts[row]] for row in there])
-                near, maps = grad_cam(seer, pictures, meant)
-                shown = pictures.permute(0, 2, 3, 1).numpy()
-                yield from map(_Seen, there, shown, near.tolist(), maps.numpy())
-            advance(len(some), "")
+                    images[row] = image
+            if images:
+                batch = torch.stack(list(images.values()))
+                targets = torch.stack([embeddings[texts[row]] for row in images])
+                cosines, maps = grad_cam(model, batch, targets)
+                results = map(_ImageMap, images, cosines.tolist(), maps.numpy())
+                yield from zip(results, batch.permute(0, 2, 3, 1).numpy(), strict=True)
+            advance(len(rows), "")
 
 
-def _add(sums: dict[str, _Group], name: str, one: _Seen) -> None:
-    group = sums.setdefault(name, _Group(0, np.zeros(one.map.shape), np.zeros(one.picture.shape)))
+def _add(
+    sums: dict[str, _GroupSum], name: str, result: _ImageMap, image: NDArray[np.uint8]
+) -> None:
+    group = sums.setdefault(name, _GroupSum(0, np.zeros(result.map.shape), np.zeros(image.shape)))
     group.count += 1
-    group.maps += one.scaled
-    group.picture += one.picture
+    group.maps += result.scaled
+    group.image += image
 
 
-def _write_groups(folder: Path, sums: Mapping[str, _Group]) -> dict[str, Any]:
-    """Write each group's mean map, all on one scale; say what was drawn where."""
-    means = {name: one.maps / one.count for name, one in sums.items()}
-    highest = max(float(one.max()) for one in means.values()) or 1.0
+def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]:
+    """Write each group's mean map, all on one scale; return its file names and the scale."""
+    means = {name: group.maps / group.count for name, group in sums.items()}
+    highest = max(float(mean.max()) for mean in means.values()) or 1.0
     cells: list[tuple[str, ...]] = []
-    drawn: dict[str, Any] = {}
-    taken: set[str] = set()
+    groups: dict[str, Any] = {}
+    used: set[str] = set()
     for name, mean in means.items():
         stem = safe_id(name)
-        # Names may differ by marks, or by case only, or be another's with "-overlay".
-        while taken & (both := {stem.lower(), f"{stem.lower()}-overlay"}):
+        # Names may differ only by case or punctuation, or be another's with "-overlay".
+        while used & (names := {stem.lower(), f"{stem.lower()}-overlay"}):
             stem += "-other"
-        taken |= both
+        used |= names
         count = sums[name].count
-        picture = np.round(sums[name].picture / count).astype(np.uint8)
-        shown = stretch((mean / highest).astype(np.float32), *picture.shape[:2])
+        image = np.round(sums[name].image / count).astype(np.uint8)
+        values = upscale((mean / highest).astype(np.float32), *image.shape[:2])
         title = f"{name or 'no group'}, {counted(count, 'image')}"
-        for end, over, of in (
-            ("", False, heat(shown)),
-            ("-overlay", True, overlay(picture, shown)),
+        for suffix, is_overlay, picture in (
+            ("", False, heat_map(values)),
+            ("-overlay", True, overlay(image, values)),
         ):
-            file = png(of, title, highest, over=over)
-            write_bytes(folder / "groups" / f"{stem}{end}.png", file)
+            file = encode_png(picture, title, highest, is_overlay=is_overlay)
+            write_bytes(folder / "groups" / f"{stem}{suffix}.png", file)
         cells += [
             (name, str(count), str(row), str(column), repr(float(value)))
             for (row, column), value in np.ndenumerate(mean)
         ]
-        drawn[name] = {"images": count, "pictures": stem}
-    names = ("group", "images", "row", "column", "value")
-    write_text(
-        folder / "groups.csv",
-        format_table(dict(zip(names, zip(*cells, strict=True), strict=True))),
-    )
-    return {"groups": drawn, "brightest_at": highest}
+        groups[name] = {"images": count, "pictures": stem}
+    header = ("group", "images", "row", "column", "value")
+    columns: dict[str, Sequence[str]] = dict(zip(header, zip(*cells, strict=True), strict=True))
+    write_text(folder / "groups.csv", format_table(columns))
+    return {"groups": groups, "brightest_at": highest}

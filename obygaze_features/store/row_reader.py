@@ -91,9 +91,20 @@ class RowReader:
         try:
             self._shard(array, shard).read(rows - first, check=self.checksums, out=out)
         except DamagedChunk as problem:
-            hit = range(first + problem.rows.start, first + problem.rows.stop)
-            raise DamagedChunk(problem.where, hit, problem.reason) from None
+            raise _count_from_store(problem, first) from None
         return out
+
+    def read_row(self, array: StoredArray, row: int) -> NDArray[Any]:
+        """One row of an array."""
+        shard, within = divmod(row, array.layout.shard_rows)
+        try:
+            reader = self._shard(array, shard)
+            if isinstance(reader, ShardReader):
+                return reader.read_row(within, check=self.checksums)
+        except DamagedChunk as problem:
+            raise _count_from_store(problem, row - within) from None
+        values: NDArray[Any] = self.gather(array, np.array([row]))[0]
+        return values
 
     def _shard(self, array: StoredArray, shard: int) -> Shard:
         """A shard, opened; the last ones stay open.
@@ -104,8 +115,9 @@ class RowReader:
         key = array.spec.name, shard
         reader = self._shards.pop(key, None) or self._open(array, shard)
         self._shards[key] = reader
-        for oldest in list(self._shards)[:-MAX_OPEN_SHARDS]:
-            self._shards.pop(oldest, None)
+        if len(self._shards) > MAX_OPEN_SHARDS:
+            for oldest in list(self._shards)[:-MAX_OPEN_SHARDS]:
+                self._shards.pop(oldest, None)
         return reader
 
     def _open(self, array: StoredArray, shard: int) -> Shard:
@@ -123,6 +135,12 @@ class RowReader:
             except OSError as problem:
                 why = f"it cannot be read ({problem.strerror})"
         raise DamagedChunk(self.location.join(names[-1]), range(array.layout.shard_rows), why)
+
+
+def _count_from_store(problem: DamagedChunk, first: int) -> DamagedChunk:
+    """The same problem, its rows counted from the store's first row."""
+    rows = range(first + problem.rows.start, first + problem.rows.stop)
+    return DamagedChunk(problem.where, rows, problem.reason)
 
 
 def open_shard(location: Location, name: str, array: StoredArray, shard: int) -> Shard:

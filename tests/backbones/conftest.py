@@ -10,10 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from obygaze_features.backbones import CARDS
-from obygaze_features.backbones.random_weights import write_weights
-
-TINY = tuple(name for name in CARDS if name.startswith("tiny-"))
+from tests.tiny_models import TINY, write_checkpoint
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +18,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The tiny checkpoints, by name. Nobody writes into them."""
     folder = tmp_path_factory.mktemp("checkpoints")
     for name in TINY:
-        write_weights(name, folder / name)
+        write_checkpoint(name, folder / name)
     return {name: folder / name for name in TINY}
 
 

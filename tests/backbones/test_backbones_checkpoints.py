@@ -89,11 +89,11 @@ def test_nobody_is_advised_to_run_a_checkpoint(copy, name, tmp_path):
 def test_weights_may_be_a_pickle_of_tensors_and_of_nothing_else(copy, tmp_path):
     folder, trace = copy("tiny-vivit"), tmp_path / "trace"
     pixels = pictures(1, 8, 3, 32, 32)
-    expected = load_backbone(str(folder), "cpu").forward(pixels, all_present(pixels))
+    expected = load_backbone(str(folder), "cpu").embed_clips(pixels, all_present(pixels))
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin")
-    found = load_backbone(str(folder), "cpu").forward(pixels, all_present(pixels))
+    found = load_backbone(str(folder), "cpu").embed_clips(pixels, all_present(pixels))
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
 
     torch.save(tensors | {"bomb": Malice(trace)}, folder / "pytorch_model.bin")
@@ -107,7 +107,7 @@ def test_weights_may_be_in_several_files(checkpoints, copy):
     folder = in_shards(copy("tiny-vivit"))
     whole, sharded = (load_backbone(str(p), "cpu") for p in (checkpoints["tiny-vivit"], folder))
     pixels = pictures(1, 8, 3, 32, 32)
-    theirs, ours = (one.forward(pixels, all_present(pixels)) for one in (whole, sharded))
+    theirs, ours = (one.embed_clips(pixels, all_present(pixels)) for one in (whole, sharded))
     torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
     parts = sorted(folder.glob("model-*.safetensors"))
     content = b"".join(part.read_bytes() for part in parts)

@@ -11,31 +11,32 @@ from typing import Any
 import pytest
 import torch
 
-from obygaze_features.backbones import CARDS, load_backbone
+from obygaze_features.backbones import load_backbone
 from obygaze_features.extraction.reference_clip import embed_reference_clip
-from tests.backbones.conftest import TINY, all_present, pictures
+from tests.backbones.conftest import all_present, pictures
+from tests.tiny_models import CHECKPOINTS, TINY
 
 each_family = pytest.mark.parametrize("name", TINY)
 
 
 @each_family
 def test_the_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
-    every = [one.name for one in CARDS[name].arrays]
-    pixels = pictures(2, CARDS[name].sampling.frames, 3, 32, 32)
+    every = [one.name for one in CHECKPOINTS[name].arrays]
+    pixels = pictures(2, CHECKPOINTS[name].sampling.frames, 3, 32, 32)
     unasked = load_backbone(str(checkpoints[name]), "cpu")
     assert [one.name for one in unasked.arrays] == [one for one in every if one != "tokens"]
-    assert unasked.sampling == CARDS[name].sampling
+    assert unasked.sampling == CHECKPOINTS[name].sampling
 
     backbone = load_backbone(str(checkpoints[name]), "cpu", arrays=every)
-    assert backbone.arrays == CARDS[name].arrays
-    whole = backbone.forward(pixels, all_present(pixels))
+    assert backbone.arrays == CHECKPOINTS[name].arrays
+    whole = backbone.embed_clips(pixels, all_present(pixels))
     assert {n: tuple(v.shape[1:]) for n, v in whole.items()} == {
-        one.name: one.shape for one in CARDS[name].arrays
+        one.name: one.shape for one in CHECKPOINTS[name].arrays
     }
     assert {value.dtype for value in whole.values()} == {torch.float32}
     for one in every:
         alone = load_backbone(str(checkpoints[name]), "cpu", arrays=[one])
-        found = alone.forward(pixels, all_present(pixels))
+        found = alone.embed_clips(pixels, all_present(pixels))
         assert list(found) == [one]
         torch.testing.assert_close(found[one], whole[one], atol=1e-6, rtol=0)
 
@@ -45,8 +46,8 @@ def test_features_do_not_depend_on_the_rest_of_the_batch(checkpoints, name):
     backbone = load_backbone(str(checkpoints[name]), "cpu")
     pixels = pictures(3, backbone.sampling.frames, 3, 32, 32)
     present = all_present(pixels)
-    together = backbone.forward(pixels, present)
-    alone = backbone.forward(pixels[1:2], present[1:2])
+    together = backbone.embed_clips(pixels, present)
+    alone = backbone.embed_clips(pixels[1:2], present[1:2])
     for one in together:
         torch.testing.assert_close(together[one][1:2], alone[one], atol=1e-5, rtol=0)
 
@@ -59,20 +60,23 @@ def test_each_frame_token_is_of_its_own_moment(checkpoints, name):
     changed = pixels.clone()
     changed[:, 6:] = 2
     there = all_present(pixels)
-    moved = backbone.forward(changed, there)["frames"] - backbone.forward(pixels, there)["frames"]
+    moved = (
+        backbone.embed_clips(changed, there)["frames"]
+        - backbone.embed_clips(pixels, there)["frames"]
+    )
     assert moved.norm(dim=-1).argmax() == 3
 
 
 @each_family
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_is_near_and_its_results_are_float32(checkpoints, name, precision):
-    pixels = pictures(2, CARDS[name].sampling.frames, 3, 32, 32)
+    pixels = pictures(2, CHECKPOINTS[name].sampling.frames, 3, 32, 32)
     exact, half = (
         load_backbone(str(checkpoints[name]), "cpu", precision=one)
         for one in ("float32", precision)
     )
     assert (exact.precision, half.precision) == ("float32", precision)
-    theirs, ours = (one.forward(pixels, all_present(pixels)) for one in (exact, half))
+    theirs, ours = (one.embed_clips(pixels, all_present(pixels)) for one in (exact, half))
     for one in theirs:
         assert ours[one].dtype == torch.float32
         assert not torch.equal(ours[one], theirs[one])
@@ -96,11 +100,11 @@ def test_float32_is_meant_exactly(checkpoints, tensor_float):
     """TensorFloat-32 is off while a network runs, and afterwards as it was."""
     backbone = load_backbone(str(checkpoints["tiny-vivit"]), "cpu")
     seen = []
-    backbone.forward.args[0].module.register_forward_pre_hook(
+    backbone.module.register_forward_pre_hook(
         lambda *_: seen.extend(one.allow_tf32 for one in tensor_float)
     )
     pixels = pictures(1, 8, 3, 32, 32)
-    backbone.forward(pixels, all_present(pixels))
+    backbone.embed_clips(pixels, all_present(pixels))
     assert seen == [False, False]
     assert [one.allow_tf32 for one in tensor_float] == [True, True]
 
@@ -119,7 +123,6 @@ def test_the_probe_goes_through_every_family(checkpoints, name):
 def test_weights_and_config_are_recorded(checkpoints, name):
     file = {
         "tiny-xclip-lsmdc": "pytorch_model.bin.0",
-        "tiny-open-clip": "open_clip_model.safetensors",
     }.get(name, "model.safetensors")
     about = load_backbone(str(checkpoints[name]), "cpu").about
     content = (checkpoints[name] / file).read_bytes()

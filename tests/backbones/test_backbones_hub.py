@@ -130,15 +130,15 @@ def test_nothing_more_is_fetched_of_what_is_no_backbone(hub, tmp_path):
     (handler.folder / "config.json").write_text('{"model_type": "bert"}')
     result = run(PREFETCH.format("someone/small"), tmp_path, f"http://127.0.0.1:{hub.server_port}")
     assert result.returncode == 1
-    assert "is of the type 'bert'; known types are: xclip, vivit" in result.stderr
+    assert "unknown model_type 'bert'; known types are: xclip, vivit" in result.stderr
     assert {one.split()[1] for one in handler.asked} == {"config.json"}
 
 
 @pytest.mark.parametrize(
     ("repository", "reason"),
     [
-        ("someone/gated", "someone/gated is only given to those who agree to its terms"),
-        ("someone/else", "the hub has no someone/else, or keeps it private"),
+        ("someone/gated", "someone/gated requires that you agree to its terms"),
+        ("someone/else", "the hub has no someone/else, or it is private"),
     ],
 )
 def test_what_the_hub_does_not_give_is_one_line(hub, tmp_path, repository, reason):
@@ -165,8 +165,8 @@ def test_without_network_it_is_said_what_to_do(tmp_path, offline):
 
 
 READ = """
-from obygaze_features.backbones import load_towers
-print(load_towers("someone/small", "cpu").embed_texts(["a photo"]).shape)
+from obygaze_features.backbones import load_backbone
+print(load_backbone("someone/small", "cpu").embed_texts(["a photo"]).shape)
 """
 WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
 

@@ -10,11 +10,10 @@ import torch
 from transformers import AutoImageProcessor, CLIPModel, SiglipModel
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.backbones.clip import write_clip_weights
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.siglip import write_siglip
 from obygaze_features.errors import BackboneError
 from tests.backbones.conftest import all_present, pictures
+from tests.tiny_models import write_clip, write_siglip
 
 ALL = ["native", "max", "mean", "frames", "tokens"]
 FRAMES = 32
@@ -53,7 +52,7 @@ def check(folder, model_class, side: int) -> None:
         else:
             torch.testing.assert_close(pixels, theirs, atol=0.02, rtol=0)
             pixels = theirs
-        ours = backbone.forward(pixels[None], all_present(pixels[None]))
+        ours = backbone.embed_clips(pixels[None], all_present(pixels[None]))
         with torch.no_grad():
             each = embedding(model.get_image_features(theirs))
             tokens = model.vision_model(theirs).last_hidden_state.flatten(0, 1)
@@ -71,7 +70,7 @@ def check(folder, model_class, side: int) -> None:
 
 @pytest.mark.parametrize(("patch", "side", "dim"), [(16, 48, 32), (14, 70, 64), (32, 64, 24)])
 def test_clip_sees_each_frame_as_transformers_does(tmp_path, patch, side, dim):
-    write_clip_weights(tmp_path, 5, vision(patch, side), dim)
+    write_clip(tmp_path, 5, vision(patch, side), dim)
     check(tmp_path, CLIPModel, side)
 
 
@@ -109,7 +108,10 @@ def test_a_frame_token_is_of_its_frame_alone(checkpoints, name):
     changed = pixels.clone()
     changed[:, 7] += 1
     there = all_present(pixels)
-    moved = backbone.forward(changed, there)["frames"] - backbone.forward(pixels, there)["frames"]
+    moved = (
+        backbone.embed_clips(changed, there)["frames"]
+        - backbone.embed_clips(pixels, there)["frames"]
+    )
     assert (moved.abs().amax(-1)[0] > 1e-4).nonzero().flatten().tolist() == [7]
 
 

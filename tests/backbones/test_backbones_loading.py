@@ -18,9 +18,9 @@ def test_an_array_that_there_is_not_is_answered_with_those_there_are(checkpoints
 
 
 def test_a_precision_or_a_mode_that_there_is_not_is_one_line(checkpoints):
-    with pytest.raises(UsageError, match="'half' is no precision; take one of float32"):
+    with pytest.raises(UsageError, match="unknown precision 'half'; use one of float32"):
         load_backbone(str(checkpoints["tiny-vivit"]), "cpu", precision="half")
-    with pytest.raises(UsageError, match="'mine' is no mode"):
+    with pytest.raises(UsageError, match="'mine'"):
         load_backbone(str(checkpoints["tiny-vivit"]), "cpu", mode="mine")
 
 
@@ -49,14 +49,14 @@ def test_the_name_that_was_typed_is_recorded(checkpoints, tmp_path, monkeypatch)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(BackboneError, match=r"neither a checkpoint .*; did you mean tiny-vivit"):
+    with pytest.raises(BackboneError, match=r"neither a path .*; did you mean tiny-vivit"):
         load_backbone("tiny-vivid", "cpu")
     with pytest.raises(BackboneError, match="obygaze features backbones"):
         load_backbone("resnet", "cpu")
 
 
 def test_a_mistyped_folder_is_said_to_be_missing():
-    with pytest.raises(BackboneError, match="there is no folder weights/tiny here, and weights/t"):
+    with pytest.raises(BackboneError, match="there is no folder weights/tiny, and weights/t"):
         load_backbone("mine=weights/tiny", "cpu")
 
 
@@ -76,11 +76,7 @@ def test_a_device_that_is_not_there_is_one_line(checkpoints):
 def test_a_path_that_is_mistyped_names_what_is_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("weights/xclip-mine").mkdir(parents=True)
-    with pytest.raises(
-        BackboneError, match=r"no folder weights/xclip-mien here \(did you mean wei"
-    ):
+    with pytest.raises(BackboneError, match=r"no folder weights/xclip-mien \(did you mean wei"):
         load_backbone("vm=weights/xclip-mien")
-    with pytest.raises(
-        BackboneError, match=r"no folder weights/none here \(weights has xclip-mine"
-    ):
+    with pytest.raises(BackboneError, match=r"no folder weights/none \(weights has xclip-mine"):
         load_backbone("vm=weights/none")

@@ -28,7 +28,7 @@ def test_the_authors_own_outputs_are_met(golden):
     with np.load(golden / "expected.npz", allow_pickle=False) as file:
         theirs = {name: torch.from_numpy(file[name]) for name in file.files}
     present = theirs["video_mask"].bool()
-    ours = backbone.forward(theirs["pixel_values"].float(), present)
+    ours = backbone.embed_clips(theirs["pixel_values"].float(), present)
 
     torch.testing.assert_close(ours["native"], theirs["native"], atol=1e-5, rtol=0)
     patches = {"tokens": ours["tokens"].unflatten(1, (12, -1))}
@@ -47,8 +47,8 @@ def test_what_stands_in_the_padding_does_not_matter(checkpoints):
     pixels = pictures(2, 12, 3, 32, 32)
     present = all_present(pixels)
     present[0, 1:] = False  # a clip of under two seconds
-    one = backbone.forward(pixels, present)
-    other = backbone.forward(pixels.where(present[..., None, None, None], 7.0), present)
+    one = backbone.embed_clips(pixels, present)
+    other = backbone.embed_clips(pixels.where(present[..., None, None, None], 7.0), present)
     for name in one:
         torch.testing.assert_close(one[name], other[name], atol=0, rtol=0, equal_nan=True)
         assert one[name][1].isfinite().all()
@@ -59,7 +59,7 @@ def test_frames_know_their_place(checkpoints):
     backbone = load_backbone(str(checkpoints["tiny-xclip-lsmdc"]), "cpu")
     pixels = pictures(1, 12, 3, 32, 32)
     forward, backward = (
-        backbone.forward(clip, all_present(clip)) for clip in (pixels, pixels.flip(1))
+        backbone.embed_clips(clip, all_present(clip)) for clip in (pixels, pixels.flip(1))
     )
     torch.testing.assert_close(forward["mean"], backward["mean"], atol=1e-5, rtol=0)
     assert (forward["native"] - backward["native"]).abs().max() > 1e-4

@@ -12,9 +12,9 @@ from transformers import AutoImageProcessor, VideoMAEForVideoClassification, Vid
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.videomae import write_videomae
 from obygaze_features.errors import BackboneError
 from tests.backbones.conftest import all_present, pictures
+from tests.tiny_models import write_videomae
 
 ALL = ["native", "max", "mean", "frames", "tokens"]
 SIZES = {
@@ -52,11 +52,11 @@ def shuffle_norms(folder) -> None:
 
 @pytest.mark.parametrize("tuned", [True, False], ids=["finetuned", "pretrained"])
 def test_from_frames_to_features_as_transformers_does_it(tmp_path, tuned):
-    write_videomae(tmp_path, 5, SIZES, tuned=tuned)
+    write_videomae(tmp_path, 5, SIZES, finetuned=tuned)
     shuffle_norms(tmp_path)
     backbone = load_backbone(f"v={tmp_path}", "cpu", arrays=ALL)
     pixels, theirs = pixels_of(tmp_path, backbone)
-    ours = backbone.forward(pixels, all_present(pixels))
+    ours = backbone.embed_clips(pixels, all_present(pixels))
     if tuned:
         model = VideoMAEForVideoClassification.from_pretrained(tmp_path).eval()
         with torch.no_grad():
@@ -84,7 +84,7 @@ def test_from_frames_to_features_as_transformers_does_it(tmp_path, tuned):
 def test_a_classifier_without_a_layer_norm_gives_the_mean(tmp_path):
     """As when somebody fine-tunes the pretrained one: its configuration keeps the old switch."""
     config_path = tmp_path / "config.json"
-    write_videomae(tmp_path, 5, SIZES, tuned=True)
+    write_videomae(tmp_path, 5, SIZES, finetuned=True)
     config = json.loads(config_path.read_text()) | {"use_mean_pooling": False}
     config_path.write_text(json.dumps(config))
     path = tmp_path / "model.safetensors"
@@ -94,7 +94,7 @@ def test_a_classifier_without_a_layer_norm_gives_the_mean(tmp_path):
     save_file(tensors, path, metadata={"format": "pt"})
     backbone = load_backbone(f"v={tmp_path}", "cpu", arrays=ALL)
     pixels, _ = pixels_of(tmp_path, backbone)
-    ours = backbone.forward(pixels, all_present(pixels))
+    ours = backbone.embed_clips(pixels, all_present(pixels))
     torch.testing.assert_close(ours["native"], ours["tokens"].mean(1), atol=1e-5, rtol=0)
 
 
@@ -114,7 +114,7 @@ def test_the_published_names_of_weights_are_understood(tmp_path):
     config_path.write_text(json.dumps(config))
     pixels = pictures(1, 16, 3, 48, 48)
     after = load_backbone(f"v={tmp_path}", "cpu")
-    ours, theirs = (one.forward(pixels, all_present(pixels)) for one in (after, before))
+    ours, theirs = (one.embed_clips(pixels, all_present(pixels)) for one in (after, before))
     torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
 
 
@@ -123,7 +123,7 @@ def test_the_published_names_of_weights_are_understood(tmp_path):
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 def test_what_a_checkpoint_is_its_tensors_say(tmp_path, tuned, said, file):
     """A configuration may say nothing of it, or something else."""
-    write_videomae(tmp_path, 5, SIZES, tuned=tuned)
+    write_videomae(tmp_path, 5, SIZES, finetuned=tuned)
     shuffle_norms(tmp_path)
     before = load_backbone(f"v={tmp_path}", "cpu")
     config = json.loads((tmp_path / "config.json").read_text())
@@ -136,7 +136,7 @@ def test_what_a_checkpoint_is_its_tensors_say(tmp_path, tuned, said, file):
         torch.save(tensors, tmp_path / file)
     after = load_backbone(f"v={tmp_path}", "cpu")
     pixels = pictures(1, 16, 3, 48, 48)
-    ours, theirs = (one.forward(pixels, all_present(pixels)) for one in (after, before))
+    ours, theirs = (one.embed_clips(pixels, all_present(pixels)) for one in (after, before))
     torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
     assert torch.equal(ours["native"], ours["mean"]) is not tuned
 
@@ -149,7 +149,7 @@ def test_the_trunk_of_a_classifier_alone_gives_the_mean(tmp_path):
     (tmp_path / "trunk" / name).write_bytes((tmp_path / "whole" / name).read_bytes())
     pixels = pictures(1, 16, 3, 48, 48)
     trunk, classifier = (
-        load_backbone(f"v={tmp_path / one}", "cpu").forward(pixels, all_present(pixels))
+        load_backbone(f"v={tmp_path / one}", "cpu").embed_clips(pixels, all_present(pixels))
         for one in ("trunk", "whole")
     )
     torch.testing.assert_close(trunk["native"], classifier["mean"], atol=0, rtol=0)
@@ -172,6 +172,6 @@ def test_frames_that_do_not_fill_tubelets_are_one_line(copy, name, frames):
     (folder / "config.json").write_text(json.dumps(config | {"num_frames": frames}))
     with pytest.raises(
         BackboneError,
-        match=rf"config\.json: num_frames is {frames}, which is no multiple of the 2 frames",
+        match=rf"config\.json: num_frames must be a multiple .* 2 frames \(got {frames}\)",
     ):
         load_backbone(str(folder), "cpu")

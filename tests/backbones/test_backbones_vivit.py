@@ -9,7 +9,7 @@ from transformers import VivitForVideoClassification, VivitImageProcessor
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.vivit import write_vivit
+from obygaze_features.backbones.tiny import write_vivit
 from tests.backbones.conftest import all_present
 
 ALL = ["native", "cls", "max", "mean", "frames", "tokens"]
@@ -34,7 +34,7 @@ def test_from_frames_to_features_as_transformers_does_it(tmp_path, frames, depth
     pixels = normalise(
         resize_and_crop(torch.from_numpy(clip), backbone.preprocessing), backbone.preprocessing
     )[None]
-    ours = backbone.forward(pixels, all_present(pixels))
+    ours = backbone.embed_clips(pixels, all_present(pixels))
 
     processor = VivitImageProcessor.from_pretrained(tmp_path)
     theirs = processor(list(clip), return_tensors="pt")["pixel_values"].float()

@@ -11,7 +11,7 @@ from transformers import AutoImageProcessor, XCLIPModel
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.xclip import write_xclip
+from obygaze_features.backbones.tiny import write_xclip
 from obygaze_features.errors import BackboneError
 from tests.backbones.conftest import all_present, pictures
 
@@ -42,7 +42,7 @@ def test_from_frames_to_features_as_transformers_does_it(tmp_path, patch, frames
     pixels = normalise(
         resize_and_crop(torch.from_numpy(clip), backbone.preprocessing), backbone.preprocessing
     )[None]
-    ours = backbone.forward(pixels, all_present(pixels))
+    ours = backbone.embed_clips(pixels, all_present(pixels))
 
     processor = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
     theirs = processor(list(clip), return_tensors="pt")["pixel_values"].float()
@@ -73,7 +73,7 @@ def test_another_number_of_frames_is_refused(checkpoints, count):
     backbone = load_backbone(str(checkpoints["tiny-xclip"]), "cpu")
     pixels = pictures(1, count, 3, 32, 32)
     with pytest.raises(AssertionError, match=f"{count} frames"):
-        backbone.forward(pixels, all_present(pixels))
+        backbone.embed_clips(pixels, all_present(pixels))
 
 
 def test_the_temporal_transformer_is_left_out_where_nobody_wants_it(checkpoints, monkeypatch):
@@ -89,7 +89,7 @@ def test_the_temporal_transformer_is_left_out_where_nobody_wants_it(checkpoints,
     pixels = pictures(1, 8, 3, 32, 32)
     for arrays, runs in (["max", "frames"], 0), (["native"], 1):
         backbone = load_backbone(str(checkpoints["tiny-xclip"]), "cpu", arrays=arrays)
-        assert list(backbone.forward(pixels, all_present(pixels))) == arrays
+        assert list(backbone.embed_clips(pixels, all_present(pixels))) == arrays
         assert len(mixed) == runs
 
 

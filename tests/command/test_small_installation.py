@@ -129,8 +129,8 @@ CALLS = [
     ("extract", "features make-clips clips"),
     ("extract", "features extract MANIFEST --videos . --backbone tiny-xclip -o stores"),
     ("extract", "features probe MANIFEST --videos ."),
-    ("extract", "features saliency MANIFEST --images . --backbone tiny-clip --text x -o maps"),
-    ("language", "features caption-scores captions.csv --language-model tiny-gpt2 -o scores.csv"),
+    ("extract", "features saliency MANIFEST --images . --backbone tiny-xclip --text x -o maps"),
+    ("language", "features caption-scores captions.csv --language-model gpt2 -o scores.csv"),
     ("remote", "stores info s3://bucket/a.zarr"),
     ("views", "stores export STORE -o s.parquet"),
 ]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import write_clip
+from tests.tiny_models import write_checkpoint
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights") / "tiny"
-    write_weights("tiny-xclip", folder)
+    write_checkpoint("tiny-xclip", folder)
     return folder
 
 

@@ -16,11 +16,11 @@ from obygaze_features.backbones import Backbone, load_backbone
 def slow(spec: str, device: str, **settings: Any) -> Backbone:
     one = load_backbone(spec, device, **settings)
 
-    def forward(pixels: Any, present: Any) -> Any:
+    def encode(pixels: Any, present: Any, names: Any) -> Any:
         time.sleep(0.3)
-        return one.forward(pixels, present)
+        return one.embed_clips(pixels, present)
 
-    return replace(one, forward=forward)
+    return replace(one, encode_clips=encode)
 
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
@@ -35,16 +35,16 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
     deaths.with_name(f"given-{os.getpid()}.json").write_text(json.dumps(given))
     seen = []
 
-    def forward(pixels: Any, present: Any) -> Any:
+    def encode(pixels: Any, present: Any, names: Any) -> Any:
         seen.append(len(pixels))
         with deaths.with_name("computed").open("a") as file:
             file.write("x" * len(pixels))
         if len(pixels) == size and seen != [8] and len([*deaths.iterdir()]) < count:
             (deaths / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return one.forward(pixels, present)
+        return one.embed_clips(pixels, present)
 
-    return replace(one, forward=forward)
+    return replace(one, encode_clips=encode)
 
 
 def broken(spec: str, device: str) -> Backbone:

@@ -39,13 +39,13 @@ MANIFEST = Manifest(
 def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, tmp_path, error):
     sizes = []
 
-    def small(pixels, present):
+    def small(pixels, present, names):
         sizes.append(len(pixels))
         if len(pixels) > 3:
             raise error
-        return tiny.forward(pixels, present)
+        return tiny.embed_clips(pixels, present)
 
-    summary = extract(MANIFEST, films, [replace(tiny, forward=small)], tmp_path)
+    summary = extract(MANIFEST, films, [replace(tiny, encode_clips=small)], tmp_path)
     assert summary.done == 40
     assert summary.batches == {"tiny": 2}
     assert sizes[:4] == [1, 8, 4, 2]  # the first is the store's probe
@@ -64,33 +64,33 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, tmp_path
 
 
 def test_one_clip_that_does_not_fit_ends_the_run_with_what_to_do(films, tiny, tmp_path):
-    def never(pixels, present):
+    def never(pixels, present, names):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(
         BackboneError, match=r"one clip does not fit on cpu \(backbone tiny\); try --precision"
     ):
-        extract(MANIFEST, films, [replace(tiny, forward=never)], tmp_path)
+        extract(MANIFEST, films, [replace(tiny, encode_clips=never)], tmp_path)
 
 
 def test_another_error_of_the_network_is_not_taken_for_want_of_memory(films, tiny, tmp_path):
-    def broken(pixels, present):
+    def broken(pixels, present, names):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        extract(MANIFEST, films, [replace(tiny, forward=broken)], tmp_path)
+        extract(MANIFEST, films, [replace(tiny, encode_clips=broken)], tmp_path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 70000.0])
 def test_a_feature_that_is_no_number_or_too_large_is_a_failure(films, tiny, tmp_path, value):
     """70,000 is a float32, and more than a float16 can hold."""
 
-    def spoiled(pixels, present):
-        out = {name: values.clone() for name, values in tiny.forward(pixels, present).items()}
+    def spoiled(pixels, present, names):
+        out = {name: values.clone() for name, values in tiny.embed_clips(pixels, present).items()}
         out["frames"][0, 2, 3] = value  # of the first clip of each batch
         return out
 
-    summary = extract(MANIFEST, films, [replace(tiny, forward=spoiled)], tmp_path)
+    summary = extract(MANIFEST, films, [replace(tiny, encode_clips=spoiled)], tmp_path)
     assert list(summary.failed) == ["not_finite"]
     assert list(summary.failed["not_finite"]) == [f"clip-{row:02}" for row in range(0, 40, 8)]
     why = "a value that float16 cannot hold" if value == 70000 else "NaN or infinity"
@@ -103,13 +103,13 @@ def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path):
     """Part of a block, too: the rest of its rows stay to do."""
     computed = []
 
-    def slowly(pixels, present):
+    def slowly(pixels, present, names):
         computed.append(len(pixels))
         if len(computed) == 21:  # the store's probe, and twenty clips
             time.sleep(4)
-        return tiny.forward(pixels, present)
+        return tiny.embed_clips(pixels, present)
 
-    slow = replace(tiny, forward=slowly)
+    slow = replace(tiny, encode_clips=slowly)
     summary = extract(MANIFEST, films, [slow], tmp_path, batch=1, max_hours=3.5 / 3600)
     assert summary.ended == "time"
     assert (summary.done, summary.left) == (20, 20)
@@ -143,12 +143,12 @@ def test_a_run_is_logged_beside_the_stores(films, tiny, tmp_path):
 
 @pytest.mark.parametrize("size", ["20", "x GB", "GB"])
 def test_a_limit_that_is_no_size_is_refused(size):
-    with pytest.raises(UsageError, match="for example 20GB"):
+    with pytest.raises(UsageError, match="such as 20GB"):
         limit_gpu_memory("cuda", size)
 
 
 def test_a_limit_is_for_gpus():
-    with pytest.raises(UsageError, match="for a CUDA device"):
+    with pytest.raises(UsageError, match="needs a CUDA device"):
         limit_gpu_memory("cpu", "20GB")
 
 
@@ -181,14 +181,14 @@ def test_a_limit_holds_for_a_gpu_without_a_number_too(gpu, device, number):
 def test_a_run_that_fails_is_logged_too(films, tiny, tmp_path):
     calls = []
 
-    def breaks(pixels, present):
+    def breaks(pixels, present, names):
         calls.append(len(pixels))
         if len(calls) == 6:
             raise KeyboardInterrupt
-        return tiny.forward(pixels, present)
+        return tiny.embed_clips(pixels, present)
 
     with pytest.raises(KeyboardInterrupt):
-        extract(MANIFEST, films, [replace(tiny, forward=breaks)], tmp_path)
+        extract(MANIFEST, films, [replace(tiny, encode_clips=breaks)], tmp_path)
     told = json.loads((tmp_path / "log.jsonl").read_text())
     assert (told["ended"], told["done"], told["left"]) == ("KeyboardInterrupt", 32, 8)
 
@@ -196,12 +196,12 @@ def test_a_run_that_fails_is_logged_too(films, tiny, tmp_path):
 def test_features_that_lack_a_frame_are_a_failure_and_no_padding(films, tmp_path):
     lsmdc = load_backbone("tiny-xclip-lsmdc", "cpu", arrays=["frames"])
 
-    def spoiled(pixels, present):
-        frames = lsmdc.forward(pixels, present)["frames"].clone()
+    def spoiled(pixels, present, names):
+        frames = lsmdc.embed_clips(pixels, present)["frames"].clone()
         if len(frames) > 1:  # not the probe
             frames[0, 1] = float("nan")  # the second of the two frames that there are
         return {"frames": frames}
 
     clips = Manifest("two", Items.of([Item(f"clip{n}", media=f"clip{n}.mp4") for n in (4, 5)]))
-    summary = extract(clips, films, [replace(lsmdc, forward=spoiled)], tmp_path)
+    summary = extract(clips, films, [replace(lsmdc, encode_clips=spoiled)], tmp_path)
     assert summary.failed == {"not_finite": {"clip4": "some of its frames have no features"}}

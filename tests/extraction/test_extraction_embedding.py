@@ -13,26 +13,26 @@ import torch
 from PIL import Image, ImageOps
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-from obygaze_features.backbones import Towers, load_towers
-from obygaze_features.backbones.random_weights import write_weights
+from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.readers import read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
+from tests.tiny_models import write_checkpoint
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights") / "small"
-    write_weights("tiny-clip", folder)
+    write_checkpoint("tiny-clip", folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def towers(clip: Path) -> Towers:
-    return load_towers(str(clip), "cpu")
+def towers(clip: Path) -> Backbone:
+    return load_backbone(str(clip), "cpu")
 
 
 SUFFIXES = (".png", ".jpg", ".webp", ".bmp", ".tif", ".jpeg")
@@ -106,8 +106,8 @@ def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
 
 def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, monkeypatch):
     for name in ("tiny-siglip", "tiny-xclip"):
-        write_weights(name, tmp_path / name)
-    others = [load_towers(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
+        write_checkpoint(name, tmp_path / name)
+    others = [load_backbone(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
     summary = extract(images, photos, [towers, *others], tmp_path / "all")
     assert (summary.clips, summary.done) == (40, 40)
     for one in (towers, *others):
@@ -174,7 +174,7 @@ def broken(folder: Path) -> dict[str, tuple[Status, str]]:
         "line": (Status.UNREADABLE, "line.bmp is 500 x 2 pixels, too narrow for a picture"),
         "deep": (Status.UNREADABLE, "deep.png has more than 8 bits a channel; save it with 8"),
         "gone": (Status.MISSING, "no image gone.*"),
-        "twice": (Status.MISSING, "both twice.gif and twice.png could be meant"),
+        "twice": (Status.MISSING, "twice.gif and twice.png both match"),
     }
 
 
@@ -240,13 +240,13 @@ def test_a_longer_text_is_cut_and_it_is_said(towers, tmp_path, obygaze, clip):
 def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monkeypatch):
     sizes = []
 
-    def small(given):
-        sizes.append(len(given))
-        if len(given) > 3:
+    def small(tokens):
+        sizes.append(len(tokens["input_ids"]))
+        if sizes[-1] > 3:
             raise torch.OutOfMemoryError
-        return towers.embed_texts(given)
+        return towers.text_tower.encode(tokens)
 
-    poor = replace(towers, embed_texts=small)
+    poor = replace(towers, text_tower=replace(towers.text_tower, encode=small))
     manifest = texts(*(f"person {number}" for number in range(10)))
     summary = extract(manifest, None, [poor], tmp_path / "poor")
     assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
@@ -260,8 +260,8 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
 
 def test_manifests_that_do_not_fit_are_refused(towers, tmp_path, images):
     clips = Manifest("films", Items.of([Item("a", media="a.mp4")]))
-    with pytest.raises(UsageError, match="small does not take clips"):
-        extract(clips, tmp_path, [towers], tmp_path)
+    with pytest.raises(UsageError, match="small was loaded for images and texts"):
+        extract(clips, tmp_path, [towers.for_images_and_texts()], tmp_path)
     with pytest.raises(VideoError, match="has none of the 40 images"):
         extract(images, tmp_path, [towers], tmp_path / "s")
     assert not (tmp_path / "s").exists()
@@ -278,7 +278,7 @@ def test_the_command(clip, images, photos, tmp_path, obygaze):
     assert "frames     none, of images and texts; preprocessing standard" in info
     wrong = {
         ("tiny-clip",): "has images; say in which folder they are: --images FOLDER",
-        ("tiny-vivit", "--images", photos): "reads no texts and takes no single images",
+        ("tiny-vivit", "--images", photos): "reads no texts and no single images",
         ("tiny-clip", "--images", photos, "--dry-run"): "--dry-run is for clips",
         ("tiny-clip", "--images", photos, "--arrays", "native"): "--arrays is for clips",
         ("tiny-clip", "--videos", photos): "--videos is for clips",

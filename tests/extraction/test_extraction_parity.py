@@ -17,11 +17,11 @@ from transformers import AutoImageProcessor, VivitModel, XCLIPModel
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
-from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
+from tests.tiny_models import write_checkpoint
 
 NAMES = ("clip3", "clip5")
 CLIPS = Manifest("clips", Items.of([Item(name, media=f"{name}.mp4") for name in NAMES]))
@@ -66,7 +66,7 @@ def of_vivit(model: VivitModel, pixels: torch.Tensor) -> dict[str, torch.Tensor]
     [("tiny-xclip", XCLIPModel, of_xclip), ("tiny-vivit", VivitModel, of_vivit)],
 )
 def test_a_store_holds_what_transformers_computes(films, tmp_path, name, model, expected):
-    write_weights(name, tmp_path / "weights")
+    write_checkpoint(name, tmp_path / "weights")
     processor = AutoImageProcessor.from_pretrained(tmp_path / "weights", backend="pil")
     more = {"add_pooling_layer": False} if model is VivitModel else {}
     network = model.from_pretrained(tmp_path / "weights", **more).eval()

@@ -18,7 +18,6 @@ import torch
 from transformers import AutoImageProcessor, XCLIPModel
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction import extract
@@ -27,6 +26,7 @@ from obygaze_features.store import diff, finalise, open_store, verify
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import write_clip
+from tests.tiny_models import write_checkpoint
 
 
 def clips(*names: str, **kwargs) -> Manifest:
@@ -90,7 +90,7 @@ def test_the_summary_says_what_was_done_and_what_took_the_time(films, tiny, tmp_
 def test_several_backbones_share_one_decoding(films, tiny, tmp_path):
     """Two that look at the same frames cost no more decoding than one."""
     other = replace(tiny, name="other")
-    half = replace(tiny, name="half", sampling=Sampling(4), forward=lambda *_: {}, arrays=())
+    half = replace(tiny, name="half", sampling=Sampling(4), encode_clips=lambda *_: {}, arrays=())
     items = clips("clip1.mp4", "clip2.mp4")
     alone = extract(items, films, [tiny], tmp_path)
     assert alone.frames == 8 + 8
@@ -157,9 +157,10 @@ def test_a_folder_with_none_of_the_clips_is_refused_rather_than_recorded(films, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_clip_is_refused_beforehand(films, tiny, tmp_path):
-    with pytest.raises(UsageError, match="does not take texts"):
-        extract(clips("clip1.mp4", kind="text"), films, [tiny], tmp_path)
+def test_clips_and_texts_in_one_manifest_are_refused(films, tiny, tmp_path):
+    items = [Item("clip", media="clip1.mp4"), Item("text", kind="text", text="a photo")]
+    with pytest.raises(UsageError, match="text is of the kind 'text'"):
+        extract(Manifest("mixed", Items.of(items)), films, [tiny], tmp_path)
     assert not (tmp_path / "tiny.zarr").exists()
 
 
@@ -215,7 +216,7 @@ def test_two_backbones_of_one_name_are_refused(films, tiny, tmp_path):
 
 
 def test_other_weights_cannot_go_on_with_a_store(films, tiny, tmp_path):
-    write_weights("tiny-xclip", tmp_path / "weights", seed=1)
+    write_checkpoint("tiny-xclip", tmp_path / "weights", seed=1)
     other = load_backbone(f"tiny={tmp_path / 'weights'}", "cpu")
     extract(clips("clip1.mp4"), films, [tiny], tmp_path)
     with pytest.raises(StoreError, match="made with other backbone weights"):
@@ -225,14 +226,14 @@ def test_other_weights_cannot_go_on_with_a_store(films, tiny, tmp_path):
 def test_a_run_that_is_interrupted_goes_on_where_it_was(manifest, films, tiny, whole, tmp_path):
     calls = []
 
-    def interrupted(pixels, present):
+    def interrupted(pixels, present, names):
         calls.append(len(pixels))
         if len(calls) == 6:  # in the second block: each has four batches
             raise KeyboardInterrupt
-        return tiny.forward(pixels, present)
+        return tiny.embed_clips(pixels, present)
 
     with pytest.raises(KeyboardInterrupt):
-        extract(manifest, films, [replace(tiny, forward=interrupted)], tmp_path)
+        extract(manifest, films, [replace(tiny, encode_clips=interrupted)], tmp_path)
     assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 32
     assert extract(manifest, films, [tiny], tmp_path).clips == 38
     assert contents(tmp_path / "tiny.zarr") == contents(whole)
@@ -247,10 +248,10 @@ from obygaze_features.extraction import extract
 from obygaze_features.manifests import Manifest
 manifest, films, weights, output = map(Path, sys.argv[1:])
 tiny = load_backbone(f"tiny={weights}", "cpu")
-def slowly(pixels, present):
+def slowly(pixels, present, names):
     time.sleep(0.3)
-    return tiny.forward(pixels, present)
-extract(Manifest.load(manifest), films, [replace(tiny, forward=slowly)], output)
+    return tiny.embed_clips(pixels, present)
+extract(Manifest.load(manifest), films, [replace(tiny, encode_clips=slowly)], output)
 """
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.backbones.random_weights import write_weights
 from obygaze_features.errors import BackboneError, ClusterError, VideoError
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
 from tests.extraction.ray_clusters import STORE, Watching, extract_on, go_on, head, once
 from tests.extraction.ray_loads import broken, mortal, slow
 from tests.extraction.test_extraction_pipeline import contents
+from tests.tiny_models import write_checkpoint
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(
@@ -154,7 +154,7 @@ def test_processes_that_cannot_start_are_one_line(cluster, manifest, films, tiny
 
 @pytest.mark.faults
 def test_other_weights_on_another_machine_are_refused(cluster, manifest, films, tiny, tmp_path):
-    write_weights("tiny-xclip", tmp_path / "weights", seed=1)
+    write_checkpoint("tiny-xclip", tmp_path / "weights", seed=1)
     load = partial(load_backbone, f"tiny={tmp_path / 'weights'}")
     with pytest.raises(BackboneError, match="has another tiny: with other backbone weights"):
         extract_on(cluster, manifest, films, tiny, tmp_path, load)

@@ -32,7 +32,7 @@ def copy_data(folder: Path) -> Path:
 
 def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     """All that `COMMANDS` are given."""
-    from obygaze_features.language.made_up import write_gpt2, write_sentence_encoder
+    from tests.tiny_models import write_checkpoint, write_gpt2, write_sentence_encoder
 
     copy_data(folder)
     for name, source in (("finalise", "open"), ("repair", "open"), ("reopen", "final")):
@@ -73,6 +73,7 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     for name, write in (("gpt2", write_gpt2), ("encoder", write_sentence_encoder)):
         (folder / name).mkdir()
         write(folder / name, seed=3)
+    write_checkpoint("tiny-clip", folder / "tiny-clip")
     return folder
 
 

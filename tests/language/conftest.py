@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from obygaze_features.language.made_up import write_gpt2, write_sentence_encoder
+from tests.tiny_models import write_gpt2, write_sentence_encoder
 
 TEXTS = [
     "a man riding a motorcycle on a road",

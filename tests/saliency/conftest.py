@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from obygaze_features.backbones.random_weights import write_weights
+from tests.tiny_models import write_checkpoint
 
 TINY = ("tiny-clip", "tiny-xclip", "tiny-siglip")
 
@@ -18,7 +18,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The tiny checkpoints, by name. Nobody writes into them."""
     folder = tmp_path_factory.mktemp("checkpoints")
     for name in TINY:
-        write_weights(name, folder / name)
+        write_checkpoint(name, folder / name)
     return {name: folder / name for name in TINY}
 
 

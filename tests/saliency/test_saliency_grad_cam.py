@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import UsageError
-from obygaze_features.saliency import grad_cam, load_seer
+from obygaze_features.saliency import grad_cam, load_grad_cam_model
 from tests.saliency.conftest import TINY
 
 TEXTS = ["a photo of a woman", "an angry person"]
@@ -74,12 +74,12 @@ class Oracle:
 
 @pytest.mark.parametrize("name", TINY)
 def test_maps_are_what_finite_differences_say(checkpoints, name):
-    seer = load_seer(str(checkpoints[name]), "cpu")
+    model = load_grad_cam_model(str(checkpoints[name]), "cpu")
     chance = torch.Generator().manual_seed(2)
     pictures = torch.randint(0, 256, (2, 3, 32, 32), generator=chance, dtype=torch.uint8)
-    near, maps = grad_cam(seer, pictures, seer.read(TEXTS))
+    near, maps = grad_cam(model, pictures, model.embed_texts(TEXTS))
     oracle = Oracle(name, checkpoints[name])
-    pixels = normalise(pictures, seer.preprocessing).double()
+    pixels = normalise(pictures, model.backbone.preprocessing).double()
     wanted = oracle.maps(pixels)
     assert wanted.amax((1, 2)).min() > 0
     np.testing.assert_allclose(maps, wanted, atol=2e-5 * float(wanted.max()) + 1e-7)
@@ -88,20 +88,20 @@ def test_maps_are_what_finite_differences_say(checkpoints, name):
 
 @pytest.mark.parametrize("name", TINY)
 def test_pictures_of_a_batch_do_not_change_one_another(checkpoints, name):
-    seer = load_seer(str(checkpoints[name]), "cpu")
+    model = load_grad_cam_model(str(checkpoints[name]), "cpu")
     chance = torch.Generator().manual_seed(3)
     pictures = torch.randint(0, 256, (3, 3, 32, 32), generator=chance, dtype=torch.uint8)
-    texts = seer.read([TEXTS[0], TEXTS[1], TEXTS[0]])
-    near, maps = grad_cam(seer, pictures, texts)
+    texts = model.embed_texts([TEXTS[0], TEXTS[1], TEXTS[0]])
+    near, maps = grad_cam(model, pictures, texts)
     for row in range(3):
-        one, its = grad_cam(seer, pictures[row : row + 1], texts[row : row + 1])
+        one, its = grad_cam(model, pictures[row : row + 1], texts[row : row + 1])
         np.testing.assert_allclose(its[0], maps[row], atol=1e-6)
         np.testing.assert_allclose(one[0], near[row], atol=1e-6)
     # Nothing stays on the network that would slow it, or change it.
-    assert not seer.layer._forward_hooks
+    assert not model.layer._forward_hooks
 
 
 def test_a_backbone_that_reads_no_texts_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match="of the family vivit, which reads no texts and takes no"):
-        load_seer("tiny-vivit", "cpu")
+    with pytest.raises(UsageError, match="the family vivit reads no texts"):
+        load_grad_cam_model("tiny-vivit", "cpu")

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from obygaze_features.backbones.preprocess import resize_and_crop
-from obygaze_features.saliency import grad_cam, load_seer
-from obygaze_features.saliency.heat import heat, overlay, png, stretch
+from obygaze_features.saliency import grad_cam, load_grad_cam_model
+from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
 
 TITLE, BELOW = 22, 34
 """What stands above and below a picture."""
@@ -38,12 +38,12 @@ def test_maps_of_images_and_the_means_of_groups(obygaze, library, checkpoints):
     assert maps.shape == (20, 4, 4)
     assert [row["text"] for row in rows[:2]] == ["a photo of a sad person",
                                                  "a photo of an angry person"]  # fmt: skip
-    seer = load_seer(str(checkpoints["tiny-clip"]), "cpu")
+    model = load_grad_cam_model(str(checkpoints["tiny-clip"]), "cpu")
     for row, found in zip(rows, maps, strict=True):
         with Image.open(library / f"images/{row['id']}.png") as file:
             picture = torch.from_numpy(np.array(file))[None]
-        seen = resize_and_crop(picture, seer.preprocessing)
-        near, wanted = grad_cam(seer, seen, seer.read([row["text"]]))
+        seen = resize_and_crop(picture, model.backbone.preprocessing)
+        near, wanted = grad_cam(model, seen, model.embed_texts([row["text"]]))
         np.testing.assert_allclose(found, wanted[0], atol=1e-6)
         assert float(row["similarity"]) == pytest.approx(float(near[0]), abs=1e-6)
         assert float(row["peak"]) == found.max()
@@ -76,7 +76,7 @@ def test_heat_lies_where_the_map_is_highest(obygaze, library, checkpoints):
 
 
 def test_colours_grow_lighter_and_only_heat_has_colour():
-    light = heat(np.linspace(0, 1, 256, dtype=np.float32)[None])[0] @ [0.2126, 0.7152, 0.0722]
+    light = heat_map(np.linspace(0, 1, 256, dtype=np.float32)[None])[0] @ [0.2126, 0.7152, 0.0722]
     assert np.all(np.diff(light) > -0.5)
     assert light[-1] > light[0] + 200
     picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
@@ -90,7 +90,7 @@ def test_colours_grow_lighter_and_only_heat_has_colour():
     grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=float)
     assert np.corrcoef(grey[values == 0], shown[values == 0][:, 0])[0, 1] > 0.999
     assert overlay(np.full((1, 1, 3), 255, np.uint8), np.zeros((1, 1)))[0, 0, 0] < shown[2, 3, 0]
-    assert np.array_equal(stretch(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
+    assert np.array_equal(upscale(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
 
 
 def test_what_is_hot_stays_warm_over_any_picture_and_hides_it_most():
@@ -106,7 +106,7 @@ def test_what_is_hot_stays_warm_over_any_picture_and_hides_it_most():
 
 def test_a_picture_has_a_title_and_a_bar_of_its_colours(obygaze, library, checkpoints):
     obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by", "condition"))
-    for name, colours in (("NO", heat), ("NO-overlay", None)):
+    for name, colours in (("NO", heat_map), ("NO-overlay", None)):
         with Image.open(library / f"out/groups/{name}.png") as file:
             shown = np.asarray(file).astype(int)
         paper = shown[-1, 0]
@@ -125,7 +125,7 @@ def test_a_picture_has_a_title_and_a_bar_of_its_colours(obygaze, library, checkp
 
 def test_a_title_that_is_too_long_is_cut():
     picture = np.zeros((8, 8, 3), np.uint8)
-    with Image.open(io.BytesIO(png(picture, "name " * 90, 0.5, over=True))) as file:
+    with Image.open(io.BytesIO(encode_png(picture, "name " * 90, 0.5, is_overlay=True))) as file:
         shown = np.asarray(file).astype(int)
     assert shown.shape == (224 + TITLE + BELOW, 224, 3)
     assert np.abs(shown[:TITLE, -3:] - shown[-1, 0]).max() == 0
@@ -148,7 +148,7 @@ def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
         path.unlink()
     told = obygaze(*draw(library, checkpoints["tiny-xclip"], "--text", "a woman", "--overwrite"))
     assert told.exit_code == 1
-    assert "Error: not one of 20 images has a map: no " in told.stderr
+    assert "Error: none of 20 images has a map: no " in told.stderr
     assert len(rows_of(library / "out/images.csv")) == 18  # what was there still is
 
 
@@ -157,11 +157,11 @@ def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
     [
         (["--text", "a {emotino} person"], 2, "unknown column 'emotino'; did you mean emotion?"),
         (["--text", "a person", "--by", "group"], 2, "--by: unknown column 'group'"),
-        (["--text", "a {emotion"], 2, "a brace without its other"),
-        (["--text", "a {emotion} person}"], 2, "a brace without its other"),
-        (["--text", "a person", "--by", "film"], 2, "--by film: no image has something in"),
+        (["--text", "a {emotion"], 2, "a brace without its partner"),
+        (["--text", "a {emotion} person}"], 2, "a brace without its partner"),
+        (["--text", "a person", "--by", "film"], 2, "--by film: the column is empty"),
         (["--text", " "], 2, "--text is empty"),
-        (["--text", "a {film} person"], 2, "not every image has something in 'film'"),
+        (["--text", "a {film} person"], 2, "the column 'film' has empty cells"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(
@@ -193,7 +193,7 @@ def test_groups_whose_names_make_no_file_names(obygaze, library, checkpoints):
     found = json.loads(told.stdout)
     assert found["groups"] == {"a/b": 5, "A_b": 5, "O": 7}
     assert found["ungrouped"] == ["p10", "p11", "p12"]
-    assert "3 images in no group, as condition is empty: p10, p11, p12" in told.stderr
+    assert "3 images without a group, because condition is empty: p10, p11, p12" in told.stderr
     assert [row["group"] for row in rows_of(library / "out/images.csv")].count("") == 3
     names = {path.name for path in (library / "out/groups").iterdir()}
     assert {"a_b.png", "A_b-other.png", "O.png"} <= names
@@ -219,5 +219,5 @@ def test_a_text_that_is_too_long_is_cut_and_it_is_said(obygaze, library, checkpo
     told = obygaze(*draw(library, checkpoints["tiny-clip"], "--groups-only", "--text",
                          "a happy woman " * 30))  # fmt: skip
     assert told.exit_code == 0
-    assert "1 text longer than what" in told.stderr
+    assert "1 text longer than" in told.stderr
     assert json.loads((library / "out/saliency.json").read_text())["cut"] == ["a happy woman " * 30]

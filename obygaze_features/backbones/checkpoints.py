@@ -1,0 +1,309 @@
+"""Checkpoints on this machine: folders, the user's cache of random weights, and the hub's cache."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.backbones.backbone import Family, KnownCheckpoint
+from obygaze_features.backbones.registry import families, known_checkpoints, load_plugins
+from obygaze_features.backbones.tokenizer import TOKENIZER_FILES, has_tokenizer
+from obygaze_features.backbones.weights import WEIGHT_FILES, cached_random_weights, shard_names
+from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
+from obygaze_features.common.text import closest, join_some
+from obygaze_features.errors import BackboneError, UsageError
+
+VISION_FILES = ("preprocessor_config.json",)
+"""The files that a vision checkpoint has besides its configuration and weights."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on this machine.
+
+    Parameters
+    ----------
+    name
+        Name of its store.
+    path
+        Its folder or file.
+    revision, repository
+        Where it comes from, if from the hub.
+    known_name
+        Its name as a `KnownCheckpoint`, if it is one.
+    """
+
+    name: str
+    path: Path
+    revision: str | None = None
+    repository: str | None = None
+    known_name: str | None = None
+
+    def fetch_tokenizer(self) -> None:
+        """Download its tokenizer, if it is from the hub and lacks one."""
+        if self.repository and not has_tokenizer(self.path):
+            fetch_files(self.repository, self.path.name, TOKENIZER_FILES)
+
+
+def resolve_backbone(spec: str) -> Checkpoint:
+    """The checkpoint that a spec names, downloaded if need be; see `load_backbone`."""
+    return resolve(
+        spec,
+        known_checkpoints(),
+        accept=family_of,
+        required=VISION_FILES,
+        list_command="obygaze features backbones",
+    )
+
+
+def resolve(
+    spec: str,
+    known: Mapping[str, KnownCheckpoint],
+    *,
+    accept: Callable[[Path], object] = lambda folder: None,
+    required: Sequence[str] = (),
+    list_command: str,
+) -> Checkpoint:
+    """The checkpoint that a spec names, downloaded if need be.
+
+    Parameters
+    ----------
+    spec
+        A path, a name in `known`, or ``OWNER/NAME`` on the hub; ``NAME=`` before it renames it.
+    known
+        The checkpoints that users can name.
+    accept
+        Called with a folder that has only ``config.json``; may raise before more is downloaded.
+    required
+        Files to download besides ``config.json`` and the weights.
+    list_command
+        The command that lists the names.
+    """
+    name, given = split_name(spec)
+    path = Path(given)
+    own_name = path.resolve().parent.name if path.is_file() else path.resolve().name
+    if not _NAME.fullmatch(name or own_name):
+        raise UsageError(f"{name or own_name!r} cannot name a store; use letters, digits and . _ -")
+    # With a name of the user's, an existing path is preferred to a known checkpoint.
+    if path.exists() and (name or given not in known):
+        return Checkpoint(name or own_name, path)
+    if given in known:
+        path = _known_folder(known[given], accept, required)
+        repository = known[given].repository
+        revision = path.name if repository else None
+        return Checkpoint(name or given, path, revision, repository, given)
+    if not is_repository(given):
+        raise BackboneError(
+            f"{given} is neither a path nor a known name; {_suggest(given, known, list_command)}"
+        )
+    try:
+        path = _cached_folder(given, required) or fetch(given, given, accept, required)
+    except BackboneError as problem:
+        raise BackboneError(f"there is no folder {given}{_nearby(path)}, and {problem}") from None
+    known_name = next((item.name for item in known.values() if item.repository == given), None)
+    return Checkpoint(name or own_name, path, path.name, given, known_name)
+
+
+def split_name(spec: str) -> tuple[str, str]:
+    """The name and the rest of ``NAME=REST``; a path may contain the sign too."""
+    name, equals, rest = spec.partition("=")
+    return (name, rest) if equals and not Path(spec).exists() else ("", spec)
+
+
+def family_of(path: Path) -> Family:
+    """The family of a checkpoint, by its ``config.json``."""
+    config = path / "config.json"
+    content = read_json(config, BackboneError) if config.is_file() else {}
+    model_type = content.get("model_type") if isinstance(content, dict) else None
+    for family in families():
+        # Without config.json it is of the layout that has none.
+        if family.model_type == model_type and (model_type or not config.is_file()):
+            return family
+    types = ", ".join(family.model_type for family in families() if family.model_type)
+    raise BackboneError(f"{path}: unknown model_type {model_type!r}; known types are: {types}")
+
+
+def prefetch(name: str) -> Path:
+    """Download a known checkpoint, or one of the hub, for a machine without network."""
+    known = known_checkpoints()
+    if name in known:
+        repository = known[name].repository
+        path = _known_folder(known[name], family_of, VISION_FILES, use_cache=False)
+    elif is_repository(name) and not Path(name).exists():
+        path, repository = fetch(name, name, family_of, VISION_FILES), name
+    else:
+        hint = _suggest(name, known, "obygaze features backbones")
+        raise UsageError(f"{name} cannot be downloaded: not a known name; {hint}, or OWNER/NAME")
+    if repository and family_of(path).embeds_texts:
+        fetch_files(repository, path.name, TOKENIZER_FILES)
+    return path
+
+
+def _known_folder(
+    checkpoint: KnownCheckpoint,
+    accept: Callable[[Path], object],
+    required: Sequence[str],
+    *,
+    use_cache: bool = True,
+) -> Path:
+    if checkpoint.write:
+        return cached_random_weights(checkpoint.name, checkpoint.write)
+    if not checkpoint.repository:
+        raise BackboneError(f"{checkpoint.name} cannot be downloaded: {checkpoint.how_to_get}")
+    cached = _cached_folder(checkpoint.repository, required) if use_cache else None
+    return cached or fetch(checkpoint.repository, checkpoint.name, accept, required)
+
+
+def _suggest(name: str, known: Iterable[str], list_command: str) -> str:
+    _, errors = load_plugins()
+    if name in errors:
+        return f"the plug-in of that name cannot be loaded: {errors[name]}"
+    near = closest(Path(name).name, known)
+    return f"did you mean {near}?" if near else f"list the names with: {list_command}"
+
+
+def _nearby(path: Path) -> str:
+    """What a path that does not exist may have meant."""
+    siblings = (
+        sorted(sibling.name for sibling in path.parent.glob("*")) if path.parent.is_dir() else []
+    )
+    if near := closest(path.name, siblings):
+        return f" (did you mean {path.parent / near}?)"
+    return f" ({path.parent} has {join_some(siblings)})" if siblings else ""
+
+
+def is_repository(text: str) -> bool:
+    """Whether it looks like a repository on the hub, ``owner/name``."""
+    return _REPOSITORY.fullmatch(text) is not None and not text.startswith(".")
+
+
+def fetch(
+    repository: str, name: str, accept: Callable[[Path], object], required: Sequence[str]
+) -> Path:
+    """Download a checkpoint's configuration, weights and `required` files, and nothing else.
+
+    `name` is what the user calls it, for the error; `accept` and `required` are as in `resolve`.
+    """
+    with _hub_errors(repository, name):
+        return _download(repository, accept, required, local_files_only=False)
+
+
+def fetch_config(repository: str) -> Path | None:
+    """Download a repository's ``config.json``; None if it has none."""
+    with _hub_errors(repository, repository):
+        return _try_download(repository, "config.json", local_files_only=False)
+
+
+def fetch_files(repository: str, revision: str, names: Iterable[str]) -> None:
+    """Download those of some files that a revision of a repository has."""
+    with _hub_errors(repository, repository):
+        for name in names:
+            _try_download(repository, name, revision=revision, local_files_only=False)
+
+
+def _cached_folder(repository: str, required: Sequence[str]) -> Path | None:
+    """The folder of a complete checkpoint in the hub's cache; no network is used."""
+    need("huggingface_hub", extra="extract")
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return _download(repository, lambda folder: None, required, local_files_only=True)
+    except (OSError, ValueError, EntryNotFoundError):
+        return None
+
+
+def _download(
+    repository: str,
+    accept: Callable[[Path], object],
+    required: Sequence[str],
+    *,
+    local_files_only: bool,
+) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    options: dict[str, Any] = {"local_files_only": local_files_only}
+    folder = Path(hf_hub_download(repository, "config.json", **options)).parent
+    accept(folder)
+    # The same revision for all files, even if a new one is published meanwhile.
+    options["revision"] = folder.name
+    for name in required:
+        hf_hub_download(repository, name, **options)
+    for single, index in WEIGHT_FILES:
+        if _try_download(repository, single, **options):
+            return folder
+        if index_path := _try_download(repository, index, **options):
+            for shard in shard_names(index_path):
+                hf_hub_download(repository, shard, **options)
+            return folder
+    raise BackboneError(
+        f"{repository} has no weights ({' or '.join(single for single, _ in WEIGHT_FILES)})"
+    )
+
+
+def _try_download(repository: str, name: str, **options: Any) -> Path | None:
+    """A file, or None if the repository has none of that name."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, name, **options))
+    except EntryNotFoundError as problem:
+        # LocalEntryNotFoundError means that the hub could not be reached.
+        if isinstance(problem, LocalEntryNotFoundError) and not options["local_files_only"]:
+            raise
+        return None
+
+
+@contextlib.contextmanager
+def _hub_errors(repository: str, name: str) -> Iterator[None]:
+    """Turn errors of the hub, or of the way to it, into one line."""
+    need("huggingface_hub", extra="extract")
+    from huggingface_hub.utils.logging import get_verbosity, set_verbosity
+
+    verbosity = get_verbosity()
+    set_verbosity(logging.ERROR)  # it would warn at each attempt
+    try:
+        yield
+    except BackboneError:
+        raise
+    except Exception as problem:  # the hub's, two HTTP libraries', and the system's
+        raise BackboneError(_describe_hub_error(problem, repository, name)) from None
+    finally:
+        set_verbosity(verbosity)
+
+
+def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
+    from huggingface_hub import constants, errors
+
+    page = f"https://huggingface.co/{repository}"
+    or_folder = f"or give {name.rpartition('/')[2]}=FOLDER"
+    if isinstance(problem, errors.GatedRepoError):
+        return (
+            f"{repository} requires that you agree to its terms: do so at {page}, log in with: "
+            f"hf auth login, {or_folder}"
+        )
+    if isinstance(problem, errors.RepositoryNotFoundError):
+        return f"the hub has no {repository}, or it is private; look at {page}, {or_folder}"
+    if isinstance(problem, errors.EntryNotFoundError) and not isinstance(
+        problem, errors.LocalEntryNotFoundError
+    ):
+        return f"{repository} lacks a required file, so it cannot be used; see {page}"
+    if constants.HF_HUB_OFFLINE:
+        reason = "HF_HUB_OFFLINE is set"
+    else:
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")
+    cache = os.fspath(constants.HF_HUB_CACHE)
+    return (
+        f"{repository} is not in the hub's cache ({cache}) and cannot be downloaded ({reason}); "
+        f"on a machine with network run: obygaze features prefetch {name}, and copy its cache, "
+        f"{or_folder}"
+    )

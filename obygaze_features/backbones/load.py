@@ -1,0 +1,116 @@
+"""`load_backbone`: from what a user types to a network on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
+from obygaze_features.backbones.checkpoints import (
+    Checkpoint,
+    family_of,
+    resolve_backbone,
+    split_name,
+)
+from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
+from obygaze_features.backbones.registry import Maker, find_maker
+from obygaze_features.backbones.tokenizer import Tokenizer
+from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
+from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.store import ArraySpec
+
+
+def load_backbone(
+    spec: str,
+    device: str | None = None,
+    *,
+    mode: str = "standard",
+    precision: str = "float32",
+    arrays: Sequence[str] | None = None,
+) -> Backbone:
+    """Load a backbone.
+
+    Parameters
+    ----------
+    spec
+        A name that `known_checkpoints` lists; ``OWNER/NAME`` on the Hugging Face hub; the path of
+        a checkpoint of a known layout; the name of another package's entry point, or
+        ``module:Class``. ``NAME=`` before it gives its store another name. What the hub's cache
+        lacks is downloaded.
+    device
+        ``cpu``, ``cuda``, ``cuda:1``, ``mps``; by default a GPU if there is one.
+    mode
+        How frames are preprocessed, see `read_preprocessing`: ``standard`` or ``author``.
+    precision
+        ``float32``, or ``bfloat16`` or ``float16`` for speed. Results are always float32.
+    arrays
+        The arrays of clips to compute; by default all but ``tokens``. ``NAME:ARRAY`` applies only
+        to the backbone of that name.
+    """
+    check_precision(precision)
+    device = choose_device(device)
+    name, given = split_name(spec)
+    if maker := find_maker(given):
+        backbone = _make(maker, name or given.rpartition(":")[2], given, mode)
+    else:
+        backbone = _load(resolve_backbone(spec), mode)
+    move_to_device(backbone.module, device, backbone.name)
+    return backbone.with_changes(
+        arrays=_choose_arrays(backbone.arrays, arrays, backbone.name),
+        device=device,
+        precision=precision,
+    )
+
+
+def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
+    family = family_of(checkpoint.path)
+    backbone = family.load(checkpoint.path, mode)
+    text_tower = backbone.text_tower
+    if text_tower:
+        read_tokenizer = text_tower.load_tokenizer
+
+        def load_tokenizer() -> Tokenizer:
+            checkpoint.fetch_tokenizer()
+            return read_tokenizer()
+
+        text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
+    about = {
+        "name": checkpoint.known_name or checkpoint.name,
+        "family": family.name,
+        "revision": checkpoint.revision,
+        "weights_sha256": sha256_of_files(backbone.weights),
+        "config": dict(backbone.config),
+    }
+    return backbone.with_changes(name=checkpoint.name, text_tower=text_tower, about=about)
+
+
+def _make(maker: Maker, name: str, given: str, mode: str) -> Backbone:
+    backbone = maker(mode)
+    if not isinstance(backbone, Backbone):
+        raise BackboneError(f"{given} makes {type(backbone).__name__}, not a Backbone")
+    digest = (
+        sha256_of_files(backbone.weights) if backbone.weights else sha256_of_module(backbone.module)
+    )
+    about = {
+        "name": name,
+        "family": given,
+        "revision": None,
+        "weights_sha256": digest,
+        "config": dict(backbone.config),
+    }
+    return backbone.with_changes(name=name, about=about)
+
+
+def _choose_arrays(
+    available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
+) -> tuple[ArraySpec, ...]:
+    names = [spec.name for spec in available]
+    if requested is None:
+        return tuple(spec for spec in available if spec.name not in ARRAYS_ON_REQUEST)
+    pairs = [entry.rpartition(":") for entry in requested]
+    chosen = [array for owner, _, array in pairs if owner in ("", name)]
+    if not chosen:
+        raise UsageError(f"--arrays: no array of {name} is requested; it has {', '.join(names)}")
+    if unknown := [array for array in chosen if array not in names]:
+        raise UsageError(f"{name} has no array {unknown[0]!r}; it has {', '.join(names)}")
+    return tuple(spec for spec in available if spec.name in chosen)

@@ -1,0 +1,218 @@
+"""Small networks of random weights, in the layouts of published checkpoints.
+
+They serve to try the software without a download. Features made with them mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
+from obygaze_features.backbones.weights import quiet
+from obygaze_features.common.files import to_json, write_text
+from obygaze_features.common.package import need
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+SMALL: Mapping[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+"""The sizes of a small transformer."""
+SMALL_VISION: Mapping[str, Any] = {**SMALL, "image_size": 32, "patch_size": 8}
+"""The sizes of a small vision transformer."""
+WORDS = "engineer picture person doctor photo image woman happy angry the and man sad an of a"
+"""The words of small vocabularies. Longest first: a shorter word's merges must not come between."""
+_START_END = ("<|startoftext|>", "<|endoftext|>")
+
+
+def write_tiny_xclip(folder: Path, seed: int) -> None:
+    """Write a small X-CLIP."""
+    sizes = {
+        **SMALL_VISION,
+        "num_frames": 8,
+        "mit_hidden_size": 32,
+        "mit_intermediate_size": 64,
+        "mit_num_attention_heads": 2,
+    }
+    write_xclip(folder, seed, sizes, 32)
+
+
+def write_tiny_vivit(folder: Path, seed: int) -> None:
+    """Write a small ViViT."""
+    write_vivit(folder, seed, {**SMALL_VISION, "tubelet_size": [2, 8, 8], "num_frames": 8})
+
+
+def write_tiny_xclip_lsmdc(folder: Path, seed: int) -> None:
+    """Write a small X-CLIP of Ma et al."""
+    sizes = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
+    write_xclip_lsmdc(folder, seed, sizes)
+
+
+def write_xclip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> None:
+    """Write an X-CLIP with a vision tower of these sizes and a small text tower."""
+    need("transformers", extra="extract")
+    from transformers import XCLIPConfig, XCLIPModel
+
+    config = XCLIPConfig(
+        text_config=clip_text_config(),
+        vision_config=dict(vision),
+        projection_dim=dim,
+        prompt_num_attention_heads=2,
+        synthetic=RANDOM_WEIGHTS_NOTE,
+    )
+    processor = video_processor(config.vision_config.image_size)
+    write_model(folder, lambda: XCLIPModel(config), processor, seed)
+    write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
+
+
+def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any]) -> None:
+    """Write a ViViT classifier, the form in which they are published."""
+    need("transformers", extra="extract")
+    from transformers import VivitConfig, VivitForVideoClassification
+
+    config = VivitConfig(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    processor = {
+        "image_processor_type": "VivitImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": config.image_size * 256 // 224},
+        "resample": 2,
+        "do_center_crop": True,
+        "crop_size": {"height": config.image_size, "width": config.image_size},
+        "do_rescale": True,
+        "rescale_factor": 1 / 127.5,
+        "offset": True,
+        "do_normalize": True,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    }
+
+    def make() -> Any:
+        model = VivitForVideoClassification(config)
+        # Zeros by default: all positions would look alike.
+        embeddings = model.vivit.embeddings
+        for weights in (embeddings.position_embeddings, embeddings.cls_token):
+            weights.normal_(std=config.initializer_range)
+        return model
+
+    write_model(folder, make, processor, seed)
+
+
+def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None:
+    """Write a state dict of X-CLIP by Ma et al.; its text side is a single tensor."""
+    torch = need("torch", extra="extract")
+    from obygaze_features.backbones import xclip_lsmdc as layout
+    from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
+
+    dim, frames = sizes["dim"], 12
+    modules: dict[str, Module] = {
+        layout.VISION_PREFIX: VisionTransformer(
+            sizes["image_size"], sizes["patch_size"], sizes["width"], sizes["layers"], dim
+        ),
+        layout.MIXER_PREFIX: Transformer(dim, 4, layout.MIXER_EPS),
+    }
+    random = torch.Generator().manual_seed(seed)
+    state: dict[str, Any] = {
+        "clip.logit_scale": torch.tensor(4.6), layout.SYNTHETIC_TENSOR: torch.ones(())
+    }  # fmt: skip
+    for prefix, module in modules.items():
+        for name, weights in module.state_dict().items():
+            if "ln_" in name:
+                values = torch.ones_like(weights) if name.endswith("weight") else weights * 0
+            else:
+                values = torch.randn(weights.shape, generator=random)
+                values *= 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
+            # The published checkpoints keep CLIP's matrices in float16.
+            is_matrix = weights.ndim > 1 and "embedding" not in name
+            half = prefix == layout.VISION_PREFIX and is_matrix
+            state[prefix + name] = values.half() if half else values
+    state[layout.POSITIONS] = 0.02 * torch.randn(77, dim, generator=random)
+    state[layout.FRAME_WEIGHTS] = torch.eye(frames)
+    torch.save(state, folder / "pytorch_model.bin.0")
+
+
+def video_processor(size: int) -> dict[str, Any]:
+    """The processor of X-CLIP and VideoMAE, for input of `size` pixels."""
+    return {
+        "image_processor_type": "VideoMAEImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": size},
+        "resample": 2,
+        "do_center_crop": True,
+        "crop_size": {"height": size, "width": size},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+    }
+
+
+def write_model(
+    folder: Path, make: Callable[[], Any], processor: Mapping[str, Any] | None, seed: int
+) -> None:
+    """Write a transformers model of random weights, and its processor if it has one."""
+    torch = need("torch", extra="extract")
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
+        torch.manual_seed(seed)
+        make().save_pretrained(folder)
+    if processor:
+        write_text(folder / "preprocessor_config.json", to_json(processor))
+
+
+def byte_letters() -> list[str]:
+    """A letter for each byte, as byte-level vocabularies write them.
+
+    Printable bytes stand for themselves; the others get the letters from 256 on, in order.
+    """
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return [chr(code) for code in printable] + [chr(256 + n) for n in range(256 - len(printable))]
+
+
+def clip_vocabulary() -> dict[str, int]:
+    """A small vocabulary in CLIP's order: bytes, bytes at a word's end, merges, special tokens."""
+    letters = byte_letters()
+    ends = [f"{letter}</w>" for letter in letters]
+    tokens = [*letters, *ends, *(left + right for left, right in _clip_merges()), *_START_END]
+    return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+
+
+def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
+    """Write `clip_vocabulary` in the files of published checkpoints."""
+    start, end = _START_END
+    special = {"bos_token": start, "eos_token": end, "unk_token": end, "pad_token": end}
+    config = {"tokenizer_class": "CLIPTokenizer", "model_max_length": max_tokens, **special}
+    merges = [f"{left} {right}" for left, right in _clip_merges()]
+    write_text(folder / "vocab.json", to_json(clip_vocabulary()))
+    write_text(folder / "merges.txt", "\n".join(["#version: 0.2", *merges]) + "\n")
+    write_text(folder / "special_tokens_map.json", to_json(special))
+    write_text(folder / "tokenizer_config.json", to_json(config))
+
+
+def clip_text_config(max_tokens: int = 77) -> dict[str, Any]:
+    """The configuration of a small text tower for `clip_vocabulary`."""
+    vocabulary = clip_vocabulary()
+    start, end = (vocabulary[token] for token in _START_END)
+    return {
+        **SMALL,
+        "vocab_size": len(vocabulary),
+        "max_position_embeddings": max_tokens,
+        "bos_token_id": start,
+        "eos_token_id": end,
+        "pad_token_id": end,
+    }
+
+
+def _clip_merges() -> list[tuple[str, str]]:
+    """The merges that build each word from its start."""
+    merges = []
+    for word in WORDS.split():
+        letters = [*word[:-1], f"{word[-1]}</w>"]
+        merges += [("".join(letters[:end]), letters[end]) for end in range(1, len(letters))]
+    return list(dict.fromkeys(merges))

@@ -1,0 +1,322 @@
+"""Language models in GPT-2's layout, and sentence encoders by sentence-transformers.
+
+A language model scores a text by the mean probability of its tokens. As in Sabir and Padró (2023),
+the start token comes first, the end token counts as one of the text's, and the probabilities are
+averaged, not their logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.backbones.backbone import KnownCheckpoint
+from obygaze_features.backbones.checkpoints import (
+    Checkpoint,
+    fetch,
+    fetch_config,
+    fetch_files,
+    is_repository,
+    resolve,
+)
+from obygaze_features.backbones.devices import (
+    arithmetic,
+    choose_device,
+    explain_out_of_memory,
+    move_to_device,
+)
+from obygaze_features.backbones.tokenizer import (
+    TOKENIZER_FILES,
+    Tokenizer,
+    has_tokenizer,
+    read_tokenizer,
+)
+from obygaze_features.backbones.weights import (
+    load_model,
+    quiet,
+    sha256_of_files,
+    unreadable,
+    weight_files,
+)
+from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
+from obygaze_features.errors import BackboneError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOKENS_PER_BATCH = 2048
+"""Tokens of a batch of a language model: each gets a number for every word of the vocabulary."""
+TEXTS_PER_BATCH = 64
+_ENCODER_OWNER = "sentence-transformers"
+_ENCODER_FILES = (
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
+)
+
+LANGUAGE_MODELS: Mapping[str, KnownCheckpoint] = {
+    name: KnownCheckpoint(name, title, repository=f"{owner}/{name}")
+    for name, title, owner in (
+        ("gpt2", "GPT-2", "openai-community"),
+        ("gpt2-medium", "GPT-2 medium", "openai-community"),
+        ("gpt2-large", "GPT-2 large", "openai-community"),
+        ("gpt2-xl", "GPT-2 XL", "openai-community"),
+        ("distilgpt2", "DistilGPT-2", "distilbert"),
+    )
+}
+SENTENCE_ENCODERS: Mapping[str, KnownCheckpoint] = {
+    name: KnownCheckpoint(name, name, repository=f"{_ENCODER_OWNER}/{name}")
+    for name in (
+        "roberta-large-nli-stsb-mean-tokens",
+        "stsb-distilbert-base",
+        "all-mpnet-base-v2",
+        "all-distilroberta-v1",
+        "all-MiniLM-L6-v2",
+    )
+}
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A loaded language model.
+
+    Parameters
+    ----------
+    name
+        For people.
+    network
+        Of transformers.
+    tokenizer
+        Its tokenizer.
+    device
+        Where it runs.
+    about
+        ``name``, ``revision`` and ``weights_sha256``, for records.
+    """
+
+    name: str
+    network: Any
+    tokenizer: Tokenizer
+    device: str
+    about: Mapping[str, Any]
+
+    def mean_probabilities(self, texts: Sequence[str]) -> list[float | None]:
+        """The mean token probability of each text; None if a text has too many tokens."""
+        with quiet():  # the caller reports texts that are too long
+            encoded = self.tokenizer.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        config = self.network.config
+        sequences = [[config.bos_token_id, *ids, config.eos_token_id] for ids in encoded]
+        means: list[float | None] = [None] * len(sequences)
+        # The network never reads the last token, it only predicts it.
+        rows = [
+            row for row, ids in enumerate(sequences) if len(ids) - 1 <= self.tokenizer.max_tokens
+        ]
+        for batch in _batches(rows, sequences):
+            with explain_out_of_memory(self.name, self.device):
+                values = self._score([sequences[row] for row in batch])
+            for row, mean in zip(batch, values, strict=True):
+                means[row] = mean
+        return means
+
+    def _score(self, sequences: Sequence[Sequence[int]]) -> list[float]:
+        import torch
+
+        longest = max(map(len, sequences))
+        # Padding after a text does not change what comes before it, so any token will do.
+        padded = [[*ids, *[ids[-1]] * (longest - len(ids))] for ids in sequences]
+        ids = torch.tensor(padded, device=self.device)
+        lengths = torch.tensor([len(ids) for ids in sequences], device=self.device)
+        with torch.inference_mode(), arithmetic(torch.device(self.device).type, "float32"):
+            logits = self.network(input_ids=ids[:, :-1], use_cache=False).logits.float()
+            predicted = logits.gather(-1, ids[:, 1:, None])[..., 0]
+            probabilities: Tensor = (predicted - logits.logsumexp(-1)).double().exp()
+        mask = torch.arange(longest - 1, device=self.device) < (lengths - 1)[:, None]
+        means: list[float] = ((probabilities * mask).sum(1) / mask.sum(1)).tolist()
+        return means
+
+
+@dataclass(frozen=True)
+class SentenceEncoder:
+    """A loaded sentence encoder.
+
+    Parameters
+    ----------
+    name
+        For people.
+    model
+        Of sentence-transformers; it cuts texts that are too long.
+    device, about
+        As in `LanguageModel`.
+    """
+
+    name: str
+    model: Any
+    device: str
+    about: Mapping[str, Any]
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a text that it reads."""
+        return int(self.model.max_seq_length)
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings ``[B,D]`` of length one, in float32."""
+        import torch
+
+        kind = torch.device(self.device).type
+        with explain_out_of_memory(self.name, self.device), arithmetic(kind, "float32"):
+            embeddings: Tensor = self.model.encode(
+                list(texts),
+                batch_size=TEXTS_PER_BATCH,
+                normalize_embeddings=True,
+                convert_to_tensor=True,
+                show_progress_bar=False,
+            )
+        return embeddings.cpu()
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each text, before any is cut off."""
+        with quiet():  # the caller reports texts that are too long
+            encoded = self.model.tokenizer(list(texts), truncation=False, padding=False)
+        return [len(ids) for ids in encoded["input_ids"]]
+
+
+def load_language_model(spec: str, device: str | None = None) -> LanguageModel:
+    """Load a language model in GPT-2's layout.
+
+    Parameters
+    ----------
+    spec
+        A folder, a name in `LANGUAGE_MODELS`, or ``OWNER/NAME`` on the hub.
+    device
+        ``cpu``, ``cuda``, ``cuda:1``, ``mps``; by default a GPU if there is one.
+    """
+    need("transformers", extra="language")
+    from transformers import GPT2LMHeadModel
+
+    device = choose_device(device)
+    checkpoint = _resolve(spec, LANGUAGE_MODELS)
+    folder = checkpoint.path
+    config = read_json(folder / "config.json", BackboneError)
+    model_type = config.get("model_type") if isinstance(config, dict) else None
+    if model_type != "gpt2":
+        raise BackboneError(
+            f"{folder}: a language model must be of the type 'gpt2' (got {model_type!r})"
+        )
+    files = weight_files(folder)
+    network = load_model(GPT2LMHeadModel, folder, files)
+    tokenizer = read_tokenizer(folder, network.config.n_positions, network.config.vocab_size)
+    move_to_device(network, device, checkpoint.name)
+    return LanguageModel(checkpoint.name, network, tokenizer, device, _about(checkpoint, files))
+
+
+def load_sentence_encoder(spec: str, device: str | None = None) -> SentenceEncoder:
+    """Load a sentence encoder.
+
+    Parameters
+    ----------
+    spec
+        A folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the hub. Of a transformer
+        without ``modules.json``, sentence-transformers takes the mean of the tokens.
+    device
+        As in `load_language_model`.
+    """
+    sentence_transformers = need("sentence_transformers", extra="language")
+    device = choose_device(device)
+    checkpoint = _resolve(spec, SENTENCE_ENCODERS)
+    folder = _transformer_folder(checkpoint.path)
+    files = weight_files(folder)
+    _check_weights(folder, files)
+    try:
+        with quiet():
+            model = sentence_transformers.SentenceTransformer(
+                str(checkpoint.path),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"dtype": "float32"},
+            )
+    except Exception as problem:  # each kind of model has its own errors
+        raise unreadable(checkpoint.path, problem) from None
+    return SentenceEncoder(checkpoint.name, model, device, _about(checkpoint, files))
+
+
+def is_text_model(name: str) -> bool:
+    """Whether a name is that of a model of texts alone: a known one, or one on the hub."""
+    if name in LANGUAGE_MODELS or name in SENTENCE_ENCODERS:
+        return True
+    if not is_repository(name) or Path(name).exists():
+        return False
+    if name.startswith(f"{_ENCODER_OWNER}/"):
+        return True
+    if (config := fetch_config(name)) is None:
+        return False
+    content = read_json(config, BackboneError)
+    return isinstance(content, dict) and content.get("model_type") == "gpt2"
+
+
+def prefetch(name: str) -> Path:
+    """Download a text model (see `is_text_model`) for a machine without network."""
+    known = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
+    repository = (known[name].repository if name in known else None) or name
+    folder = fetch(repository, name, lambda folder: None, ())
+    fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
+    return folder
+
+
+def _resolve(spec: str, known: Mapping[str, KnownCheckpoint]) -> Checkpoint:
+    checkpoint = resolve(spec, known, list_command="obygaze features caption-scores --help")
+    folder = checkpoint.path
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        raise BackboneError(f"{folder} is not the folder of a model: it has no config.json")
+    if checkpoint.repository and not has_tokenizer(folder):
+        names = (*TOKENIZER_FILES, *_ENCODER_FILES)
+        fetch_files(checkpoint.repository, folder.name, names)
+    return checkpoint
+
+
+def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "name": checkpoint.name,
+        "revision": checkpoint.revision,
+        "weights_sha256": sha256_of_files(files),
+    }
+
+
+def _transformer_folder(folder: Path) -> Path:
+    """The folder of a sentence encoder's transformer: a subfolder in old checkpoints."""
+    if (folder / "config.json").is_file():
+        return folder
+    return next((path.parent for path in sorted(folder.glob("0_*/config.json"))), folder)
+
+
+def _check_weights(folder: Path, files: Sequence[Path]) -> None:
+    """Check that a transformer's weights are complete: sentence-transformers would invent some."""
+    from transformers import MODEL_MAPPING, AutoConfig
+
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        model_class = MODEL_MAPPING[type(config)]
+    except Exception as problem:  # each kind of configuration has its own errors
+        raise unreadable(folder, problem) from None
+    # BERT's own pooling is not used, and some checkpoints lack it.
+    has_pooling = "add_pooling_layer" in signature(model_class.__init__).parameters
+    load_model(model_class, folder, files, **({"add_pooling_layer": False} if has_pooling else {}))
+
+
+def _batches(rows: Sequence[int], sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Rows in batches of texts of similar length, so that there is little padding."""
+    batch: list[int] = []
+    for row in sorted(rows, key=lambda row: len(sequences[row])):
+        if batch and (len(batch) + 1) * len(sequences[row]) > TOKENS_PER_BATCH:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch

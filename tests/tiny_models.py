@@ -1,0 +1,306 @@
+"""Networks of random weights for the tests: small ones of every family, and full-size ones.
+
+The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.backbones import KnownCheckpoint, known_checkpoints
+from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
+from obygaze_features.backbones.clip import SAMPLING, clip_arrays
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.siglip import siglip_arrays
+from obygaze_features.backbones.tiny import (
+    SMALL,
+    SMALL_VISION,
+    WORDS,
+    byte_letters,
+    clip_text_config,
+    video_processor,
+    write_clip_tokenizer,
+    write_model,
+    write_vivit,
+    write_xclip,
+    write_xclip_lsmdc,
+)
+from obygaze_features.backbones.videomae import videomae_arrays
+from obygaze_features.backbones.weights import write_random_weights
+from obygaze_features.common.files import to_json, write_text
+
+SENTENCE_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+CAPTION_WORDS = (
+    "a an the on of in and man woman men women person riding holding sitting road motorcycle"
+)
+SPACE = "\u0120"
+"""A space in byte-level vocabularies."""
+END = "<|endoftext|>"
+ROBERTA_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+MAX_TOKENS = 64
+"""Tokens that the small language model and the small sentence encoder read."""
+
+
+def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
+    """Write one of `CHECKPOINTS` into a new folder."""
+    write = CHECKPOINTS[name].write
+    assert write
+    write_random_weights(write, folder, seed=seed)
+    return folder
+
+
+def write_clip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> None:
+    """A CLIP whose text tower and vocabulary are small."""
+    from transformers import CLIPConfig, CLIPModel
+
+    config = CLIPConfig(
+        text_config=clip_text_config(),
+        vision_config=dict(vision),
+        projection_dim=dim,
+        synthetic=RANDOM_WEIGHTS_NOTE,
+    )
+    # As in the published checkpoints, which are older than today's configurations.
+    processor = {
+        "feature_extractor_type": "CLIPFeatureExtractor",
+        "do_resize": True,
+        "size": config.vision_config.image_size,
+        "resample": 3,
+        "do_center_crop": True,
+        "crop_size": config.vision_config.image_size,
+        "do_normalize": True,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+    }
+    write_model(folder, lambda: CLIPModel(config), processor, seed)
+    write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
+
+
+def write_siglip(folder: Path, seed: int, vision: Mapping[str, Any]) -> None:
+    """A SigLIP whose text tower and vocabulary are small."""
+    from transformers import SiglipConfig, SiglipModel
+
+    config = SiglipConfig(
+        text_config={**_sentence_config(), "projection_size": vision.get("hidden_size", 768)},
+        vision_config=dict(vision),
+        synthetic=RANDOM_WEIGHTS_NOTE,
+    )
+    size = config.vision_config.image_size
+    processor = {
+        "image_processor_type": "SiglipImageProcessor",
+        "do_resize": True,
+        "size": {"height": size, "width": size},
+        "resample": 3,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    }
+    write_model(folder, lambda: SiglipModel(config), processor, seed)
+    _write_sentence_tokenizer(folder, config.text_config.max_position_embeddings)
+
+
+def write_videomae(
+    folder: Path, seed: int, sizes: Mapping[str, Any], *, finetuned: bool = True
+) -> None:
+    """A VideoMAE: a classifier, or as it is before any fine-tuning."""
+    from transformers import (
+        VideoMAEConfig,
+        VideoMAEForPreTraining,
+        VideoMAEForVideoClassification,
+    )
+
+    config = VideoMAEConfig(**sizes, use_mean_pooling=finetuned, synthetic=RANDOM_WEIGHTS_NOTE)
+    kind = VideoMAEForVideoClassification if finetuned else VideoMAEForPreTraining
+    write_model(folder, lambda: kind(config), video_processor(config.image_size), seed)
+
+
+def write_gpt2(folder: Path, seed: int) -> None:
+    """A language model in GPT-2's layout."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    size = _write_byte_vocabulary(folder, after=(END,))
+    special = {"bos_token": END, "eos_token": END, "unk_token": END}
+    _write_tokenizer_config(folder, {"tokenizer_class": "GPT2Tokenizer", **special})
+    config = GPT2Config(
+        vocab_size=size,
+        n_positions=MAX_TOKENS,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        # Larger than for training, so that tokens differ in probability.
+        initializer_range=0.2,
+        bos_token_id=size - 1,
+        eos_token_id=size - 1,
+        synthetic=RANDOM_WEIGHTS_NOTE,
+    )
+    write_model(folder, lambda: GPT2LMHeadModel(config), None, seed)
+
+
+def write_sentence_encoder(folder: Path, seed: int) -> None:
+    """A sentence encoder: the mean of a RoBERTa's tokens."""
+    from transformers import RobertaConfig, RobertaModel
+
+    size = _write_byte_vocabulary(folder, before=ROBERTA_TOKENS[:4], after=ROBERTA_TOKENS[4:])
+    special = {
+        f"{name}_token": token
+        for name, token in zip(("bos", "pad", "eos", "unk", "mask"), ROBERTA_TOKENS, strict=True)
+    }
+    special |= {"cls_token": "<s>", "sep_token": "</s>"}
+    _write_tokenizer_config(folder, {"tokenizer_class": "RobertaTokenizer", **special})
+    config = RobertaConfig(
+        vocab_size=size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=MAX_TOKENS + 2,  # padding's, and the one before it
+        type_vocab_size=1,
+        initializer_range=0.2,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        synthetic=RANDOM_WEIGHTS_NOTE,
+    )
+    write_model(folder, lambda: RobertaModel(config), None, seed)
+    kinds = ("", "Transformer"), ("1_Pooling", "Pooling")
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (path, kind) in enumerate(kinds)
+    ]
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    pooling |= {f"pooling_mode_{mode}": False for mode in ("cls_token", "max_tokens")}
+    write_text(folder / "modules.json", to_json(modules))
+    write_text(folder / "1_Pooling" / "config.json", to_json(pooling))
+    length = {"max_seq_length": MAX_TOKENS, "do_lower_case": False}
+    write_text(folder / "sentence_bert_config.json", to_json(length))
+
+
+def _write_byte_vocabulary(
+    folder: Path, *, before: tuple[str, ...] = (), after: tuple[str, ...] = ()
+) -> int:
+    """Write bytes and the merges that build words; return the number of tokens."""
+    words = [first + word for word in CAPTION_WORDS.split() for first in ("", SPACE)]
+    merges = list(
+        dict.fromkeys((word[:end], word[end]) for word in words for end in range(1, len(word)))
+    )
+    tokens = [*before, *byte_letters(), *(left + right for left, right in merges), *after]
+    vocabulary = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
+    write_text(folder / "vocab.json", to_json(vocabulary))
+    write_text(folder / "merges.txt", "\n".join(lines) + "\n")
+    return len(vocabulary)
+
+
+def _write_tokenizer_config(folder: Path, config: dict[str, Any]) -> None:
+    write_text(
+        folder / "tokenizer_config.json", to_json({"model_max_length": MAX_TOKENS, **config})
+    )
+
+
+def _sentence_config(max_tokens: int = 64) -> dict[str, Any]:
+    """A small text tower for the vocabulary of `_write_sentence_tokenizer`."""
+    return {
+        **SMALL,
+        "vocab_size": len(_sentence_vocabulary()),
+        "max_position_embeddings": max_tokens,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "bos_token_id": 2,
+    }
+
+
+def _write_sentence_tokenizer(folder: Path, max_tokens: int) -> None:
+    """A small vocabulary with a fallback to bytes, as SigLIP 2 has it from Gemma."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab=_sentence_vocabulary(),
+            merges=_sentence_merges(),
+            unk_token="<unk>",
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A:0 <eos>:0", special_tokens=[("<eos>", 1)]
+    )
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SENTENCE_TOKENS])
+    special = {f"{token.strip('<>')}_token": token for token in SENTENCE_TOKENS}
+    config = {
+        "tokenizer_class": "GemmaTokenizer",
+        "model_max_length": max_tokens,
+        "model_input_names": ["input_ids"],
+        "padding_side": "right",
+        "add_bos_token": False,
+        "add_eos_token": True,
+        **special,
+    }
+    write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_text(folder / "special_tokens_map.json", to_json(special))
+    write_text(folder / "tokenizer_config.json", to_json(config))
+
+
+def _sentence_merges() -> list[tuple[str, str]]:
+    """The merges that build each word, with the space before it, from its start."""
+    words = [f"\u2581{word}" for word in WORDS.split()]
+    merges = [(word[:end], word[end]) for word in words for end in range(1, len(word))]
+    return list(dict.fromkeys(merges))
+
+
+def _sentence_vocabulary() -> dict[str, int]:
+    """Special tokens, bytes, letters, and the merges' tokens."""
+    special = [*SENTENCE_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256))]
+    letters = ["\u2581", *map(chr, range(ord("a"), ord("z") + 1))]
+    tokens = [*special, *letters, *(left + right for left, right in _sentence_merges())]
+    return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+
+
+LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
+_SHIPPED = {name: item for name, item in known_checkpoints().items() if item.write}
+_OURS = (
+    KnownCheckpoint(
+        "tiny-clip", "", SAMPLING, clip_arrays(32, 16, 32),
+        write=lambda folder, seed: write_clip(folder, seed, SMALL_VISION, 32),
+    ),
+    KnownCheckpoint(
+        "tiny-siglip", "", SAMPLING, siglip_arrays(16, 32),
+        write=lambda folder, seed: write_siglip(folder, seed, SMALL_VISION),
+    ),
+    KnownCheckpoint(
+        "tiny-videomae", "", Sampling(8), videomae_arrays(4, 16, 32, finetuned=True),
+        write=lambda folder, seed: write_videomae(
+            folder, seed, {**SMALL_VISION, "num_frames": 8}
+        ),
+    ),
+    KnownCheckpoint(
+        "random-xclip", "",
+        # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
+        write=lambda folder, seed: write_xclip(
+            folder, seed, {"patch_size": 16, "num_frames": 32}, 512
+        ),
+    ),
+    KnownCheckpoint(
+        "random-vivit", "", write=lambda folder, seed: write_vivit(folder, seed, {})
+    ),
+    KnownCheckpoint(
+        "random-xclip-lsmdc", "",
+        write=lambda folder, seed: write_xclip_lsmdc(folder, seed, LSMDC),
+    ),
+    KnownCheckpoint(
+        "random-clip", "", write=lambda folder, seed: write_clip(folder, seed, {}, 512)
+    ),
+    KnownCheckpoint(
+        "random-siglip", "", write=lambda folder, seed: write_siglip(folder, seed, {})
+    ),
+    KnownCheckpoint(
+        "random-videomae", "", write=lambda folder, seed: write_videomae(folder, seed, {})
+    ),
+)  # fmt: skip
+CHECKPOINTS: dict[str, KnownCheckpoint] = {**_SHIPPED, **{item.name: item for item in _OURS}}
+TINY = tuple(name for name in CHECKPOINTS if name.startswith("tiny-"))
