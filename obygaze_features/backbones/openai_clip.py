@@ -1,4 +1,4 @@
-"""CLIP's transformers with OpenAI's names for their weights, so that a state dict loads directly."""
+"""CLIP's transformers with OpenAI's names for their weights: a state dict loads directly."""
 
 # mypy: allow-subclassing-any
 # (torch's own types are not followed)

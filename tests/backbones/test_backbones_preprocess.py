@@ -222,7 +222,7 @@ def test_the_authors_size_is_recorded(tmp_path):
     how = read_preprocessing(a_checkpoint(tmp_path), "author")
     assert (how.attributes()["mode"], how.attributes()["squash"]) == ("author", (224, 224))
     assert read_preprocessing(a_checkpoint(tmp_path)).squash is None
-    with pytest.raises(UsageError, match=r"'authors' is no mode .* standard or author"):
+    with pytest.raises(UsageError, match=r"'authors'; use standard or author"):
         read_preprocessing(tmp_path, "authors")
 
 
