@@ -11,8 +11,7 @@ from pathlib import Path
 
 from benchmarks.result import Result, side_by_side
 from obygaze_features.annotations import Film, Segment, Timelines
-from obygaze_features.annotations.merge import Merged, merge
-from obygaze_features.annotations.projection import project
+from obygaze_features.annotations.project import MergedLabels, merge_labels, project
 from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
 
 FILMS = 20
@@ -35,11 +34,11 @@ def _beside_reading(folder: Path, clips: int, words: str) -> Iterator[Result]:
     timelines, grid = Timelines.load(folder / "timelines"), Manifest.load(folder / "grid")
     what = f"project and merge 20 films, 2 annotators, {CLIPS:,} clips {words}"
 
-    def ours() -> Merged:
+    def ours() -> MergedLabels:
         # As new, without what an earlier run has left to be found: films, rows, the digest.
         clips = replace(grid, items=replace(grid.items, check=False))
         found = project(replace(timelines), clips)
-        return merge(found.label_sets, found.grid)
+        return merge_labels(found.label_sets, found.grid)
 
     def read() -> None:
         Timelines.load(folder / "timelines")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from obygaze_features.common.elan import Document, Span, Tier, to_eaf
+from obygaze_features.common.elan import Annotation, Document, Tier, to_eaf
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.items import media_stem
@@ -47,7 +47,7 @@ def _document(clips: Sequence[SaidOfClip], found: Predictions) -> Document:
     return Document([Tier(title, "prediction", spans)], clips[0].item.media, cautions)
 
 
-def _span(one: SaidOfClip, classes: Sequence[str]) -> Span:
+def _span(one: SaidOfClip, classes: Sequence[str]) -> Annotation:
     assert one.item.start is not None
     assert one.item.end is not None
     start = round(one.item.start * 1000)
@@ -58,4 +58,4 @@ def _span(one: SaidOfClip, classes: Sequence[str]) -> Span:
         beside[f"probability of {classes[place]}"] = f"{one.probabilities[place]:.3f}"
     if one.seen != "no":
         beside["seen in training"] = one.seen
-    return Span(start, end, one.said, beside)
+    return Annotation(start, end, one.said, beside)

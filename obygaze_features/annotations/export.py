@@ -5,90 +5,86 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from obygaze_features.annotations.cells import concept_cell, guarded
-from obygaze_features.annotations.elan import clips_tier, document_of
-from obygaze_features.annotations.grids import clips_by_film
-from obygaze_features.annotations.timelines import Timelines, decimal
+from obygaze_features.annotations.cells import format_concepts
+from obygaze_features.annotations.elan import clips_tier, to_document
+from obygaze_features.annotations.grid import clips_by_film
+from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.elan import to_eaf
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import escape_formula, format_table
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.items import Item
+from obygaze_features.manifests.items import Item, format_seconds
 from obygaze_features.manifests.manifest import Manifest
 
-__all__ = ["elan_files", "tables"]
-
-MARK = "\ufeff"
-"""Without it Excel takes UTF-8 for the local encoding."""
+#: Without it Excel reads UTF-8 in the local encoding.
+BYTE_ORDER_MARK = "\ufeff"
 
 
 def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
-    """A document of ELAN's for each film: file name -> text.
+    """An ELAN document for each film: file name -> text.
 
-    A manifest's label sets become further tiers: what was projected onto its clips and merged.
+    A manifest's label sets become further tiers: the labels of its clips.
     """
     if manifest is None:
-        return {f"{film}.eaf": to_eaf(document_of(timelines, film)) for film in timelines.by_film}
+        return {f"{film}.eaf": to_eaf(to_document(timelines, film)) for film in timelines.by_film}
     clips = _clips(timelines, manifest)
-    sets = [manifest.labels(name) for name in manifest.label_names]
+    label_sets = [manifest.labels(name) for name in manifest.label_names]
     files = {}
     for film in timelines.by_film:
         items = clips.get(film, [])
-        document = document_of(timelines, film, next((one.media for one in items), ""))
-        tiers = [clips_tier(one, items, manifest.label_scheme(one.name)) for one in sets]
-        with_clips = [*document.tiers, *(tier for tier in tiers if tier.spans)]
-        files[f"{film}.eaf"] = to_eaf(replace(document, tiers=with_clips))
+        document = to_document(timelines, film, items[0].media if items else "")
+        tiers = [clips_tier(s, items, manifest.label_scheme(s.name)) for s in label_sets]
+        all_tiers = [*document.tiers, *(tier for tier in tiers if tier.annotations)]
+        files[f"{film}.eaf"] = to_eaf(replace(document, tiers=all_tiers))
     return files
 
 
-def tables(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
+def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
     """Tables for spreadsheets: file name -> text.
 
-    ``segments.csv`` and ``films.csv`` are what ``annotations import csv`` reads; a manifest's
-    label sets stand side by side in ``clips.csv``. A text that a spreadsheet would compute gets
-    an apostrophe before it.
+    ``segments.csv`` and ``films.csv`` are what ``annotations import csv`` reads; ``clips.csv``
+    has a manifest's label sets side by side. A text that a spreadsheet would compute gets an
+    apostrophe before it.
     """
-    every, films = timelines.segments, timelines.films
-    names = {level.code: level.name for level in timelines.scheme.levels}
-    called = {film: guarded(one.name) for film, one in films.items() if one.name}
-    made: dict[str, dict[str, Sequence[str]]] = {
+    segments, films = timelines.segments, timelines.films
+    name_of = timelines.scheme.name_of
+    written = {film: escape_formula(details.name or film) for film, details in films.items()}
+    tables: dict[str, dict[str, Sequence[str]]] = {
         "segments.csv": {
-            "film": [called.get(one.film, one.film) for one in every],
-            "annotator": [one.annotator for one in every],
-            "start": [decimal(one.start) for one in every],
-            "end": [decimal(one.end) for one in every],
-            "level": [names[one.level] for one in every],
-            "concepts": [guarded(concept_cell(one.concepts)) for one in every],
-            "comment": [guarded(one.comment) for one in every],
+            "film": [written.get(segment.film, segment.film) for segment in segments],
+            "annotator": [segment.annotator for segment in segments],
+            "start": [format_seconds(segment.start) for segment in segments],
+            "end": [format_seconds(segment.end) for segment in segments],
+            "level": [name_of[segment.level] for segment in segments],
+            "concepts": [escape_formula(format_concepts(s.concepts)) for s in segments],
+            "comment": [escape_formula(segment.comment) for segment in segments],
         },
         "films.csv": {
-            "film": [called.get(film, film) for film in films],
-            "title": [guarded(one.title) for one in films.values()],
-            "end": ["" if one.end is None else decimal(one.end) for one in films.values()],
+            "film": [written[film] for film in films],
+            "title": [escape_formula(details.title) for details in films.values()],
+            "end": ["" if f.end is None else format_seconds(f.end) for f in films.values()],
         },
     }
     if manifest is not None:
-        made["clips.csv"] = _side_by_side(_clips(timelines, manifest), manifest)
-    return {name: MARK + format_table(columns) for name, columns in made.items()}
+        tables["clips.csv"] = _clips_table(_clips(timelines, manifest), manifest)
+    return {name: BYTE_ORDER_MARK + format_table(columns) for name, columns in tables.items()}
 
 
-def _side_by_side(
+def _clips_table(
     clips: Mapping[str, Sequence[Item]], manifest: Manifest
 ) -> dict[str, Sequence[str]]:
-    items = [one for of_film in clips.values() for one in of_film]
-    films = [film for film, of_film in clips.items() for _ in of_film]
+    items = [item for of_film in clips.values() for item in of_film]
     columns: dict[str, Sequence[str]] = {
-        "film": films,
-        "clip": [one.id for one in items],
-        "start": [decimal(one.start or 0) for one in items],
-        "end": [decimal(one.end or 0) for one in items],
+        "film": [film for film, of_film in clips.items() for _ in of_film],
+        "clip": [item.id for item in items],
+        "start": [format_seconds(item.start or 0) for item in items],
+        "end": [format_seconds(item.end or 0) for item in items],
     }
     for name in manifest.label_names:
-        names = {level.code: level.name for level in manifest.label_scheme(name).levels}
-        labels = manifest.labels(name)
-        levels, concepts = labels.level_of, labels.concepts_of
-        columns[name] = [names[levels[one.id]] if one.id in levels else "" for one in items]
+        name_of = manifest.label_scheme(name).name_of
+        levels, concepts = manifest.labels(name).level_of, manifest.labels(name).concepts_of
+        columns[name] = [name_of[levels[i.id]] if i.id in levels else "" for i in items]
         columns[f"{name}, concepts"] = [
-            guarded(concept_cell(concepts.get(one.id, ()))) for one in items
+            escape_formula(format_concepts(concepts.get(item.id, ()))) for item in items
         ]
     return columns
 

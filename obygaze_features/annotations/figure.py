@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from obygaze_features.annotations.grids import clips_by_film
-from obygaze_features.annotations.projection import check_levels
+from obygaze_features.annotations.cells import format_time
+from obygaze_features.annotations.grid import clips_by_film
+from obygaze_features.annotations.project import check_levels
 from obygaze_features.annotations.timelines import Timelines
+from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, unknown_name
-from obygaze_features.drawing.bands import Row, Span, bands, clock
-from obygaze_features.drawing.levels import level_series
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
-
-__all__ = ["film_figure", "films_drawn"]
-
-
-def films_drawn(timelines: Timelines, manifest: Manifest) -> list[str]:
-    """The films that there are both segments and clips of, in the timelines' order."""
-    held = clips_by_film(manifest.items)
-    return [film for film in timelines.films if film in held and film in timelines.by_film]
+from obygaze_features.manifests.statistics import COLOURS
 
 
-def film_figure(
+@dataclass(frozen=True)
+class Band:
+    """A row of bars: start, end and the level's rank of each."""
+
+    name: str
+    bars: Sequence[tuple[float, float, int]]
+
+
+def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
+    """The films that have both segments and clips, in the timelines' order."""
+    by_film = clips_by_film(manifest.items)
+    return [film for film in timelines.films if film in by_film and film in timelines.by_film]
+
+
+def film_bands(
     timelines: Timelines, manifest: Manifest, film: str, *, merged: str | None = "merged"
-) -> str:
-    """Each annotator's segments above their projection, and the merge below, as one SVG.
+) -> list[Band]:
+    """Each annotator's segments above their projection, and the merge last.
 
     Parameters
     ----------
@@ -33,72 +42,98 @@ def film_figure(
         Clips with start and end, of the timelines' levels; its label sets are named by the
         annotators.
     merged
-        The label set that stands at the bottom, if the manifest has it.
+        The label set of the last row, if the manifest has it.
     """
     check_levels(manifest.scheme, timelines.scheme)
-    of_film = clips_by_film(manifest.items).get(film)
-    if film not in timelines.by_film or of_film is None:
-        raise AnnotationError(unknown_name("film", film, films_drawn(timelines, manifest)))
-    clips = [manifest.items[row] for row in of_film.tolist()]
-    scheme, rows = timelines.scheme, []
-    rank = _rank(scheme)
+    rows = clips_by_film(manifest.items).get(film)
+    if film not in timelines.by_film or rows is None:
+        raise AnnotationError(unknown_name("film", film, films_with_clips(timelines, manifest)))
+    clips = [manifest.items[row] for row in rows.tolist()]
+    codes = timelines.scheme.codes
+    bands = []
     for annotator, segments in timelines.by_film[film].items():
-        spans = [
-            Span(
-                one.start,
-                one.end,
-                rank[one.level],
-                _tip(scheme, one.level, one.concepts, one.start, one.end),
-            )
-            for one in segments
-        ]
-        rows.append(Row(timelines.names.get(annotator, annotator), spans, key=annotator))
+        bars = [(s.start, s.end, codes.index(s.level)) for s in segments]
+        bands.append(Band(timelines.names.get(annotator, annotator), bars))
         if annotator in manifest.label_names:
-            rows.append(
-                Row(
-                    "on clips",
-                    _clips(clips, manifest.labels(annotator), manifest.scheme),
-                    key=f"{annotator} on clips",
-                    follows=True,
-                )
-            )
+            bars = _clip_bars(clips, manifest.labels(annotator), manifest.scheme)
+            bands.append(Band(f"{annotator} on clips", bars))
     if merged is not None and merged in manifest.label_names:
-        spans = _clips(clips, manifest.labels(merged), manifest.scheme)
-        rows.append(Row(merged, spans, key=merged, strong=True))
-    title = timelines.films[film].title or film
-    end = max(timelines.end_of(film), max(item.end or 0.0 for item in clips))
-    levels = level_series({level.code: level.name for level in scheme.levels})
-    who = counted(len(timelines.by_film[film]), "annotator")
-    projected = [one for one in timelines.by_film[film] if one in manifest.label_names]
-    what = f"segments as they cut them, and the levels of {counted(len(clips), 'clip')}"
-    described = f"{who}: {what}{_rule(projected, manifest)}"
-    return bands(rows, levels, end, title=title, description=described)
+        bands.append(Band(merged, _clip_bars(clips, manifest.labels(merged), manifest.scheme)))
+    return bands
 
 
-def _rule(names: Sequence[str], manifest: Manifest) -> str:
-    """By which threshold the label sets were projected, and onto which grid."""
-    about = [manifest.labels(name).about for name in names]
-    shares = sorted({f"{one['threshold']:g}" for one in about if "threshold" in one})
-    if not shares:
-        return ""
-    return f"; threshold {' and '.join(shares)}, grid {manifest.name}"
+def film_figure(
+    timelines: Timelines, manifest: Manifest, film: str, *, merged: str | None = "merged"
+) -> bytes:
+    """The bands of `film_bands` as an SVG file; the higher the level, the taller the bar."""
+    bands = film_bands(timelines, manifest, film, merged=merged)
+    need("matplotlib", extra="report")
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import FuncFormatter
+
+    levels = timelines.scheme.levels
+    colours = [COLOURS[number % len(COLOURS)] for number in range(len(levels))]
+    figure = Figure(figsize=(11, 1.6 + 0.55 * len(bands)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, band in enumerate(bands):
+        for number, (start, end, rank) in enumerate(band.bars):
+            height = 0.8 * (rank + 1) / len(levels)
+            [bar] = axes.bar(
+                start,
+                height,
+                width=end - start,
+                bottom=-row - 0.4,
+                align="edge",
+                color=colours[rank],
+                edgecolor="#555555",
+                linewidth=0.4,
+            )
+            bar.set_gid(f"{band.name}/{number}")
+    axes.set_yticks([-row for row in range(len(bands))], [_plain(band.name) for band in bands])
+    axes.set_ylim(-len(bands) + 0.4, 0.6)
+    ends = [end for band in bands for _, end, _ in band.bars]
+    axes.set_xlim(0, max([timelines.end_of(film), *ends]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
+    axes.tick_params(length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_title(_plain(timelines.films[film].title or film), loc="left")
+    figure.supxlabel(_describe(timelines, manifest, film), x=0.01, ha="left", fontsize=8)
+    keys = [Patch(facecolor=c, label=_plain(v.name)) for c, v in zip(colours, levels, strict=True)]
+    figure.legend(handles=keys, loc="outside upper right", ncols=len(levels), frameon=False)
+    picture = io.BytesIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": film}):
+        figure.savefig(picture, format="svg", metadata={"Date": None})
+    return picture.getvalue()
 
 
-def _rank(scheme: LabelScheme) -> Mapping[str, int]:
-    return {code: place for place, code in enumerate(scheme.codes)}
+def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
+    """How many annotators and clips; by which threshold, and onto which grid."""
+    annotators = timelines.by_film[film]
+    clips = len(clips_by_film(manifest.items)[film])
+    text = (
+        f"{counted(len(annotators), 'annotator')}: segments as they cut them, and the levels of "
+        f"{counted(clips, 'clip')}"
+    )
+    about = [manifest.labels(name).about for name in annotators if name in manifest.label_names]
+    thresholds = sorted({f"{a['threshold']:g}" for a in about if "threshold" in a})
+    if thresholds:
+        text += f"; threshold {' and '.join(thresholds)}, grid {manifest.name}"
+    return _plain(text)
 
 
-def _clips(clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme) -> list[Span]:
-    rank, found = _rank(scheme), []
+def _plain(text: str) -> str:
+    """A text in which matplotlib sees no formula."""
+    return text.replace("$", r"\$")
+
+
+def _clip_bars(
+    clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme
+) -> list[tuple[float, float, int]]:
+    bars = []
     for item in clips:
         level = labels.level_of.get(item.id)
         if level is not None and item.start is not None and item.end is not None:
-            tip = _tip(scheme, level, labels.concepts_of[item.id], item.start, item.end)
-            found.append(Span(item.start, item.end, rank[level], f"{item.id}, {tip}"))
-    return found
-
-
-def _tip(scheme: LabelScheme, level: str, concepts: Sequence[str], start: float, end: float) -> str:
-    name = next(one.name for one in scheme.levels if one.code == level)
-    ticked = f": {', '.join(concepts)}" if concepts else ""
-    return f"{clock(start)} to {clock(end)}, {name}{ticked}"
+            bars.append((item.start, item.end, scheme.codes.index(level)))
+    return bars

@@ -1,8 +1,8 @@
 """gamma on free segments, through the library pygamma-agreement.
 
-Where annotators cut as they like, they can differ in where, how often and how they mark. Mathet's
-gamma looks for the best alignment of their segments, and weighs what is left against random
-timelines. It is another measure than the paper's, which knows clips only.
+Free segments can differ in where they are, how many there are, and how they are labelled. Mathet's
+gamma finds the best alignment of two annotators' segments, and compares the rest with random
+timelines. It is another measure than the paper's, which compares clips.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.annotations.agreement import SLACK, gamma_of, stream_of
-from obygaze_features.annotations.distances import distances_of
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark
-from obygaze_features.annotations.timelines import Segment, Timelines
+from obygaze_features.annotations.agreement import (
+    SUM_TOLERANCE,
+    distances_of,
+    gamma_ratio,
+    random_stream,
+)
+from obygaze_features.annotations.issues import LEFT_OUT, Issue
 from obygaze_features.common.package import need
 from obygaze_features.manifests.labels import LabelScheme
 
-__all__ = ["SegmentGamma", "segment_gammas"]
+if TYPE_CHECKING:
+    from obygaze_features.annotations.timelines import Segment, Timelines
 
-SHORTEST = 2e-6
-"""What is not longer than a microsecond is no segment to the library."""
+#: The library ignores segments of a microsecond or less.
+MIN_SEGMENT_S = 2e-6
 
 
 @dataclass(frozen=True)
@@ -50,28 +55,28 @@ class SegmentGamma:
 
 def segment_gammas(
     timelines: Timelines, *, samples: int, seed: int
-) -> tuple[list[SegmentGamma], list[Remark]]:
+) -> tuple[list[SegmentGamma], list[Issue]]:
     """Gamma of every two annotators in every film; films that lack a second one.
 
-    Every segment counts, Easy Negative ones too; levels are apart by `distances_of` the scheme,
-    and times and levels weigh the same, as is the library's default. Random timelines are drawn
-    by its statistical sampler: as many segments, as long, as far apart and of such levels as the
-    annotators' are in the mean.
+    Every segment counts, Easy Negative ones too; levels differ by `distances_of` the scheme,
+    and times and levels weigh the same, the library's default. Random timelines are drawn
+    by its statistical sampler: on average as many segments, as long, as far apart and of such
+    levels as the annotators' are.
     """
     need("pygamma_agreement", extra="agreement")
-    found, remarks = [], []
+    gammas, issues = [], []
     for film, by_annotator in timelines.by_film.items():
-        there = {
-            name: kept
+        present = {
+            name: long_enough
             for name, segments in by_annotator.items()
-            if (kept := [one for one in segments if one.end - one.start >= SHORTEST])
+            if (long_enough := [s for s in segments if s.end - s.start >= MIN_SEGMENT_S])
         }
-        for a, b in combinations(sorted(there), 2):
-            pair = {a: there[a], b: there[b]}
+        for a, b in combinations(sorted(present), 2):
+            pair = {a: present[a], b: present[b]}
             disorder, drawn = _disorders(timelines.scheme, film, pair, samples, seed)
             expected = fmean(drawn)
-            as_good = sum(one <= disorder + SLACK for one in drawn)
-            found.append(
+            as_good = sum(other <= disorder + SUM_TOLERANCE for other in drawn)
+            gammas.append(
                 SegmentGamma(
                     film=film,
                     a=a,
@@ -80,14 +85,14 @@ def segment_gammas(
                     segments_b=len(pair[b]),
                     disorder=disorder,
                     expected=expected,
-                    gamma=gamma_of(disorder, expected),
+                    gamma=gamma_ratio(disorder, expected),
                     p=(as_good + 1) / (samples + 1),
                 )
             )
-        if len(there) < 2:
-            who = "".join(there)
-            remarks.append(Remark(timelines.name, film, who, "no second annotator", LEFT_OUT))
-    return found, remarks
+        if len(present) < 2:
+            problem = "no second annotator"
+            issues.append(Issue(timelines.name, film, "".join(present), problem, LEFT_OUT))
+    return gammas, issues
 
 
 def _disorders(
@@ -95,7 +100,7 @@ def _disorders(
 ) -> tuple[float, list[float]]:
     """The disorder of two annotators' segments, and of random timelines.
 
-    The library's own loop runs its solver in threads, which then now and then prints.
+    The library's loop runs its solver in threads, which sometimes print.
     """
     library, core = (
         need("pygamma_agreement", extra="agreement"),
@@ -106,26 +111,26 @@ def _disorders(
     order = [distances.rank[code] for code in codes]
     continuum = library.Continuum()
     for name, segments in pair.items():
-        for one in segments:
-            continuum.add(name, core.Segment(one.start, one.end), one.level)
+        for segment in segments:
+            continuum.add(name, core.Segment(segment.start, segment.end), segment.level)
     dissimilarity = library.CombinedCategoricalDissimilarity(
         cat_dissim=library.PrecomputedCategoricalDissimilarity(
             continuum.categories.__class__(codes), distances.matrix[np.ix_(order, order)]
         )
     )
-    with _quiet(), _seeded([seed, stream_of(film, *pair)]):
+    with _quiet(), _seeded([seed, random_stream(film, *pair)]):
         sampler = library.StatisticalContinuumSampler()
         sampler.init_sampling(continuum)
         drawn = [sampler.sample_from_continuum for _ in range(samples)]
         disorder, *others = (
-            float(one.get_best_alignment(dissimilarity).disorder) for one in (continuum, *drawn)
+            float(c.get_best_alignment(dissimilarity).disorder) for c in (continuum, *drawn)
         )
     return disorder, others
 
 
 @contextmanager
 def _seeded(seed: Sequence[int]) -> Iterator[None]:
-    """Numpy's global generator, which the library draws from, seeded; then as it was before."""
+    """Seed numpy's global generator, which the library draws from; then restore it."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(np.random.SeedSequence(seed).generate_state(4))  # noqa: NPY002
     try:
@@ -136,16 +141,16 @@ def _seeded(seed: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The library warns at every alignment that its faster solver is not there."""
+    """Silence the library's warning, at every alignment, that its faster solver is missing."""
     root, silent = logging.getLogger(), logging.NullHandler()
 
-    def others(record: logging.LogRecord) -> bool:
+    def keep(record: logging.LogRecord) -> bool:
         return "pygamma_agreement" not in record.pathname
 
-    root.addHandler(silent)  # without any, the library's warning would add one that stays
-    root.addFilter(others)
+    root.addHandler(silent)  # without any handler, the warning would install one
+    root.addFilter(keep)
     try:
         yield
     finally:
-        root.removeFilter(others)
+        root.removeFilter(keep)
         root.removeHandler(silent)

@@ -1,36 +1,45 @@
 """Timelines: the segments that annotators cut freely from films, as a folder of two tables.
 
-The folder holds ``timelines.json`` (where they come from, the label scheme, what is known of the
-films), ``segments.csv`` (a row a segment, in order of film, annotator and time) and
-``remarks.csv`` (what was odd in the source, and what was done about it).
+The folder holds ``timelines.json`` (where they come from, the label scheme, the films),
+``segments.csv`` (a row a segment, in order of film, annotator and time) and ``remarks.csv`` (what
+was odd in the source, and what was done about it).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
+from obygaze_features.annotations.cells import parse_seconds
+from obygaze_features.annotations.issues import Issue, issues_csv, read_issues
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.items import id_problem
-from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
+from obygaze_features.manifests.items import format_seconds, id_problem
+from obygaze_features.manifests.labels import (
+    SEPARATOR,
+    LabelScheme,
+    obygaze_scheme,
+    split_concepts,
+)
 
-__all__ = ["HEADER", "Film", "Segment", "Timelines", "decimal", "seconds"]
+if TYPE_CHECKING:
+    from obygaze_features.annotations.project import ProjectedLabels
+    from obygaze_features.manifests.manifest import Manifest
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
 HEADER = "timelines.json"
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 COLUMNS = ("film", "annotator", "start", "end", "level", "concepts", "comment")
-LONGEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Film:
-    """What is known of a film beside its segments; `end` is how long it is, in seconds.
-
-    `name` is what the source calls it, where that is no id: its file is likely to have that name.
-    """
+    """A film's title, its length in seconds, and its name in the source, if that is not an id."""
 
     title: str = ""
     end: float | None = None
@@ -62,28 +68,37 @@ class Film:
 class Timelines:
     """Segments by film and annotator.
 
-    Segments are kept in order of film, annotator, start, end and level, whatever the order in
-    which they came; films in the order in which they are first named.
+    Segments are in order of film, annotator, start, end and level, whatever the order in which
+    they came; films in the order in which they are first named. `names` are annotators' names in
+    the source, where these are not ids.
     """
 
     name: str
     segments: Sequence[Segment]
     scheme: LabelScheme = field(default_factory=obygaze_scheme)
     films: Mapping[str, Film] = field(default_factory=dict)
-    remarks: Sequence[Remark] = ()
+    issues: Sequence[Issue] = ()
     source: str = ""
     licence: str = ""
     citation: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Annotators' names as the source has them, where these are no ids."""
+
+    def __repr__(self) -> str:
+        return f"Timelines({self.name!r}, {self.describe_size()})"
+
+    def describe_size(self) -> str:
+        """The numbers of segments, films and annotators, as text."""
+        segments, films = counted(len(self.segments), "segment"), counted(len(self.by_film), "film")
+        return f"{segments} of {films} by {counted(len(self.annotators), 'annotator')}"
 
     @cached_property
     def by_film(self) -> dict[str, dict[str, list[Segment]]]:
         """Film -> annotator -> segments, in time."""
-        found: dict[str, dict[str, list[Segment]]] = {}
-        for one in self.segments:
-            found.setdefault(one.film, {}).setdefault(one.annotator, []).append(one)
-        return found
+        by_film: dict[str, dict[str, list[Segment]]] = {}
+        for segment in self.segments:
+            of_film = by_film.setdefault(segment.film, {})
+            of_film.setdefault(segment.annotator, []).append(segment)
+        return by_film
 
     @cached_property
     def sha256(self) -> str:
@@ -93,51 +108,130 @@ class Timelines:
     @property
     def annotators(self) -> list[str]:
         """All annotators' names, sorted."""
-        return sorted({one.annotator for one in self.segments})
+        return sorted({segment.annotator for segment in self.segments})
 
     def end_of(self, film: str) -> float:
-        """Where a film ends, in seconds; where nobody said, where its last segment does."""
-        known = self.films[film].end if film in self.films else None
-        if known is not None:
-            return known
-        return max(one.end for spans in self.by_film[film].values() for one in spans)
+        """Where a film ends, in seconds; where that is unknown, the end of its last segment."""
+        end = self.films[film].end if film in self.films else None
+        if end is not None:
+            return end
+        return max(s.end for segments in self.by_film[film].values() for s in segments)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts of the timelines, of each film and of each annotator in it; times in seconds."""
+        issues = Counter((issue.film, issue.annotator) for issue in self.issues)
+        return {
+            "name": self.name,
+            "source": self.source,
+            "licence": self.licence,
+            "segments": len(self.segments),
+            "annotators": self.annotators,
+            "levels": list(self.scheme.codes),
+            "films": {
+                film: {
+                    "title": details.title,
+                    "end": details.end,
+                    "annotators": {
+                        annotator: {
+                            "segments": len(segments),
+                            "levels": {
+                                code: _covered(s for s in segments if s.level == code)
+                                for code in self.scheme.codes
+                            },
+                            "covered": _covered(segments),
+                            "remarks": issues[film, annotator],
+                        }
+                        for annotator, segments in self.by_film.get(film, {}).items()
+                    },
+                }
+                for film, details in self.films.items()
+            },
+            "remarks": [issue.to_json() for issue in self.issues],
+        }
 
     @classmethod
     def of(cls, name: str, segments: Iterable[Segment], **about: Any) -> Timelines:
         """Timelines of segments in any order."""
         scheme: LabelScheme = about.get("scheme") or obygaze_scheme()
         films: dict[str, Film] = dict(about.pop("films", {}))
-        rank = {code: place for place, code in enumerate(scheme.codes)}
+        level_rank = {code: rank for rank, code in enumerate(scheme.codes)}
         segments = list(segments)
-        for film in sorted({one.film for one in segments} - set(films)):
+        for film in sorted({segment.film for segment in segments} - set(films)):
             films[film] = Film()
-        place = {film: number for number, film in enumerate(films)}
+        film_rank = {film: rank for rank, film in enumerate(films)}
 
-        def key(one: Segment) -> tuple[Any, ...]:
-            when = (one.start, one.end, rank[one.level], one.concepts, one.comment)
-            return place[one.film], one.annotator, *when
+        def key(s: Segment) -> tuple[Any, ...]:
+            order = film_rank[s.film], s.annotator, s.start, s.end, level_rank[s.level]
+            return *order, s.concepts, s.comment
 
         return cls(name, tuple(sorted(segments, key=key)), films=films, **about)
 
-    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+    def project(
+        self, grid: float | Path | str | Manifest, threshold: float = 0.2
+    ) -> ProjectedLabels:
+        """Project the segments onto clips: a label set for each annotator.
+
+        Parameters
+        ----------
+        grid
+            The clips: their length in seconds, a manifest (or its folder) whose items have spans,
+            or a CSV file of shots or scenes with film, start and end.
+        threshold
+            The share of a clip that a segment must cover to count for it.
+        """
+        from obygaze_features.annotations.project import project
+
+        return project(self, grid, threshold=threshold)
+
+    @classmethod
+    def from_elan(
+        cls,
+        *sources: Path | str,
+        films: Mapping[str, Film] | None = None,
+        film: str | None = None,
+    ) -> Timelines:
+        """Import ``.eaf`` files, or folders of them; see `importers.elan`."""
+        return _import("elan", [Path(source) for source in sources], films, film=film)
+
+    @classmethod
+    def from_csv(
+        cls,
+        source: Path | str,
+        columns: Mapping[str, str] | None = None,
+        films: Mapping[str, Film] | None = None,
+        *,
+        delimiter: str | None = None,
+        frame_rate: float | None = None,
+    ) -> Timelines:
+        """Import any table of segments; see `importers.csv_table`."""
+        options = {"delimiter": delimiter, "frame_rate": frame_rate}
+        return _import("csv_table", Path(source), columns, films, **options)
+
+    @classmethod
+    def from_mobygaze(
+        cls, source: Path | str, films: Mapping[str, Film] | None = None
+    ) -> Timelines:
+        """Import ``mobygaze_dataframe.csv``; see `importers.mobygaze`."""
+        return _import("mobygaze", Path(source), films)
+
+    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the folder, which appears complete or not at all."""
-        with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
+        with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "segments.csv", self.to_csv())
-            write_text(new / "remarks.csv", remarks_csv(self.remarks))
+            write_text(new / "remarks.csv", issues_csv(self.issues))
 
     def to_csv(self) -> str:
         """The segments as they are saved in ``segments.csv``."""
-        every = self.segments
         return format_table(
             {
-                "film": [one.film for one in every],
-                "annotator": [one.annotator for one in every],
-                "start": [decimal(one.start) for one in every],
-                "end": [decimal(one.end) for one in every],
-                "level": [one.level for one in every],
-                "concepts": [SEPARATOR.join(one.concepts) for one in every],
-                "comment": [one.comment for one in every],
+                "film": [segment.film for segment in self.segments],
+                "annotator": [segment.annotator for segment in self.segments],
+                "start": [format_seconds(segment.start) for segment in self.segments],
+                "end": [format_seconds(segment.end) for segment in self.segments],
+                "level": [segment.level for segment in self.segments],
+                "concepts": [SEPARATOR.join(segment.concepts) for segment in self.segments],
+                "comment": [segment.comment for segment in self.segments],
             }
         )
 
@@ -151,8 +245,8 @@ class Timelines:
             "licence": self.licence,
             "citation": self.citation,
             "films": {
-                film: {"title": one.title, "end": one.end, "name": one.name}
-                for film, one in self.films.items()
+                film: {"title": about.title, "end": about.end, "name": about.name}
+                for film, about in self.films.items()
             },
             "annotators": dict(self.names),
             "label_scheme": self.scheme.to_json(),
@@ -165,63 +259,62 @@ class Timelines:
         header = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
         try:
             scheme = LabelScheme.from_json(header["label_scheme"])
-            films = {str(film): _film(about) for film, about in header["films"].items()}
+            films = {str(film): _read_film(about) for film, about in header["films"].items()}
             names = {who: str(name) for who, name in header.get("annotators", {}).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise AnnotationError(f"{folder / HEADER} is not in its form ({problem})") from None
+            raise AnnotationError(f"{folder / HEADER} is malformed ({problem})") from None
         texts = {key: str(header.get(key, "")) for key in ("source", "licence", "citation")}
         table = read_table(folder / "segments.csv", required=COLUMNS[:5])
         return cls.of(
             str(header.get("name", folder.name)),
-            _segments(table, scheme),
+            _read_segments(table, scheme),
             scheme=scheme,
             films=films,
             names=names,
-            remarks=tuple(read_remarks(folder / "remarks.csv")),
+            issues=tuple(read_issues(folder / "remarks.csv")),
             **texts,
         )
 
 
-def seconds(text: str, what: str) -> float:
-    """A time in seconds from a cell: a number of at least 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise AnnotationError(f"{what} {shorten(text)} is not a number of seconds") from None
-    if not 0 <= value <= LONGEST:
-        raise AnnotationError(f"{what} {shorten(text)} is not a time in a film")
-    return round(value, 6)
+def _covered(segments: Iterable[Segment]) -> float:
+    """How many seconds segments cover; where two overlap, the time counts once."""
+    total = reached = 0.0
+    for segment in sorted(segments, key=lambda s: s.start):
+        total += max(0.0, segment.end - max(segment.start, reached))
+        reached = max(reached, segment.end)
+    return round(total, 6)
 
 
-def decimal(value: float) -> str:
-    """Seconds to the microsecond, without zeros that say nothing."""
-    return f"{value:.6f}".rstrip("0").rstrip(".")
+def _import(module: str, *arguments: Any, **options: Any) -> Timelines:
+    """Call an importer; loaded by name, as importers import this module."""
+    importer = import_module(f"obygaze_features.annotations.importers.{module}")
+    timelines: Timelines = importer.import_timelines(*arguments, **options)
+    return timelines
 
 
-def _segments(table: Table, scheme: LabelScheme) -> list[Segment]:
-    empty = [""] * len(table)
-    cells = (table.columns.get(name, empty) for name in COLUMNS)
-    found = []
-    for row, (film, annotator, start, end, level, concepts, comment) in enumerate(
-        zip(*cells, strict=True)
+def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
+    segments = []
+    for row, (film, annotator, start_text, end_text, level, names, comment) in enumerate(
+        zip(*map(table.get, COLUMNS), strict=True)
     ):
         try:
-            for what, name in (("film", film), ("annotator", annotator)):
+            for noun, name in (("film", film), ("annotator", annotator)):
                 if problem := id_problem(name):
-                    raise AnnotationError(f"{what}: {problem}")
-            begin, finish = seconds(start, "start"), seconds(end, "end")
-            if not begin < finish:
-                raise AnnotationError(f"the segment ends ({end}) before it starts ({start})")
-            names = scheme.in_order(map(scheme.concept, split_concepts(concepts)))
-            found.append(
-                Segment(film, annotator, begin, finish, scheme.level(level), names, comment)
-            )
+                    raise AnnotationError(f"{noun}: {problem}")
+            start, end = parse_seconds(start_text, "start"), parse_seconds(end_text, "end")
+            if not start < end:
+                raise AnnotationError(
+                    f"the segment ends ({end_text}) before it starts ({start_text})"
+                )
+            concepts = scheme.in_order(map(scheme.concept, split_concepts(names)))
+            level = scheme.level(level)
+            segments.append(Segment(film, annotator, start, end, level, concepts, comment))
         except (AnnotationError, ManifestError) as error:
             raise table.problem(row, str(error)) from None
-    return found
+    return segments
 
 
-def _film(about: Mapping[str, Any]) -> Film:
+def _read_film(about: Mapping[str, Any]) -> Film:
     end = about.get("end")
     if end is not None and not (isinstance(end, int | float) and 0 < end < math.inf):
         raise ValueError(f"a film ends at {end!r}")

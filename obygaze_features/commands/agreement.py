@@ -13,8 +13,6 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 
-__all__ = ["agreement"]
-
 
 @click.command()
 @folder_argument("manifest")
@@ -96,31 +94,30 @@ def agreement(
       obygaze annotations agreement manifests/mine --segments timelines/mine --json
     """
     from obygaze_features.annotations.agreement import Chance
-    from obygaze_features.annotations.agreement_report import agreement_report, save_agreement
-    from obygaze_features.annotations.agreement_text import describe_agreement
-    from obygaze_features.annotations.remarks import any_left_out, remark_lines
+    from obygaze_features.annotations.agreement_report import agreement_report
+    from obygaze_features.annotations.issues import any_left_out, describe_issues
     from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_features.manifests.manifest import Manifest
 
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
-    found = agreement_report(
+    report = agreement_report(
         Manifest.load(manifest),
         labels,
         Chance(generator, samples, seed),
         timelines=None if segments is None else Timelines.load(segments),
     )
     if output is not None:
-        save_agreement(found, output, overwrite=overwrite)
+        report.save(output, overwrite=overwrite)
     if as_json:
-        echo_json(found.to_json())
+        echo_json(report.to_json())
     else:
-        click.echo(describe_agreement(found, differences=differences))
-        if found.remarks:
-            click.echo("\n" + "\n".join(remark_lines(found.remarks, "--json has all")))
+        click.echo(report.describe(differences=differences))
+        if report.issues:
+            click.echo("\n" + "\n".join(describe_issues(report.issues, "--json has all")))
         if output is not None:
-            also = " and segments" if found.segments else ""
+            also = " and segments" if report.segments else ""
             click.echo(f"\nagreement, confusion, differences{also} as CSV -> {output}")
-    if any_left_out(found.remarks):
+    if any_left_out(report.issues):
         click.get_current_context().exit(3)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from obygaze_features.annotations.importers import IMPORTERS
 from obygaze_features.commands.agreement import agreement
-from obygaze_features.commands.projection import merge, project, sweep
-from obygaze_features.commands.timeline_figure import figure
+from obygaze_features.commands.annotations_project import merge, project, sweep
+from obygaze_features.commands.manifests_import import download_options, source_argument
 from obygaze_features.common.cli import (
-    LazyGroup,
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
+    table_options,
 )
-from obygaze_features.common.text import counted
-from obygaze_features.errors import UsageError
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.errors import AnnotationError, UsageError
 
-__all__ = ["annotation_commands"]
+if TYPE_CHECKING:
+    from obygaze_features.annotations.timelines import Timelines
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_ROWS_SHOWN = 40
 
 
 @click.group("annotations")
@@ -36,7 +43,7 @@ def annotation_commands() -> None:
     """
 
 
-@annotation_commands.group("import", cls=LazyGroup, lazy=IMPORTERS)
+@annotation_commands.group("import")
 def import_() -> None:
     """Make timelines from annotators' files.
 
@@ -48,11 +55,173 @@ def import_() -> None:
     """
 
 
+def output_options(function: F) -> F:
+    """The options ``--films``, ``--output``, ``--overwrite`` and ``--json``."""
+    films = click.option(
+        "--films",
+        "films",
+        type=click.Path(path_type=Path),
+        help="A table of films: film, title, end (seconds or h:mm:ss).",
+    )
+    output = click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        required=True,
+        help="The timelines' folder.",
+    )
+    decorated: F = films(output(overwrite_option(json_option(function))))
+    return decorated
+
+
+@import_.command("mobygaze")
+@download_options
+@output_options
+def import_mobygaze(
+    source: Path | None,
+    download: bool,
+    url: str | None,
+    films: Path | None,
+    output: Path,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """MObyGaze's segments of 20 films.
+
+    SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Frames become seconds by each
+    row's own frame rate; the end frame belongs to the segment. Ends with exit code 3 if rows were
+    left out.
+
+    \b
+    Examples:
+      obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
+      obygaze annotations import mobygaze --download -o timelines/mobygaze
+    """
+    from obygaze_features.annotations.build import read_films
+    from obygaze_features.annotations.timelines import Timelines
+    from obygaze_features.manifests.importers.reading import source_or_download
+
+    film_details = read_films(films)
+    with source_or_download("mobygaze", source, download=download, url=url) as path:
+        timelines = Timelines.from_mobygaze(path, film_details)
+    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+
+
+@import_.command("elan")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--film", help="The film that SOURCES are of; by default a file is named after it.")
+@output_options
+def import_elan(
+    sources: tuple[Path, ...],
+    film: str | None,
+    films: Path | None,
+    output: Path,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """ELAN's files.
+
+    SOURCES are .eaf files or folders of them. Each file is of one film. Each tier is of one
+    annotator: whom the tier names as its annotator, or else its participant, or else the folder
+    that the file is in within a SOURCE, or else the tier's own name.
+
+    An annotation says its level, and behind a colon its concepts: "Sure: Body, Look". Dependent
+    tiers whose names have the word level, concepts or comment say these instead. A tier in which
+    no annotation names a level is left out. Nothing that a file refers to is fetched. Ends with
+    exit code 3 if something was left out.
+
+    \b
+    Examples:
+      obygaze annotations import elan films -o timelines/mine
+      obygaze annotations import elan juno.eaf juno-second.eaf --film juno -o timelines/juno
+    """
+    from obygaze_features.annotations.build import read_films
+    from obygaze_features.annotations.timelines import Timelines
+
+    timelines = Timelines.from_elan(*sources, films=read_films(films), film=film)
+    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+
+
+@import_.command("csv")
+@source_argument
+@table_options(
+    "film, annotator, start, end, start_frame, end_frame, framerate, concepts, comment, level",
+    "annotator=who",
+)
+@click.option(
+    "--frame-rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Frames a second, where times are in frames and rows have no framerate.",
+)
+@output_options
+def import_csv(
+    source: Path,
+    columns: dict[str, str],
+    delimiter: str | None,
+    frame_rate: float | None,
+    films: Path | None,
+    output: Path,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Any CSV table of segments, with a column mapping.
+
+    A row is a segment. Columns called film, annotator, start, end, level, concepts and comment
+    are understood; name others with --column. Times are seconds (75.5) or h:mm:ss (0:01:15.5).
+    Frames go by the columns start_frame and end_frame, the end frame being part of the segment,
+    with a column framerate or --frame-rate. Several concepts in a cell are separated by bars or
+    commas. Ends with exit code 3 if rows were left out.
+
+    \b
+    Examples:
+      obygaze annotations import csv segments.csv -o timelines/mine --films films.csv
+      obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who \\
+        --column start_frame=from --column end_frame=to --frame-rate 25
+    """
+    from obygaze_features.annotations.build import read_films
+    from obygaze_features.annotations.timelines import Timelines
+
+    timelines = Timelines.from_csv(
+        source, columns, read_films(films), delimiter=delimiter, frame_rate=frame_rate
+    )
+    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+
+
+def _save(timelines: Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
+    """Save, print what is there and what was odd; exit code 3 if rows were left out."""
+    from obygaze_features.annotations.issues import LEFT_OUT, any_left_out, describe_issues
+
+    issues = timelines.issues
+    if not timelines.segments:
+        first = "; ".join(["", *describe_issues(issues[:1], "")])
+        raise AnnotationError(f"{timelines.name} holds no segment that can be read{first}")
+    timelines.save(output, overwrite=overwrite)
+    if as_json:
+        echo_json(
+            {
+                "output": str(output),
+                "segments": len(timelines.segments),
+                "films": list(timelines.films),
+                "annotators": timelines.annotators,
+                "remarks": [issue.to_json() for issue in issues],
+            }
+        )
+    else:
+        click.echo(f"{timelines.describe_size()} -> {output}")
+        for line in describe_issues(issues, f"{output / 'remarks.csv'} has all"):
+            click.echo(line)
+        if left_out := sum(issue.action == LEFT_OUT for issue in issues):
+            click.echo(f"{counted(left_out, 'row')} left out")
+        click.echo(f"next: obygaze annotations show {for_shell(output)}")
+    if any_left_out(issues):
+        click.get_current_context().exit(3)
+
+
 @annotation_commands.command()
 @folder_argument("timelines")
 @json_option
 def show(timelines: Path, as_json: bool) -> None:
-    """What timelines hold: segments, and time by level, of each film and annotator.
+    """Show timelines: segments, and time by level, of each film and annotator.
 
     Where an annotator's segments overlap, the time counts once.
 
@@ -61,35 +230,45 @@ def show(timelines: Path, as_json: bool) -> None:
       obygaze annotations show timelines/mobygaze
       obygaze annotations show timelines/mobygaze --json
     """
-    from obygaze_features.annotations.remarks import remark_lines
-    from obygaze_features.annotations.summary import describe, in_lines
+    from obygaze_features.annotations.cells import format_time
+    from obygaze_features.annotations.issues import describe_issues
     from obygaze_features.annotations.timelines import Timelines
 
     loaded = Timelines.load(timelines)
-    facts = describe(loaded)
+    facts = loaded.describe()
     if as_json:
         echo_json(facts)
         return
-    films, annotators = counted(len(loaded.by_film), "film"), len(loaded.annotators)
-    click.echo(
-        f"{loaded.name}: {counted(len(loaded.segments), 'segment')} of {films} by "
-        f"{counted(annotators, 'annotator')}"
-    )
-    click.echo(in_lines(facts))
-    for line in remark_lines(loaded.remarks, "--json has all"):
+    rows = [
+        [
+            film,
+            annotator,
+            f"{row['segments']:,}",
+            *map(format_time, row["levels"].values()),
+            format_time(row["covered"]),
+            "" if details["end"] is None else f"{row['covered'] / details['end']:.0%}",
+            str(row["remarks"] or ""),
+        ]
+        for film, details in facts["films"].items()
+        for annotator, row in details["annotators"].items()
+    ]
+    header = ["film", "annotator", "segments", *facts["levels"], "covered", "of film", "issues"]
+    click.echo(f"{loaded.name}: {loaded.describe_size()}")
+    click.echo(align(header, rows[:MAX_ROWS_SHOWN], left=2))
+    if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
+        click.echo(f"and {more:,} more; --json has all")
+    for line in describe_issues(loaded.issues, "--json has all"):
         click.echo(line)
 
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option(
-    "--elan", is_flag=True, help="A file of ELAN's for each film, with a tier for each annotator."
-)
+@click.option("--elan", is_flag=True, help="An ELAN file for each film, a tier for each annotator.")
 @click.option("--csv", is_flag=True, help="Tables for spreadsheets: segments.csv and films.csv.")
 @click.option(
     "--manifest",
     type=click.Path(path_type=Path),
-    help="Clips whose label sets are added: tiers of ELAN's, and the table clips.csv.",
+    help="Clips whose label sets are added: ELAN tiers, and the table clips.csv.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="The files' folder."
@@ -105,36 +284,92 @@ def export(
 ) -> None:
     """Write timelines for ELAN and for spreadsheets.
 
-    What is written can be imported again, and is the same then: ELAN's times are milliseconds,
-    and the exact ones are kept beside them for segments that nobody moves. An .eaf file that
-    somebody else wrote, or edited since, is never replaced; CSV files are, with --overwrite.
+    The files can be imported again, without loss: ELAN's times are milliseconds, and the exact
+    ones are kept beside them for segments that nobody moves. An .eaf file that somebody else
+    wrote, or edited since, is never replaced; CSV files are, with --overwrite.
 
     \b
     Examples:
       obygaze annotations export timelines/mobygaze --elan -o for-elan
       obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
     """
-    from obygaze_features.annotations.export import elan_files, tables
+    from obygaze_features.annotations.export import elan_files, spreadsheet_files
     from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
     from obygaze_features.manifests.manifest import Manifest
 
     if not (elan or csv):
-        raise UsageError("say which files: --elan, --csv or both")
+        raise UsageError("name the files to write: --elan, --csv or both")
     loaded = Timelines.load(timelines)
     clips = None if manifest is None else Manifest.load(manifest)
     documents = elan_files(loaded, clips) if elan else {}
-    made = tables(loaded, clips) if csv else {}
-    files = {output / name: text for name, text in (documents | made).items()}
+    tables = spreadsheet_files(loaded, clips) if csv else {}
+    files = {output / name: text for name, text in (documents | tables).items()}
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if documents:
         click.echo(f"{counted(len(documents), 'file')} for ELAN, one a film -> {output}")
-    if made:
-        click.echo(f"{', '.join(made)} -> {output}")
+    if tables:
+        click.echo(f"{', '.join(tables)} -> {output}")
 
 
-for command in (project, merge, sweep, agreement, figure):
+@annotation_commands.command()
+@folder_argument("timelines")
+@folder_argument("manifest")
+@click.option("--film", "films", multiple=True, help="Only this film; repeatable.")
+@click.option(
+    "--merged", default="merged", show_default=True, help="The label set of the last row."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The figures' folder."
+)
+@overwrite_option
+def figure(
+    timelines: Path,
+    manifest: Path,
+    films: Sequence[str],
+    merged: str,
+    output: Path,
+    overwrite: bool,
+) -> None:
+    """Draw each film's timelines, their projections onto clips, and the merge.
+
+    An SVG file a film, as the paper's figure 4: for each annotator the segments as they were cut,
+    and below them the levels of the clips; then the merged levels. The higher the level, the
+    taller the bar. Needs the extra report.
+
+    \b
+    Examples:
+      obygaze annotations figure timelines/mine manifests/mine -o figures
+      obygaze annotations figure timelines/mine manifests/mine --film tt0108160 -o figures
+    """
+    from obygaze_features.annotations.figure import film_figure, films_with_clips
+    from obygaze_features.annotations.timelines import Timelines
+    from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+    from obygaze_features.manifests.manifest import Manifest
+
+    segments, clips = Timelines.load(timelines), Manifest.load(manifest)
+    drawable = films_with_clips(segments, clips)
+    if unknown := [film for film in films if film not in drawable]:
+        raise UsageError(unknown_name("film", unknown[0], drawable))
+    if not drawable:
+        raise AnnotationError(
+            f"{manifest} has no clips of the films of {timelines}; project the timelines "
+            f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
+        )
+    paths = {film: output / f"{film}.svg" for film in films or drawable}
+    for path in paths.values():
+        refuse_to_overwrite(path, overwrite=overwrite)
+    figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}
+    for path, svg in figures.items():
+        write_bytes(path, svg)
+    click.echo(f"{counted(len(paths), 'figure')}, one a film -> {output}")
+    projected = set(segments.annotators) & set(clips.label_names)
+    if merged not in clips.label_names and len(projected) > 1:
+        click.echo(f"without a merge; make one with: obygaze annotations merge {manifest}")
+
+
+for command in (project, merge, sweep, agreement):
     annotation_commands.add_command(command)

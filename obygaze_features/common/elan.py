@@ -1,7 +1,8 @@
-"""ELAN's documents (EAF 3.0): tiers of timed annotations, and what hangs on each of these.
+"""ELAN's documents (EAF 3.0), read and written: tiers of timed annotations, and their details.
 
-ELAN's tiers hold no two annotations at once: where spans overlap, the later ones are written to
-further tiers of the same kind.
+Read as files that somebody sent: their size is bounded, a document type is refused with all that
+it could define, and nothing that they refer to is fetched. (pympi-ling expands entities, takes
+frames for milliseconds and writes overlapping annotations to one tier, which ELAN does not allow.)
 """
 
 from __future__ import annotations
@@ -9,37 +10,42 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from obygaze_features.errors import OutputExists
-
-__all__ = ["Document", "Span", "Tier", "clean", "refuse_edited", "to_eaf"]
+from obygaze_features.common.text import shorten, size
+from obygaze_features.errors import ObygazeError, OutputExists
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 STEREOTYPE = "Symbolic_Association"
-#: Goes when ELAN saves the file: what follows is as we wrote it only if it has this sum.
-MARK = "as obygaze wrote it:"
+#: ELAN drops this comment when it saves: the file is unchanged only if it has this checksum.
+CHECKSUM_COMMENT = "as obygaze wrote it:"
+#: A film of a thousand segments takes half a megabyte.
+MAX_BYTES = 16 << 20
+MAX_TIERS = 1000
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Span:
+class Annotation:
     """An annotation from `start` to `end`, in milliseconds.
 
-    `beside` is what hangs on it, by name; `where` it is in the file that it was read from.
+    `details` are the texts of dependent tiers, by their names; `location` is where it is in the
+    file that it was read from.
     """
 
     start: int
     end: int
     value: str
-    beside: Mapping[str, str] = field(default_factory=dict)
-    where: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+    location: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,22 +54,35 @@ class Tier:
 
     name: str
     kind: str
-    spans: Sequence[Span]
+    annotations: Sequence[Annotation]
     annotator: str = ""
     participant: str = ""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A file of ELAN's: its tiers, the name of its film's file, and notes that ELAN keeps."""
+    """A file of ELAN's: its tiers, the name of its film's file, and the header's properties."""
 
     tiers: Sequence[Tier]
     media: str = ""
-    notes: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EafContent:
+    """A document as read, and its problems: (location, problem) left out, and what was kept."""
+
+    document: Document
+    left_out: Sequence[tuple[str, str]] = ()
+    kept: Sequence[str] = ()
 
 
 def to_eaf(document: Document) -> str:
-    """The text of an ``.eaf`` file."""
+    """The text of an ``.eaf`` file.
+
+    ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later
+    ones are written to further tiers of the same kind.
+    """
     root = Xml.Element(
         "ANNOTATION_DOCUMENT",
         {
@@ -77,111 +96,274 @@ def to_eaf(document: Document) -> str:
     )
     header = Xml.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
     if media := document.media:
-        # ELAN looks beside its own file; where the film lies on this machine is nobody's business.
+        # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
-        places = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}
-        Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**places, "MIME_TYPE": kind})
-    for name, text in document.notes.items():
+        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}
+        Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
+    for name, text in document.properties.items():
         Xml.SubElement(header, "PROPERTY", NAME=clean(name)).text = clean(text)
-    last = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
-    order = Xml.SubElement(root, "TIME_ORDER")
+    last_id = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
+    time_order = Xml.SubElement(root, "TIME_ORDER")
     numbers = count(1)
-    ends: list[tuple[int, int, str]] = []
+    slots: list[tuple[int, int, str]] = []
     for tier in document.tiers:
-        for number, lane in enumerate(_lanes(tier.spans), start=1):
+        for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
             name = clean(tier.name if number == 1 else f"{tier.name} ({number})")
-            _add_tiers(root, tier, name, lane, numbers, ends)
-    for value, _, slot in sorted(ends):
-        Xml.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(value))
-    last.text = str(next(numbers) - 1)
-    kinds = dict.fromkeys(tier.kind for tier in document.tiers)
-    for kind in kinds:
+            _add_tiers(root, tier, name, group, numbers, slots)
+    for time, _, slot in sorted(slots):
+        Xml.SubElement(time_order, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(time))
+    last_id.text = str(next(numbers) - 1)
+    for kind in dict.fromkeys(tier.kind for tier in document.tiers):
         plain = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
         Xml.SubElement(root, "LINGUISTIC_TYPE", plain | {"TIME_ALIGNABLE": "true"})
-        hanging = {"TIME_ALIGNABLE": "false", "CONSTRAINTS": STEREOTYPE}
-        beside = plain | {"LINGUISTIC_TYPE_ID": f"about a {kind}"}
-        Xml.SubElement(root, "LINGUISTIC_TYPE", beside | hanging)
-    says = "1-1 association with a parent annotation"
-    Xml.SubElement(root, "CONSTRAINT", STEREOTYPE=STEREOTYPE, DESCRIPTION=says)
+        dependent = {"LINGUISTIC_TYPE_ID": f"about a {kind}"}
+        dependent |= {"TIME_ALIGNABLE": "false", "CONSTRAINTS": STEREOTYPE}
+        Xml.SubElement(root, "LINGUISTIC_TYPE", plain | dependent)
+    description = "1-1 association with a parent annotation"
+    Xml.SubElement(root, "CONSTRAINT", STEREOTYPE=STEREOTYPE, DESCRIPTION=description)
     Xml.indent(root)
-    # What is read back would have a line feed in the place of a carriage return written as such.
+    # A reader would turn a carriage return written as such into a line feed.
     text = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;")
     body = f"{text}\n"
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} {_sum(body)} -->\n{body}'
+    comment = f"<!-- {CHECKSUM_COMMENT} {_sha256(body)} -->"
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:
     """Raise `OutputExists` if an ``.eaf`` file among these is not as obygaze wrote it."""
     for path in paths:
-        if path.suffix == ".eaf" and path.exists() and not _is_ours(path):
+        if path.suffix == ".eaf" and path.exists() and not _is_unchanged(path):
             raise OutputExists(
                 f"{path} holds annotations that obygaze did not write, or that were edited since; "
-                "it is left alone, also with --overwrite: choose a folder of its own"
+                "it is never replaced, not even with --overwrite: choose another folder"
             )
 
 
-def _is_ours(path: Path) -> bool:
+def clean(text: str) -> str:
+    """Without the characters that XML cannot hold."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
+def _is_unchanged(path: Path) -> bool:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
     head, _, body = text.partition("-->\n")
-    return f"<!-- {MARK} {_sum(body)} " in head
+    return f"<!-- {CHECKSUM_COMMENT} {_sha256(body)} " in head
 
 
-def _sum(text: str) -> str:
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _lanes(spans: Sequence[Span]) -> list[list[Span]]:
-    """Spans in time, parted so that none overlaps another."""
-    lanes: list[list[Span]] = []
-    for one in sorted(spans, key=lambda one: (one.start, one.end)):
-        free = next((lane for lane in lanes if lane[-1].end <= one.start), None)
+def _without_overlaps(annotations: Sequence[Annotation]) -> list[list[Annotation]]:
+    """Annotations in time, in as few groups as keep them from overlapping."""
+    groups: list[list[Annotation]] = []
+    for annotation in sorted(annotations, key=lambda a: (a.start, a.end)):
+        free = next((group for group in groups if group[-1].end <= annotation.start), None)
         if free is None:
-            lanes.append([one])
+            groups.append([annotation])
         else:
-            free.append(one)
-    return lanes
+            free.append(annotation)
+    return groups
 
 
 def _add_tiers(
     root: Xml.Element,
     tier: Tier,
     name: str,
-    lane: Sequence[Span],
+    annotations: Sequence[Annotation],
     numbers: Iterator[int],
-    ends: list[tuple[int, int, str]],
+    slots: list[tuple[int, int, str]],
 ) -> None:
-    """The tier of the spans, and those that hang on it; their time slots go to `ends`."""
+    """The tier of the annotations, and those that depend on it; `slots` gets the time slots."""
     people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
-    said = {key: text for key, text in people.items() if text}
-    about = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **said}
-    element = Xml.SubElement(root, "TIER", about)
+    people = {key: text for key, text in people.items() if text}
+    attributes = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people}
+    element = Xml.SubElement(root, "TIER", attributes)
     parents = []
-    for one in lane:
+    for annotation in annotations:
         number = next(numbers)
-        slots = f"ts{2 * number - 1}", f"ts{2 * number}"
-        # Where one span ends as another begins, the end comes first.
-        ends += [(one.start, 1, slots[0]), (one.end, 0, slots[1])]
-        places = {"TIME_SLOT_REF1": slots[0], "TIME_SLOT_REF2": slots[1]}
-        _annotate(element, "ALIGNABLE_ANNOTATION", one.value, ANNOTATION_ID=f"a{number}", **places)
+        start, end = f"ts{2 * number - 1}", f"ts{2 * number}"
+        # Where one annotation ends as another begins, the end comes first.
+        slots += [(annotation.start, 1, start), (annotation.end, 0, end)]
+        attributes = {"ANNOTATION_ID": f"a{number}"}
+        attributes |= {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
+        _add_annotation(element, "ALIGNABLE_ANNOTATION", annotation.value, attributes)
         parents.append(f"a{number}")
-    for what in dict.fromkeys(what for one in lane for what in one.beside):
-        about = {"LINGUISTIC_TYPE_REF": f"about a {tier.kind}", "PARENT_REF": name}
-        about |= {"TIER_ID": clean(f"{name}, {what}"), **said}
-        hanging = Xml.SubElement(root, "TIER", about)
-        for parent, one in zip(parents, lane, strict=True):
-            if (value := one.beside.get(what)) is not None:
-                to = {"ANNOTATION_ID": f"a{next(numbers)}", "ANNOTATION_REF": parent}
-                _annotate(hanging, "REF_ANNOTATION", value, **to)
+    for detail in dict.fromkeys(key for annotation in annotations for key in annotation.details):
+        attributes = {"LINGUISTIC_TYPE_REF": f"about a {tier.kind}", "PARENT_REF": name}
+        attributes |= {"TIER_ID": clean(f"{name}, {detail}"), **people}
+        dependent = Xml.SubElement(root, "TIER", attributes)
+        for parent, annotation in zip(parents, annotations, strict=True):
+            if (value := annotation.details.get(detail)) is not None:
+                attributes = {"ANNOTATION_ID": f"a{next(numbers)}", "ANNOTATION_REF": parent}
+                _add_annotation(dependent, "REF_ANNOTATION", value, attributes)
 
 
-def _annotate(tier: Xml.Element, kind: str, value: str, **about: str) -> None:
-    annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, about)
+def _add_annotation(tier: Xml.Element, kind: str, value: str, attributes: dict[str, str]) -> None:
+    annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
     Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
 
 
-def clean(text: str) -> str:
-    """Without the characters that XML has no way of writing."""
-    return _NOT_XML.sub("\ufffd", text)
+def read_eaf(path: Path, error: type[ObygazeError]) -> EafContent:
+    """Read an ``.eaf`` file; any other raises `error`.
+
+    The texts of dependent tiers, at any depth, become details of the annotation that has times;
+    several texts of a tier are joined by commas.
+    """
+    root = _parse(path, error)
+    header = root.find("HEADER")
+    units = "milliseconds" if header is None else header.get("TIME_UNITS", "milliseconds")
+    if units != "milliseconds":
+        raise error(f"{path} has its times in {shorten(units)}; save it again with ELAN")
+    times = {
+        slot.get("TIME_SLOT_ID", ""): int(value)
+        for slot in root.iter("TIME_SLOT")
+        if _MILLISECONDS.fullmatch(value := slot.get("TIME_VALUE", ""))
+    }
+    elements = {element.get("TIER_ID", ""): element for element in root.findall("TIER")}
+    if len(elements) > MAX_TIERS:
+        raise error(f"{path} has {len(elements):,} tiers; at most {MAX_TIERS:,} are read")
+    parents = {name: element.get("PARENT_REF", "") for name, element in elements.items()}
+    top = _roots({name: parent for name, parent in parents.items() if parent in elements})
+    referred = _roots(
+        {
+            note.get("ANNOTATION_ID", ""): note.get("ANNOTATION_REF", "")
+            for note in root.iter("REF_ANNOTATION")
+        }
+    )
+    left_out: list[tuple[str, str]] = []
+    annotations: dict[str, dict[str, Annotation]] = {}
+    for name, element in elements.items():
+        if top.get(name, name) == name:
+            annotations[name] = _timed_annotations(element, times, left_out)
+    for name, element in elements.items():
+        if (parent := top.get(name, name)) != name:
+            _add_details(annotations[parent], element, parent, times, referred, left_out)
+    tiers = [
+        Tier(
+            name,
+            elements[name].get("LINGUISTIC_TYPE_REF", ""),
+            list(by_id.values()),
+            elements[name].get("ANNOTATOR", "").strip(),
+            elements[name].get("PARTICIPANT", "").strip(),
+        )
+        for name, by_id in annotations.items()
+    ]
+    properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
+    return EafContent(Document(tiers, properties=properties), left_out, list(_kept(root)))
+
+
+def _parse(path: Path, error: type[ObygazeError]) -> Xml.Element:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise error(f"{path} cannot be read: {problem.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise error(f"{path} is larger than {size(MAX_BYTES)}; ELAN's files are smaller")
+    if not data.strip():
+        raise error(f"{path} is empty")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise error(f"{path} is UTF-16; ELAN writes UTF-8, save it again as such")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise error(f"{path}, line {line}: not UTF-8 (byte {data[problem.start]:#04x})") from None
+    # Before the parser sees it: a document type could define entities, or name other files.
+    if "<!DOCTYPE" in text:
+        raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")
+    try:
+        root = Xml.fromstring(text)  # noqa: S314 - without a document type there are no entities
+    except Xml.ParseError as problem:
+        raise error(f"{path} is not XML, or is cut short ({problem})") from None
+    if root.tag != "ANNOTATION_DOCUMENT":
+        raise error(f"{path} is not an ELAN file (root element {shorten(root.tag)})")
+    return root
+
+
+def _timed_annotations(
+    tier: Xml.Element, times: Mapping[str, int], left_out: list[tuple[str, str]]
+) -> dict[str, Annotation]:
+    """Annotation id -> annotation, of a tier that has times."""
+    annotations = {}
+    for note in tier.iter("REF_ANNOTATION"):
+        left_out.append((_location(tier, note), "refers to no annotation"))
+    for note in tier.iter("ALIGNABLE_ANNOTATION"):
+        start, end = (times.get(note.get(f"TIME_SLOT_REF{side}", "")) for side in (1, 2))
+        identifier, location = note.get("ANNOTATION_ID", ""), _location(tier, note)
+        if start is None or end is None:
+            left_out.append((location, "has no times"))
+        else:
+            annotations[identifier] = Annotation(start, end, _value(note), {}, location)
+    return annotations
+
+
+def _add_details(
+    annotations: dict[str, Annotation],
+    tier: Xml.Element,
+    parent: str,
+    times: Mapping[str, int],
+    referred: Mapping[str, str],
+    left_out: list[tuple[str, str]],
+) -> None:
+    """Give the annotations the texts of a tier that depends on theirs."""
+    detail = tier.get("TIER_ID", "").removeprefix(f"{parent}, ")
+    texts: dict[str, list[str]] = {}
+    parts = list(tier.iter("ALIGNABLE_ANNOTATION"))
+    ids = sorted(annotations, key=lambda i: annotations[i].start) if parts else []
+    starts = [annotations[i].start for i in ids]
+    for note in (*tier.iter("REF_ANNOTATION"), *parts):
+        if note.tag == "REF_ANNOTATION":
+            target = referred[note.get("ANNOTATION_ID", "")]
+        else:  # a part of an annotation, related to it by its times only
+            start = times.get(note.get("TIME_SLOT_REF1", ""), -1)
+            index = bisect_right(starts, start) - 1
+            inside = index >= 0 and start < annotations[ids[index]].end
+            target = ids[index] if inside else ""
+        if target in annotations:
+            texts.setdefault(target, []).append(_value(note))
+        elif _value(note).strip():
+            problem = f"refers to no annotation of {shorten(parent)} that has times"
+            left_out.append((_location(tier, note), problem))
+    for target, values in texts.items():
+        details = {**annotations[target].details, detail: ", ".join(values)}
+        annotations[target] = replace(annotations[target], details=details)
+
+
+def _roots(parents: Mapping[str, str]) -> dict[str, str]:
+    """Where each name leads to, from parent to parent; a ring leads to one of its members."""
+    roots: dict[str, str] = {}
+    for name in parents:
+        path: list[str] = []
+        while name in parents and name not in roots:
+            roots[name] = name  # provisional; final if this is a ring
+            path.append(name)
+            name = parents[name]
+        for child in path:
+            roots[child] = roots.get(name, name)
+    return roots
+
+
+def _location(tier: Xml.Element, note: Xml.Element) -> str:
+    return f"tier {shorten(tier.get('TIER_ID', ''))}, annotation {note.get('ANNOTATION_ID', '')}"
+
+
+def _value(note: Xml.Element) -> str:
+    return note.findtext("ANNOTATION_VALUE") or ""
+
+
+def _kept(root: Xml.Element) -> Iterator[str]:
+    """What the file asks for and is not done."""
+    for node in root.iter("EXTERNAL_REF"):
+        address = shorten(node.get("VALUE", ""))
+        yield f"refers to {address}, which is not fetched; annotations are read as they are"
+    for node in root.iter("MEDIA_DESCRIPTOR"):
+        if node.get("TIME_ORIGIN", "0") not in ("", "0"):
+            yield (
+                f"its film is shifted by {shorten(node.get('TIME_ORIGIN', ''))} milliseconds "
+                "(TIME_ORIGIN); times are read as ELAN shows them"
+            )

@@ -19,12 +19,12 @@ from obygaze_features.common.files import describe_absent
 from obygaze_features.common.text import join_some, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
 
-#: First characters by which a spreadsheet takes a cell for a formula.
-FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")
 #: Rows that are turned into columns at a time, so that a large table is never held twice.
 CHUNK_ROWS = 128
 UTF_8_MARK, UTF_16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+#: What a spreadsheet takes for a formula, also behind the apostrophe of `escape_formula`.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[\[{\"])")
 
 
@@ -221,15 +221,20 @@ def format_table(columns: dict[str, Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def escape_formula(cell: str) -> str:
-    """A text for spreadsheets: an apostrophe keeps them from taking it for a formula.
+def escape_formula(text: str) -> str:
+    """A text that no spreadsheet takes for a formula; `unescape_formula` reverses it.
 
     Examples
     --------
-    >>> escape_formula("=1+1"), escape_formula("Juno")
-    ("'=1+1", 'Juno')
+    >>> escape_formula("=1+1"), unescape_formula(escape_formula("=1+1")), escape_formula("Juno")
+    ("'=1+1", '=1+1', 'Juno')
     """
-    return f"'{cell}" if cell.startswith(FORMULA_MARKS) else cell
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unescape_formula(text: str) -> str:
+    """A text as it was before `escape_formula`."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def align(header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> str:

@@ -16,9 +16,13 @@ from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from obygaze_features.annotations.agreement import Chance, agreement, gamma
-from obygaze_features.annotations.distances import distances_of
-from obygaze_features.annotations.pairs import pairs_of
+from obygaze_features.annotations.agreement import (
+    Chance,
+    distances_of,
+    find_pairs,
+    gamma,
+    pair_agreement,
+)
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import (
     Item,
@@ -144,8 +148,8 @@ def test_levels_of_others_are_apart_by_even_steps() -> None:
 
 def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
     manifest = make_manifest({"f": {"ann": A, "bea": B}})
-    [pair] = pairs_of(manifest)[0]
-    found = agreement(pair, PAPER)
+    [pair] = find_pairs(manifest)[0]
+    found = pair_agreement(pair, PAPER)
     kept = [(a, b) for a, b in zip(A, B, strict=True) if "NS" not in (a, b)]
     assert found.sure is not None
     assert found.sure.clips == len(kept) == 8
@@ -153,7 +157,7 @@ def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
     a, b = zip(*kept, strict=True)
     far = [float(apart([x], [y])) for x in a for y in b]
     assert found.sure.closed == pytest.approx(np.mean(far))
-    uniform = agreement(pair, PAPER, Chance("uniform", samples=2000)).sure
+    uniform = pair_agreement(pair, PAPER, Chance("uniform", samples=2000)).sure
     assert uniform is not None
     others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
     assert uniform.closed == pytest.approx(np.mean(others))
@@ -162,9 +166,9 @@ def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
 
 def test_a_pair_is_compared_on_the_clips_that_both_have() -> None:
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
-    [pair], remarks = pairs_of(manifest)
+    [pair], remarks = find_pairs(manifest)
     assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
-    assert agreement(pair, PAPER).gamma.clips == 10
+    assert pair_agreement(pair, PAPER).gamma.clips == 10
 
 
 def test_a_film_has_its_own_random_sequences() -> None:
@@ -172,10 +176,10 @@ def test_a_film_has_its_own_random_sequences() -> None:
     among = make_manifest(
         {"first": {"ann": A, "bea": B, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
     )
-    [pair] = pairs_of(alone)[0]
-    found = {(one.film, one.a, one.b): agreement(one, PAPER) for one in pairs_of(among)[0]}
+    [pair] = find_pairs(alone)[0]
+    found = {(one.film, one.a, one.b): pair_agreement(one, PAPER) for one in find_pairs(among)[0]}
     assert len(found) == 6
-    assert found["second", "ann", "bea"].to_json() == agreement(pair, PAPER).to_json()
+    assert found["second", "ann", "bea"].to_json() == pair_agreement(pair, PAPER).to_json()
     first, second = (found[film, "ann", "bea"].gamma for film in ("first", "second"))
     assert (first.distance, first.closed) == (second.distance, second.closed)
     assert first.expected != second.expected
@@ -183,19 +187,19 @@ def test_a_film_has_its_own_random_sequences() -> None:
 
 def test_one_label_set_is_no_pair() -> None:
     manifest = make_manifest({"f": {"ann": A}})
-    with pytest.raises(UsageError, match=r"between two label sets.*has ann"):
-        pairs_of(manifest)
+    with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):
+        find_pairs(manifest)
 
 
 def test_projected_label_sets_come_before_all_others() -> None:
     manifest = make_manifest({"f": {"ann": A, "bea": B, "paper": A}})
-    assert len(pairs_of(manifest)[0]) == 3
+    assert len(find_pairs(manifest)[0]) == 3
     projected = [
         replace(manifest.labels(name), about={"annotator": name}) for name in ("ann", "bea")
     ]
-    [pair] = pairs_of(manifest.with_parts(labels=projected))[0]
+    [pair] = find_pairs(manifest.with_parts(labels=projected))[0]
     assert (pair.a, pair.b) == ("ann", "bea")
-    assert len(pairs_of(manifest.with_parts(labels=projected), ["ann", "paper"])[0]) == 1
+    assert len(find_pairs(manifest.with_parts(labels=projected), ["ann", "paper"])[0]) == 1
 
 
 def saved(folder: Path, films: dict[str, dict[str, Sequence[str]]]) -> Path:
@@ -304,16 +308,16 @@ def test_thousands_are_parted_as_everywhere(tmp_path: Path, obygaze: Callable[..
 
 def test_annotators_without_a_clip_in_common_are_named() -> None:
     manifest = make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}})
-    pairs, [remark] = pairs_of(manifest)
+    pairs, [remark] = find_pairs(manifest)
     assert (pairs, remark.film, remark.annotator) == ([], "f", "")
-    assert remark.what == "ann, bea have no clip in common"
+    assert remark.problem == "ann, bea have no clip in common"
 
 
 def test_one_level_only_is_said_with_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     folder = saved(tmp_path / "m", {"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}})
     result = obygaze("annotations", "agreement", folder)
     assert result.exit_code == 0
-    assert "they differ nowhere" in result.output
+    assert "no differences" in result.output
     [pair] = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)["pairs"]
     assert (pair["gamma"]["gamma"], pair["sure"]["gamma"], pair["kappa"]) == (1, None, None)
     assert pair["alpha_nominal"] is pair["alpha_ordinal"] is pair["alpha_distances"] is None

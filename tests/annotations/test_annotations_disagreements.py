@@ -11,9 +11,12 @@ from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from obygaze_features.annotations.disagreements import Disagreement, disagreements
-from obygaze_features.annotations.distances import distances_of
-from obygaze_features.annotations.pairs import pairs_of
+from obygaze_features.annotations.agreement import (
+    Disagreement,
+    distances_of,
+    find_disagreements,
+    find_pairs,
+)
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 
 PAPER = distances_of(obygaze_scheme())
@@ -35,7 +38,7 @@ def made(labels: list[tuple[str, str]], spans: list[tuple[float, float]] | None)
 
 
 def found(manifest: Manifest) -> list[Disagreement]:
-    return disagreements(pairs_of(manifest)[0], manifest.items, PAPER)
+    return find_disagreements(find_pairs(manifest)[0], manifest.items, PAPER)
 
 
 def test_a_stretch_has_its_levels_times_and_distance() -> None:

@@ -15,12 +15,9 @@ import pytest
 from click.testing import Result
 from pympi.Elan import Eaf
 
-from obygaze_features.annotations import Film, Remark, Segment, Timelines
-from obygaze_features.annotations.export import elan_files, tables
-from obygaze_features.annotations.importers.csv_table import import_csv
-from obygaze_features.annotations.importers.elan import import_elan
-from obygaze_features.annotations.importers.mobygaze import import_mobygaze
-from obygaze_features.annotations.importers.shared import read_films
+from obygaze_features.annotations import Film, Issue, Segment, Timelines
+from obygaze_features.annotations.build import read_films
+from obygaze_features.annotations.export import elan_files, spreadsheet_files
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from tests.experiments.test_experiments_elan import check_schema
@@ -45,8 +42,8 @@ CLIPS = [
 @pytest.fixture
 def made() -> Timelines:
     films = {"juno": Film("Juno — 2007", 30.000021), "leon": Film("=Léon")}
-    remarks = (Remark("f.csv, line 2", "juno", "bob", "ends before it starts", "left out"),)
-    return Timelines.of("mine", SEGMENTS, films=films, remarks=remarks)
+    remarks = (Issue("f.csv, line 2", "juno", "bob", "ends before it starts", "left out"),)
+    return Timelines.of("mine", SEGMENTS, films=films, issues=remarks)
 
 
 @pytest.fixture
@@ -100,19 +97,19 @@ def test_another_program_reads_every_annotators_tiers(made: Timelines, tmp_path:
 
 
 def test_spreadsheets_get_no_formulas_and_give_all_back(made: Timelines, tmp_path: Path) -> None:
-    files = tables(made)
+    files = spreadsheet_files(made)
     assert list(files) == ["segments.csv", "films.csv"]
     for text in files.values():
         assert text.startswith("\ufeff")
         for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline="")):
             assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row)
     folder = save(tmp_path / "out", files)
-    back = import_csv(folder / "segments.csv", films=read_films(folder / "films.csv"))
+    back = Timelines.from_csv(folder / "segments.csv", films=read_films(folder / "films.csv"))
     assert (back.segments, back.films) == (made.segments, made.films)
 
 
 def test_the_sample_comes_back_from_both(authors: Path, tmp_path: Path, obygaze: Run) -> None:
-    made = import_mobygaze(authors / "mobygaze/sample_120_rows.csv")
+    made = Timelines.from_mobygaze(authors / "mobygaze/sample_120_rows.csv")
     made.save(tmp_path / "t")
     ask = ["annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", tmp_path / "out"]
     told = obygaze(*ask)
@@ -121,8 +118,8 @@ def test_the_sample_comes_back_from_both(authors: Path, tmp_path: Path, obygaze:
     assert f"segments.csv, films.csv -> {tmp_path / 'out'}" in told.stdout
     films = read_films(tmp_path / "out/films.csv")
     for back in (
-        import_elan([tmp_path / "out"]),
-        import_csv(tmp_path / "out/segments.csv", films=films),
+        Timelines.from_elan(tmp_path / "out"),
+        Timelines.from_csv(tmp_path / "out/segments.csv", films=films),
     ):
         assert (back.segments, back.films, back.scheme) == (made.segments, made.films, made.scheme)
 
@@ -153,14 +150,14 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(
     assert linked["RELATIVE_MEDIA_URL"] == "./Juno.mkv"
     assert Eaf(str(folder / "leon.eaf")).get_linked_files() == []
     # XML has no way of writing a vertical tab.
-    assert [one.start for one in import_elan([folder]).segments] == [
+    assert [one.start for one in Timelines.from_elan(folder).segments] == [
         one.start for one in made.segments
     ]
-    assert import_elan([folder]).annotators == ["ann", "bob"]
+    assert Timelines.from_elan(folder).annotators == ["ann", "bob"]
 
 
 def test_a_manifests_labels_side_by_side(made: Timelines, manifest: Manifest) -> None:
-    text = tables(made, manifest)["clips.csv"].removeprefix("\ufeff")
+    text = spreadsheet_files(made, manifest)["clips.csv"].removeprefix("\ufeff")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert [(row["clip"], row["start"], row["end"]) for row in rows] == [
         ("juno-1", "0", "10"), ("juno-2", "10", "20.5"),
@@ -215,8 +212,8 @@ def brute_force(segments: list[Segment]) -> Fraction:
 
 def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
     segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
-    remarks = tuple(Remark(f"line {n}", "f00", "a", "odd", "kept") for n in range(50))
-    Timelines.of("many", segments, remarks=remarks).save(tmp_path / "t")
+    remarks = tuple(Issue(f"line {n}", "f00", "a", "odd", "kept") for n in range(50))
+    Timelines.of("many", segments, issues=remarks).save(tmp_path / "t")
     told = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
     assert "and 10 more; --json has all" in told
     assert "and 38 more; --json has all" in told

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from obygaze_features.annotations import Film, Segment, Timelines
-from obygaze_features.annotations.grids import read_grid
-from obygaze_features.annotations.projection import project
+from obygaze_features.annotations.grid import read_grid
+from obygaze_features.annotations.project import project
 from obygaze_features.errors import AnnotationError, ManifestError, ObygazeError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.annotations.worked import FIRST, SECOND, segments, worked
@@ -70,19 +70,19 @@ def test_cells_lie_side_by_side_from_0_to_the_end(end: int, step: int) -> None:
 def test_films_whose_end_nobody_says() -> None:
     grid, [remark] = read_grid("100", worked())
     assert grid.items.ends[-1] == 420
-    assert (remark.what, remark.done) == (
-        "no end is known of 1 film: film",
-        "the last clip ends where the last segment does",
+    assert (remark.problem, remark.action) == (
+        "1 film without an end: film",
+        "the last clip ends with the last segment",
     )
 
 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("0", "a grid of 0 s is none"),
+        ("0", "a grid needs clips longer than 0 s"),
         ("0.00001", "would have 15,050,000 clips; take longer ones"),
-        ("sixty", "sixty is no grid"),
-        ("-60", "-60 is no grid"),
+        ("sixty", "sixty is not a grid"),
+        ("-60", "-60 is not a grid"),
     ],
 )
 def test_what_is_no_grid(what: str, words: str) -> None:
@@ -139,19 +139,19 @@ def test_rows_that_are_no_clips_are_named(tmp_path: Path) -> None:
     )
     grid, remarks = read_grid(path, worked())
     assert grid.ids == ["a", "h"]
-    assert {one.done for one in remarks} == {"left out"}
-    assert [(one.where.rpartition(" ")[2], one.what) for one in remarks] == [
+    assert {one.action for one in remarks} == {"left out"}
+    assert [(one.location.rpartition(" ")[2], one.problem) for one in remarks] == [
         ("3", "the clip has no length (100 to 100)"),
         ("4", "the clip ends before it starts (150 to 120)"),
-        ("5", "end '2h' is no time; write seconds or h:mm:ss"),
+        ("5", "end '2h' is not a time; write seconds or h:mm:ss"),
         ("6", "another clip is called 'a' already"),
         ("7", "another clip is called 'A' already"),
-        ("8", remarks[5].what),
+        ("8", remarks[5].problem),
         ("9", "film: an empty id"),
-        ("10", "start '-1' is no time; write seconds or h:mm:ss"),
-        ("11", "start 'nan' is no time; write seconds or h:mm:ss"),
+        ("10", "start '-1' is not a time; write seconds or h:mm:ss"),
+        ("11", "start 'nan' is not a time; write seconds or h:mm:ss"),
     ]
-    assert "'../e' is not allowed" in remarks[5].what
+    assert "'../e' is not allowed" in remarks[5].problem
 
 
 def test_gaps_and_overlaps_are_named(tmp_path: Path) -> None:
@@ -165,12 +165,12 @@ def test_gaps_and_overlaps_are_named(tmp_path: Path) -> None:
         "film,220,230",
     )
     _, remarks = read_grid(path, worked())
-    assert [one.what for one in remarks] == [
+    assert [one.problem for one in remarks] == [
         "a gap of 12.5 s before film-0003",
         "film-0004 overlaps what is before it by 80 s",
         "film-0005 overlaps what is before it by 10 s",
     ]
-    assert all(one.done.startswith("kept") for one in remarks)
+    assert all(one.action.startswith("kept") for one in remarks)
 
 
 def test_a_manifest_with_spans(tmp_path: Path) -> None:
@@ -183,13 +183,13 @@ def test_a_manifest_with_spans(tmp_path: Path) -> None:
     Manifest("mine", Items.of(items)).save(tmp_path / "mine")
     grid, [remark] = read_grid(tmp_path / "mine", worked())
     assert (grid.folder, grid.ids) == (tmp_path / "mine", ["a", "b", "c"])
-    assert (remark.film, remark.what, remark.done) == ("film", "c has no span", "left out")
+    assert (remark.film, remark.problem, remark.action) == ("film", "c has no span", "left out")
     assert [one.ids for one in project(worked(), grid).label_sets] == [["a", "b"]] * 2
 
 
 def test_a_manifest_without_spans(tmp_path: Path) -> None:
     Manifest("mine", Items.of([Item("a", film="film")])).save(tmp_path / "mine")
-    with pytest.raises(AnnotationError, match="its items have no spans"):
+    with pytest.raises(AnnotationError, match="the items have no spans"):
         read_grid(tmp_path / "mine", worked())
 
 
@@ -198,7 +198,7 @@ def test_films_that_only_one_side_has(tmp_path: Path) -> None:
     timelines = Timelines.of("two films", both, films={"unseen": Film(end=10.0)})
     shots = ("film,start,end", "film,0,100", "third,0,100")
     grid, remarks = read_grid(write(tmp_path / "shots.csv", *shots), timelines)
-    assert [(one.film, one.what, one.done) for one in remarks] == [
+    assert [(one.film, one.problem, one.action) for one in remarks] == [
         ("other", "the grid has no clips of it", "left out"),
         ("unseen", "nobody annotated it", "no labels"),
         ("third", "nobody annotated it", "no labels"),

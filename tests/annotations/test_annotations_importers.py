@@ -14,12 +14,10 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_features.annotations import Film, Remark, Segment, Timelines
-from obygaze_features.annotations.cells import concept_cell, concept_names, guarded, unguarded
-from obygaze_features.annotations.gathering import Row, gather
-from obygaze_features.annotations.importers.csv_table import import_csv
-from obygaze_features.annotations.importers.mobygaze import import_mobygaze
-from obygaze_features.annotations.importers.shared import read_films
+from obygaze_features.annotations import Film, Issue, Segment, Timelines
+from obygaze_features.annotations.build import SourceRow, build_timelines, read_films
+from obygaze_features.annotations.cells import format_concepts, parse_concepts
+from obygaze_features.common.tables import escape_formula, unescape_formula
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError, VideoError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import MediaFolder
@@ -43,12 +41,12 @@ def spans(timelines: Timelines) -> list[tuple[float, float]]:
 
 
 def what(timelines: Timelines) -> list[tuple[str, str, str]]:
-    return [(one.where, one.what, one.done) for one in timelines.remarks]
+    return [(one.location, one.problem, one.action) for one in timelines.issues]
 
 
 def test_the_sample_of_mobygaze(authors: Path) -> None:
     path = authors / "mobygaze/sample_120_rows.csv"
-    found = import_mobygaze(path)
+    found = Timelines.from_mobygaze(path)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file, delimiter=";"))
     codes = {"Easy Negative": "EN", "Hard Negative": "HN", "Not sure": "NS", "Sure": "S"}
@@ -66,7 +64,7 @@ def test_the_sample_of_mobygaze(authors: Path) -> None:
     assert found.films == {"tt0097576": Film("Indiana Jones and the Last Crusade")}
     assert found.segments[0].comment == "credits"
     # Two annotators once began a segment on the last frame of the one before.
-    assert {(one.where, one.done) for one in found.remarks} == {
+    assert {(one.location, one.action) for one in found.issues} == {
         ("sample_120_rows.csv, line 64", "kept"),
         ("sample_120_rows.csv, line 101", "kept"),
     }
@@ -99,30 +97,30 @@ def test_a_bad_row_is_named_and_the_others_go_on(tmp_path: Path, obygaze: Run) -
     assert found.segments[1].comment == "not a list"
     assert "Lighting" in found.scheme.concept_names
     assert "Lighting" not in found.scheme.visual_concepts
-    named = {int(one.where.removeprefix("m.csv, line ")): one for one in found.remarks}
+    named = {int(one.location.removeprefix("m.csv, line ")): one for one in found.issues}
     for line, (words, done) in {
         3: ("ends (frame 49) before it starts (60)", "left out"),
         4: ("unknown label 'Maybe'", "left out"),
         5: ("framerate '0' is not above 0", "left out"),
         6: ("framerate '' is not a number", "left out"),
         7: ("'Body' is not a list", "left out"),
-        8: ("says the same as m.csv, line 2", "left out"),
+        8: ("repeats m.csv, line 2", "left out"),
         9: ("unknown concept 'Body|Look'", "left out"),
         10: ("names no annotator", "left out"),
         11: ("unknown concept 'Lighting'", "kept"),
         12: ("starts at 0:00:10, past the film's end 0:00:10", "left out"),
-        13: ("goes on to 0:00:12.04, past the film's end 0:00:10", "cut"),
+        13: ("ends at 0:00:12.04, past the film's end 0:00:10", "cut"),
     }.items():
-        assert words in named[line].what
-        assert named[line].done == done
+        assert words in named[line].problem
+        assert named[line].action == done
         assert f"m.csv, line {line}: " in told.stdout
-    assert len(named) == len(found.remarks) == 11
+    assert len(named) == len(found.issues) == 11
     assert "9 rows left out" in told.stdout
 
     asked = obygaze(*ask, "--overwrite", "--json")
     assert asked.exit_code == 3
     facts = json.loads(asked.stdout)
-    assert [Remark(**one) for one in facts["remarks"]] == list(found.remarks)
+    assert [Issue(*one.values()) for one in facts["remarks"]] == list(found.issues)
     assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
 
 
@@ -135,17 +133,19 @@ def test_long_lists_of_remarks_are_cut_and_what_was_lost_comes_first(
     lines = told.stdout.splitlines()
     assert "marks.csv, line 32: f a: ends (0:00:03) before it starts" in lines[1]
     assert f"and 18 more; {tmp_path / 't' / 'remarks.csv'} has all" in lines
-    assert len(Timelines.load(tmp_path / "t").remarks) == 30
+    assert len(Timelines.load(tmp_path / "t").issues) == 30
 
 
 def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
-    seconds = import_csv(table(tmp_path, "f,a,75.5,3600.04,Sure", "f,a,0,1,EN"))
-    clock = import_csv(table(tmp_path, "f,a,1:15.5,01:00:00.040,Sure", "f,a,0:00,0:00:01,EN"))
+    seconds = Timelines.from_csv(table(tmp_path, "f,a,75.5,3600.04,Sure", "f,a,0,1,EN"))
+    clock = Timelines.from_csv(
+        table(tmp_path, "f,a,1:15.5,01:00:00.040,Sure", "f,a,0:00,0:00:01,EN")
+    )
     header = "film,annotator,start_frame,end_frame,level"
-    frames = import_csv(
+    frames = Timelines.from_csv(
         table(tmp_path, "f,a,1887.5,90000,Sure", "f,a,0,24,EN", header=header), frame_rate=25
     )
-    own = import_csv(
+    own = Timelines.from_csv(
         table(tmp_path, "f,a,3775,180001,S,50", "f,a,0,24,EN,", header=header + ",FrameRate"),
         frame_rate=25,
     )
@@ -156,11 +156,11 @@ def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("f,a,x,2,S", "start 'x' is no time; write seconds or h:mm:ss"),
-        ("f,a,-1,2,S", "start '-1' is no time"),
-        ("f,a,nan,2,S", "start 'nan' is no time"),
-        ("f,a,1:75,2:00,S", "start '1:75' is no time"),
-        ("f,a,0:75:00,2:00:00,S", "start '0:75:00' is no time"),
+        ("f,a,x,2,S", "start 'x' is not a time; write seconds or h:mm:ss"),
+        ("f,a,-1,2,S", "start '-1' is not a time"),
+        ("f,a,nan,2,S", "start 'nan' is not a time"),
+        ("f,a,1:75,2:00,S", "start '1:75' is not a time"),
+        ("f,a,0:75:00,2:00:00,S", "start '0:75:00' is not a time"),
         ("f,a,1,2000000000,S", "end '2000000000' is not a time in a film"),
         ("f,a,2,2,S", "ends where it starts (0:00:02)"),
         ("f,a,1,2,", "unknown label ''"),
@@ -169,20 +169,22 @@ def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_a_cell_that_cannot_be_read(tmp_path: Path, row: str, message: str) -> None:
-    found = import_csv(table(tmp_path, "f,a,0,1,EN", row))
+    found = Timelines.from_csv(table(tmp_path, "f,a,0,1,EN", row))
     assert spans(found) == [(0, 1)]
-    [remark] = found.remarks
-    assert remark.where == "marks.csv, line 3"
-    assert message in remark.what
-    assert remark.done == "left out"
+    [remark] = found.issues
+    assert remark.location == "marks.csv, line 3"
+    assert message in remark.problem
+    assert remark.action == "left out"
 
 
 @pytest.mark.parametrize("rate", ["0", "", "x", "-25"])
 def test_a_frame_rate_of_nothing(tmp_path: Path, rate: str) -> None:
     header = "film,annotator,start_frame,end_frame,level,framerate"
-    found = import_csv(table(tmp_path, "f,a,0,24,EN,25", f"f,a,25,49,S,{rate}", header=header))
+    found = Timelines.from_csv(
+        table(tmp_path, "f,a,0,24,EN,25", f"f,a,25,49,S,{rate}", header=header)
+    )
     assert spans(found) == [(0, 1)]
-    assert "framerate" in found.remarks[0].what
+    assert "framerate" in found.issues[0].problem
 
 
 def test_columns_by_other_names_of_a_spreadsheets_make(tmp_path: Path) -> None:
@@ -191,19 +193,19 @@ def test_columns_by_other_names_of_a_spreadsheets_make(tmp_path: Path) -> None:
         'Movie;film;who;Start;END;Level;Concepts;comment\r\nJuno;7;Ann;1;2;sure;"Body|Look";é\r\n'
     )
     source.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    found = import_csv(source, {"film": "Movie", "annotator": "who"})
+    found = Timelines.from_csv(source, {"film": "Movie", "annotator": "who"})
     assert found.segments == (Segment("Juno", "Ann", 1, 2, "S", ("Look", "Body"), "é"),)
 
 
 def test_names_become_ids_and_the_film_keeps_its_title(tmp_path: Path) -> None:
     rows = ["Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S"]
-    found = import_csv(table(tmp_path, *rows))
+    found = Timelines.from_csv(table(tmp_path, *rows))
     assert {one.title for one in found.films.values()} == {"Été à Paris", "кино"}
     assert found.annotators == ["Anna_B"]
     found.save(tmp_path / "t")
     assert Timelines.load(tmp_path / "t") == found
     with pytest.raises(AnnotationError, match="'A B' and 'a_b' would both be called 'a_b'"):
-        import_csv(table(tmp_path, "f,A B,0,1,S", "f,a_b,0,1,S"))
+        Timelines.from_csv(table(tmp_path, "f,A B,0,1,S", "f,a_b,0,1,S"))
 
 
 @pytest.mark.parametrize(
@@ -219,17 +221,17 @@ def test_a_table_without_what_it_takes(
     tmp_path: Path, header: str, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        import_csv(table(tmp_path, ",".join("x" * len(header.split(","))), header=header))
+        Timelines.from_csv(table(tmp_path, ",".join("x" * len(header.split(","))), header=header))
 
 
 def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
     source = table(tmp_path, "f,a,0,1,S")
     with pytest.raises(UsageError, match="has start and end"):
-        import_csv(source, frame_rate=25)
+        Timelines.from_csv(source, frame_rate=25)
     with pytest.raises(UsageError, match="unknown meaning 'id'"):
-        import_csv(source, {"id": "film"})
+        Timelines.from_csv(source, {"id": "film"})
     with pytest.raises(ManifestError, match="no column 'who'; there are film, annotator"):
-        import_csv(source, {"annotator": "who"})
+        Timelines.from_csv(source, {"annotator": "who"})
     for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
         told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t", *option)
         assert told.exit_code == 2
@@ -251,7 +253,7 @@ def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("f,T,x", "line 3: end 'x' is no time"),
+        ("f,T,x", "line 3: end 'x' is not a time"),
         ("f,T,0", "line 3: film 'f' ends where it starts"),
         ("e,T,1:00", "line 3: film 'e' is there already"),
         (" é,T,1:00", "line 3: film 'é' is there already"),
@@ -268,8 +270,10 @@ def test_a_table_of_films_that_is_not_right(
 
 
 def test_a_segment_within_a_longer_one_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
-    found = import_csv(table(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S"))
-    assert [(one.where.rpartition(" ")[2], one.what) for one in found.remarks] == [
+    found = Timelines.from_csv(
+        table(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S")
+    )
+    assert [(one.location.rpartition(" ")[2], one.problem) for one in found.issues] == [
         ("3", "overlaps marks.csv, line 2 by 0:00:05"),
         ("4", "overlaps marks.csv, line 2 by 0:00:30"),
     ]
@@ -281,7 +285,7 @@ def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze:
     source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
     told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
     assert told.exit_code == 0
-    assert "films: nothing was read of 1 film: leon; did you mean Leon? (not used)" in told.output
+    assert "films: no rows of 1 film: leon; did you mean Leon? (not used)" in told.output
     assert Timelines.load(tmp_path / "t").films == {
         "Juno": Film("Juno", 60),
         "Leon": Film("Léon", name="Léon"),
@@ -289,9 +293,8 @@ def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze:
 
 
 NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])
-ROWS = st.builds(
-    Row,
-    where=st.uuids().map(str),
+SEGMENTS = st.builds(
+    Segment,
     film=st.sampled_from(["f", "Gé", ""]),
     annotator=st.sampled_from(["a", "b"]),
     start=st.integers(0, 40).map(float),
@@ -300,16 +303,17 @@ ROWS = st.builds(
     concepts=st.lists(NAMES, max_size=3).map(tuple),
     comment=st.sampled_from(["", "why"]),
 )
+ROWS = st.builds(SourceRow, location=st.uuids().map(str), segment=SEGMENTS)
 
 
 @given(st.lists(ROWS, max_size=12), st.randoms())
-def test_the_order_of_rows_does_not_matter(rows: list[Row], chance: random.Random) -> None:
+def test_the_order_of_rows_does_not_matter(rows: list[SourceRow], chance: random.Random) -> None:
     films = {"f": Film("F", 30.0)}
-    one = gather("t", rows, films)
-    other = gather("t", chance.sample(rows, len(rows)), films)
+    one = build_timelines("t", rows, films)
+    other = build_timelines("t", chance.sample(rows, len(rows)), films)
     assert (one.segments, one.scheme, one.films) == (other.segments, other.scheme, other.films)
     # Every row is either a segment, or named as left out.
-    left_out = [remark.where for remark in one.remarks if remark.done == "left out"]
+    left_out = [remark.location for remark in one.issues if remark.action == "left out"]
     assert len(left_out) == len(set(left_out)) == len(rows) - len(one.segments)
     # And every overlap within an annotator is named, by brute force.
     spans_of = [(s.film, s.annotator, s.start, s.end) for s in one.segments]
@@ -318,18 +322,18 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], chance: random.Rando
         for place, a in enumerate(spans_of)
         for b in spans_of[:place]
     )
-    assert overlapping == any("overlaps" in remark.what for remark in one.remarks)
+    assert overlapping == any("overlaps" in remark.problem for remark in one.issues)
 
 
 @given(st.lists(st.sampled_from(["Body", "A, b", "c; d", "Type of shot"]), unique=True))
 def test_cells_of_concepts_come_back(names: list[str]) -> None:
-    assert list(concept_names(concept_cell(names))) == names
+    assert list(parse_concepts(format_concepts(names))) == names
 
 
 @given(st.text(alphabet="'=+-@\t\rab"))
 def test_formulas_are_guarded_and_come_back(text: str) -> None:
-    assert unguarded(guarded(text)) == text
-    assert not guarded(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert unescape_formula(escape_formula(text)) == text
+    assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
 @pytest.mark.parametrize("name", ["Rear Window", "Dr. No"])
@@ -379,32 +383,34 @@ def test_what_spreadsheets_save_in_other_countries(
     (tmp_path / "marks.csv").write_bytes((mark + text).encode(encoding))
     films = f"Film{delimiter}Title{delimiter}End\nÉté{delimiter}Summer{delimiter}122,5\n"
     write(tmp_path / "films.csv", films)
-    found = import_csv(tmp_path / "marks.csv", films=read_films(tmp_path / "films.csv"))
+    found = Timelines.from_csv(tmp_path / "marks.csv", films=read_films(tmp_path / "films.csv"))
     assert found.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
     assert what(found) == [
-        ("marks.csv, line 2", "goes on to 0:02:03.25, past the film's end 0:02:02.5", "cut")
+        ("marks.csv, line 2", "ends at 0:02:03.25, past the film's end 0:02:02.5", "cut")
     ]
 
 
 def test_a_decimal_comma_in_a_frame_rate(tmp_path: Path) -> None:
     header = "film;annotator;start_frame;end_frame;framerate;level"
-    assert spans(import_csv(table(tmp_path, "f;a;0;11;12,5;S", header=header))) == [(0, 0.96)]
+    assert spans(Timelines.from_csv(table(tmp_path, "f;a;0;11;12,5;S", header=header))) == [
+        (0, 0.96)
+    ]
 
 
 def test_another_encoding_is_named_with_how_to_save_it(tmp_path: Path) -> None:
     (tmp_path / "marks.csv").write_bytes(SAVED.encode("cp1252"))
     with pytest.raises(ManifestError, match=r"line 2: not UTF-8 .*in Excel: 'CSV UTF-8'"):
-        import_csv(tmp_path / "marks.csv")
+        Timelines.from_csv(tmp_path / "marks.csv")
 
 
 def test_a_table_of_segments_is_no_table_of_films(tmp_path: Path) -> None:
-    with pytest.raises(AnnotationError, match="is no table of films, which has the columns film"):
+    with pytest.raises(AnnotationError, match="is not a table of films, which has the columns"):
         read_films(table(tmp_path, "f,a,0,1,S"))
 
 
 def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> None:
     rows = ("f,a,0,1,S", "", "f,a,1", "f,a,1,2,HN", ",,,,", "f,a,2,3,S,", "f,a,9,8,S")
-    found = import_csv(table(tmp_path, *rows))
+    found = Timelines.from_csv(table(tmp_path, *rows))
     assert spans(found) == [(0, 1), (1, 2)]
     assert what(found) == [
         ("marks.csv, line 4", "3 cells where the header has 5", "left out"),
@@ -414,11 +420,11 @@ def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> 
 
 
 def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
-    found = import_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
+    found = Timelines.from_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
     assert (found.annotators, list(found.films)) == (["Ann"], ["F"])
-    assert [(one.what, one.done) for one in found.remarks] == [
-        ("'ann' and 'Ann' differ by case only", "taken as one, Ann"),
-        ("'f' and 'F' differ by case only", "taken as one, F"),
+    assert [(one.problem, one.action) for one in found.issues] == [
+        ("'ann' and 'Ann' differ by case only", "read as one, Ann"),
+        ("'f' and 'F' differ by case only", "read as one, F"),
     ]
 
 
@@ -426,26 +432,24 @@ def test_another_table_is_not_mobygazes(tmp_path: Path) -> None:
     source = table(tmp_path, "f,a,0,1,S")
     missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
     with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; "):
-        import_mobygaze(source)
+        Timelines.from_mobygaze(source)
 
 
 def test_a_film_in_another_case_is_asked_for(tmp_path: Path) -> None:
-    found = import_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
-    assert [one.what for one in found.remarks] == [
-        "nothing was read of 1 film: juno; did you mean Juno?"
-    ]
+    found = Timelines.from_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
+    assert [one.problem for one in found.issues] == ["no rows of 1 film: juno; did you mean Juno?"]
 
 
 def test_remarks_come_in_the_order_of_lines(tmp_path: Path) -> None:
     odd = ["f,a,0,x,S", "f,a,5,4,S", "f,a,0,1,maybe", "f,a,0"] * 3
-    found = import_csv(table(tmp_path, *odd, "f,a,0,1,S"))
-    assert [one.where for one in found.remarks] == [f"marks.csv, line {n}" for n in range(2, 14)]
+    found = Timelines.from_csv(table(tmp_path, *odd, "f,a,0,1,S"))
+    assert [one.location for one in found.issues] == [f"marks.csv, line {n}" for n in range(2, 14)]
 
 
 def test_names_with_underscores_and_hyphens(tmp_path: Path) -> None:
     header = "film,annotator,start,end,level,concepts"
     rows = ("f,a,0,1,easy_negative,", "f,a,1,2,HARD-NEGATIVE,low_key|Low-key")
-    found = import_csv(table(tmp_path, *rows, header=header))
+    found = Timelines.from_csv(table(tmp_path, *rows, header=header))
     assert [(one.level, one.concepts) for one in found.segments] == [
         ("EN", ()),
         ("HN", ("Low-key",)),

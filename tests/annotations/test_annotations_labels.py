@@ -71,9 +71,7 @@ def test_into_a_new_manifest(obygaze: Command, timelines: Path, tmp_path: Path) 
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["label_sets"]["one"] == {"clips": 5, "levels": {"EN": 3, "S": 1, "NS": 1}}
-    assert [one["done"] for one in told["remarks"]] == [
-        "the last clip ends where the last segment does"
-    ]
+    assert [one["done"] for one in told["remarks"]] == ["the last clip ends with the last segment"]
     manifest = Manifest.load(new)
     assert manifest.label_names == ["one", "two"]
     assert manifest.labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
@@ -142,7 +140,7 @@ def test_merges_go_with_what_they_were_made_of(
     result = obygaze(*project, "--overwrite")
     assert result.exit_code == 0, result.output
     for called in ("ours", "theirs"):
-        assert f"{called}: was merged of one, two, which are replaced (removed" in result.output
+        assert f"{called}: was merged from one, two, which are replaced (removed" in result.output
     assert Manifest.load(folder).label_names == ["one", "own", "two"]
     assert check(folder) == []
     for line in result.output.splitlines():
@@ -203,9 +201,9 @@ def test_concepts_that_the_manifest_lacked_are_in_its_scheme(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--grid", "60"], 2, "the grid 60 is no manifest that labels could go into"),
+        (["--grid", "60"], 2, "the grid 60 is not a manifest to save labels in"),
         (["--grid", "60", "-o", "new", "--threshold", "1.5"], 2, "a share of a clip"),
-        (["--grid", "nowhere"], 2, "nowhere is no grid"),
+        (["--grid", "nowhere"], 2, "nowhere is not a grid"),
     ],
 )
 def test_misuse_is_one_line(
@@ -225,7 +223,7 @@ def test_a_manifest_with_one_annotator_is_not_merged(
     assert obygaze("annotations", "project", tmp_path / "lone", "--grid", spans).exit_code == 0
     result = obygaze("annotations", "merge", spans)
     assert result.exit_code == 2
-    assert "two annotators or more, and there is one" in result.stderr
+    assert "two annotators or more (got one" in result.stderr
     assert obygaze("annotations", "merge", spans, "--labels", "nobody").exit_code == 2
 
 
@@ -242,7 +240,7 @@ def test_label_sets_of_two_thresholds_are_merged_only_by_name(
     assert obygaze("annotations", "merge", spans, *named).exit_code == 0
     assert Manifest.load(spans).labels().levels == ["S", "S", "NS", "EN", "EN"]
     result = obygaze("annotations", "merge", spans, *named, "--name", "one", "--overwrite")
-    assert (result.exit_code, "one of those that are merged" in result.stderr) == (2, True)
+    assert (result.exit_code, "one of the label sets to merge" in result.stderr) == (2, True)
 
 
 def test_a_ratio_that_is_no_number_is_one_line(obygaze: Command, spans: Path) -> None:
@@ -265,7 +263,7 @@ def test_what_is_left_out_ends_with_3_and_is_named(
     result = obygaze(*project)
     assert result.exit_code == 3
     assert "other: the grid has no clips of it (left out)" in result.output
-    assert "from 500 to 505 s (S) lies in no clip (left out)" in result.output
+    assert "from 500 to 505 s (S) is in no clip (left out)" in result.output
     assert "and 1 more; --json has all" in result.output
     told = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
     assert len(told["remarks"]) == 13

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from obygaze_features.annotations.distances import distances_of
-from obygaze_features.annotations.measures import (
+from obygaze_features.annotations.agreement import (
     cohen_kappa,
     confusion,
+    distances_of,
     krippendorff_alpha,
     nominal,
     ordinal,

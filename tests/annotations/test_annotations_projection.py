@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from obygaze_features.annotations import Segment, Timelines
-from obygaze_features.annotations.grids import read_grid
-from obygaze_features.annotations.merge import merge
-from obygaze_features.annotations.projection import project
-from obygaze_features.annotations.sweep import sweep
+from obygaze_features.annotations.grid import read_grid
+from obygaze_features.annotations.project import merge_labels, project, sweep
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests import (
     Concept,
@@ -55,7 +53,7 @@ def test_the_papers_case() -> None:
     ]
     assert one.ratio == ["", "0.5", "0.38", "", ""]
     assert two.ratio == ["", "0.2", "1", "", "1"]
-    merged = merge([one, two], found.grid)
+    merged = merge_labels([one, two], found.grid)
     assert said(merged.labels) == [
         ("EN", empty),
         ("S", {"Body", "Look"}),
@@ -64,7 +62,7 @@ def test_the_papers_case() -> None:
         ("HN", {"Posture"}),
     ]
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
-    assert merged.remarks == found.remarks == []
+    assert merged.issues == found.issues == []
 
 
 def test_the_case_at_other_thresholds() -> None:
@@ -184,7 +182,7 @@ def test_order_does_not_matter(mine: list[Mark], theirs: list[Mark], chance: ran
     found = project(straight, made)
     again = project(Timelines.of("drawn", shuffled), made)
     assert [vars(one) for one in again.label_sets] == [vars(one) for one in found.label_sets]
-    forth, back = (merge(sets, made) for sets in (found.label_sets, found.label_sets[::-1]))
+    forth, back = (merge_labels(sets, made) for sets in (found.label_sets, found.label_sets[::-1]))
     assert vars(forth.labels) == vars(back.labels)
 
 
@@ -194,7 +192,7 @@ def test_identical_annotators_merge_to_themselves(marks: list[Mark]) -> None:
     timelines = timelines_of({"one": marks, "two": marks}, Fraction(24))
     made, _ = read_grid("3s", timelines)
     one, two = project(timelines, made).label_sets
-    merged = merge([one, two], made)
+    merged = merge_labels([one, two], made)
     assert said(one) == said(two) == said(merged.labels)
     assert merged.labels.ratio == one.ratio
     assert merged.labels.extra["annotators"] == ["2"] * len(made)
@@ -210,7 +208,7 @@ def test_raising_the_threshold_never_raises_a_level(mine: list[Mark], theirs: li
         sets = project(timelines, made, threshold=threshold).label_sets
         now = [
             [LEVELS.index(level) for level in one.levels]
-            for one in (*sets, merge(sets, made).labels)
+            for one in (*sets, merge_labels(sets, made).labels)
         ]
         if before is not None:
             for lower, higher in zip(before, now, strict=True):
@@ -234,7 +232,7 @@ def test_merging_takes_from_one_what_only_one_has() -> None:
         [("Body",), ("Body",), (), ()],
         ["1.00", "0.5", "", ""],
     )
-    merged = merge([two, one], manifest, "both")
+    merged = merge_labels([two, one], manifest, "both")
     assert merged.labels.ids == manifest.ids
     assert said(merged.labels) == [
         ("NS", {"Look"}),
@@ -244,7 +242,7 @@ def test_merging_takes_from_one_what_only_one_has() -> None:
     ]
     assert merged.labels.ratio == ["0.25", "0.5", "", ""]
     assert merged.labels.extra["annotators"] == ["2", "1", "1", "1"]
-    assert [(one.film, one.annotator, one.what) for one in merged.remarks] == [
+    assert [(one.film, one.annotator, one.problem) for one in merged.issues] == [
         ("a", "two", "no second annotator for 1 of its 2 clips"),
         ("b", "two", "no second annotator for 2 clips"),
     ]
@@ -260,16 +258,16 @@ def test_what_the_labels_say_of_themselves() -> None:
     changed = project(other, grid()).label_sets[0].about
     assert len(about["timelines"]["sha256"]) == 64
     assert changed["timelines"]["sha256"] != about["timelines"]["sha256"]
-    merged = merge(found.label_sets, found.grid).labels.about
+    merged = merge_labels(found.label_sets, found.grid).labels.about
     assert merged["of"] == {one.name: one.about for one in found.label_sets}
     assert "highest level wins" in merged["rule"]
 
 
 def test_segments_in_no_clip_are_named() -> None:
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
-    [remark] = project(Timelines.of("worked", late), grid()).remarks
-    assert (remark.annotator, remark.done) == ("one", "left out")
-    assert "from 500 to 510 s (S) lies in no clip" in remark.what
+    [remark] = project(Timelines.of("worked", late), grid()).issues
+    assert (remark.annotator, remark.action) == ("one", "left out")
+    assert "from 500 to 510 s (S) is in no clip" in remark.problem
 
 
 def test_a_segment_beside_a_clip_of_a_few_microseconds_does_not_count_for_it() -> None:
@@ -295,7 +293,7 @@ def test_concepts_that_the_grid_does_not_have_are_added() -> None:
     found = project(worked(), Manifest("other", grid().items, scheme=scheme))
     assert said(found.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
     assert found.grid.scheme.concept_names[:2] == ("Gaze", "Body")
-    assert said(merge(found.label_sets, found.grid).labels)[1] == ("S", {"Body", "Gaze"})
+    assert said(merge_labels(found.label_sets, found.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
 def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
@@ -315,9 +313,9 @@ def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
     )
     made, remarks = read_grid("60", timelines)
     found = project(timelines, made)
-    assert [one.what for one in remarks] == ["no end is known of 1 film: tt0097576"]
-    [early] = found.remarks
-    assert (early.annotator, early.what) == (
+    assert [one.problem for one in remarks] == ["1 film without an end: tt0097576"]
+    [early] = found.issues
+    assert (early.annotator, early.problem) == (
         "annotator2",
         "nothing is marked after 0:36:54.548 of 2:06:45.814; did the annotator stop there?",
     )
@@ -342,6 +340,6 @@ def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
             levels.setdefault(annotator, []).append(LEVELS[max(counts, default=0)])
     assert {one.name: one.levels for one in found.label_sets} == levels
     both = zip(levels["annotator1"], levels["annotator2"], strict=True)
-    merged = merge(found.label_sets, found.grid).labels
+    merged = merge_labels(found.label_sets, found.grid).labels
     assert merged.levels == [max(pair, key=LEVELS.index) for pair in both]
     assert {"HN", "NS", "S"} & set(merged.levels)

@@ -7,19 +7,21 @@ from pathlib import Path
 
 from click.testing import Result
 
-from obygaze_features.annotations import Remark, Timelines
-from obygaze_features.annotations.remarks import remark_lines
+from obygaze_features.annotations import Issue, Timelines
+from obygaze_features.annotations.issues import describe_issues
 from tests.annotations.worked import worked
 
 
 def test_what_was_left_out_comes_first_and_odd_names_are_quoted() -> None:
-    kept = Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept")
-    lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
-    assert list(remark_lines([kept, lost], "--json has all")) == [
+    kept = Issue("a.csv, line 2", "juno", "ann", "overlaps", "kept")
+    lost = Issue("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
+    assert list(describe_issues([kept, lost], "--json has all")) == [
         r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",
         "a.csv, line 2: juno ann: overlaps (kept)",
     ]
-    assert list(remark_lines([kept] * 14, "--json has all"))[12:] == ["and 2 more; --json has all"]
+    assert list(describe_issues([kept] * 14, "--json has all"))[12:] == [
+        "and 2 more; --json has all"
+    ]
 
 
 def test_a_table_of_remarks_that_somebody_edited(
@@ -32,6 +34,6 @@ def test_a_table_of_remarks_that_somebody_edited(
     assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
     assert "remarks.csv, line 1: " in told.stderr
     (folder / "remarks.csv").write_text("mine,where,film,annotator,what,done\nx,a,b,c,d,kept\n")
-    assert Timelines.load(folder).remarks == (Remark("a", "b", "c", "d", "kept"),)
+    assert Timelines.load(folder).issues == (Issue("a", "b", "c", "d", "kept"),)
     (folder / "remarks.csv").unlink()
-    assert Timelines.load(folder).remarks == ()
+    assert Timelines.load(folder).issues == ()

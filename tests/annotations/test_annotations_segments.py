@@ -13,10 +13,10 @@ import pytest
 from click.testing import Result
 
 from obygaze_features.annotations import Segment, Timelines
-from obygaze_features.annotations.agreement import stream_of
+from obygaze_features.annotations.agreement import random_stream
 from obygaze_features.annotations.agreement_report import agreement_report
-from obygaze_features.annotations.grids import read_grid
-from obygaze_features.annotations.projection import project
+from obygaze_features.annotations.grid import read_grid
+from obygaze_features.annotations.project import project
 from obygaze_features.annotations.segment_gamma import segment_gammas
 from obygaze_features.errors import MissingExtra
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
@@ -70,7 +70,7 @@ def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None
             continuum.add(name, Span(start, end), level)
     matrix = np.array([[0, 3, 7, 10], [3, 0, 4, 7], [7, 4, 0, 3], [10, 7, 3, 0]]) / 10
     categories = PrecomputedCategoricalDissimilarity(SortedSet(["EN", "HN", "NS", "S"]), matrix)
-    seed = np.random.SeedSequence([7, stream_of("f", "ann", "bea")])
+    seed = np.random.SeedSequence([7, random_stream("f", "ann", "bea")])
     np.random.seed(seed.generate_state(4))  # noqa: NPY002
     expected = continuum.compute_gamma(
         CombinedCategoricalDissimilarity(cat_dissim=categories), n_samples=30
@@ -95,7 +95,7 @@ def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
 def test_a_film_of_one_annotator_is_named() -> None:
     found, [remark] = segment_gammas(made(ann=ANN), samples=5, seed=0)
     assert found == []
-    assert (remark.film, remark.annotator, remark.done) == ("f", "ann", "left out")
+    assert (remark.film, remark.annotator, remark.action) == ("f", "ann", "left out")
 
 
 def save(folder: Path) -> tuple[Path, Path]:
@@ -130,7 +130,7 @@ def test_timelines_that_the_labels_came_from_need_no_remark(tmp_path: Path) -> N
     grid, _ = read_grid("10", timelines)
     labels = project(timelines, grid).label_sets
     found = agreement_report(grid.with_parts(labels=labels), timelines=timelines)
-    assert not any("these segments" in one.what for one in found.remarks)
+    assert not any("these segments" in one.problem for one in found.issues)
 
 
 def test_without_the_library_one_line_says_how_to_get_it(

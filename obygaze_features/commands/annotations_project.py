@@ -22,11 +22,9 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.keeping import Kept
-    from obygaze_features.annotations.remarks import Remark
+    from obygaze_features.annotations.issues import Issue
+    from obygaze_features.annotations.project import SavedLabels
     from obygaze_features.manifests.labels import LabelSet
-
-__all__ = ["merge", "project", "sweep"]
 
 grid_option = click.option(
     "--grid",
@@ -76,37 +74,33 @@ def project(
       obygaze annotations project timelines --grid shots.csv --threshold 0.3 -o manifests/mine
       obygaze annotations project timelines --grid manifests/mine
     """
-    from obygaze_features.annotations.grids import read_grid
-    from obygaze_features.annotations.keeping import keep_labels
-    from obygaze_features.annotations.projection import project as project_on
     from obygaze_features.annotations.timelines import Timelines
 
-    share = _share(threshold, "--threshold")
-    loaded = Timelines.load(timelines)
-    clips, odd = read_grid(grid, loaded)
+    share = _parse_share(threshold, "--threshold")
+    projected = Timelines.load(timelines).project(grid, threshold=share)
+    clips = projected.grid
     folder = output or clips.folder
     if folder is None:
-        raise UsageError(f"the grid {grid} is no manifest that labels could go into; name one: -o")
-    found = project_on(loaded, clips, threshold=share)
-    kept = keep_labels(found.grid, found.label_sets, folder, overwrite=overwrite)
-    remarks = [*odd, *found.remarks, *_removed(kept)]
+        raise UsageError(f"the grid {grid} is not a manifest to save labels in; name one: -o")
+    saved = projected.save(folder, overwrite=overwrite)
+    issues = [*projected.issues, *_removed_issues(saved)]
     if as_json:
         echo_json(
             {
                 "manifest": str(folder),
                 "threshold": share,
                 "clips": len(clips),
-                "label_sets": {one.name: _levels(one) for one in found.label_sets},
-                "remarks": [vars(one) for one in remarks],
+                "label_sets": {labels.name: _levels(labels) for labels in projected.label_sets},
+                "remarks": [issue.to_json() for issue in issues],
             }
         )
     else:
         click.echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
-        _echo_levels(found.label_sets, clips.scheme.codes)
-        _echo_remarks(remarks)
-        for line in _next(kept, folder, [labels.name for labels in found.label_sets]):
+        _echo_levels(projected.label_sets, clips.scheme.codes)
+        _echo_issues(issues)
+        for line in _next_commands(saved, folder, [s.name for s in projected.label_sets]):
             click.echo(f"next: {line}")
-    _exit_if_left_out(remarks)
+    _exit_if_left_out(issues)
 
 
 @click.command()
@@ -128,39 +122,37 @@ def merge(
 
     The highest level wins; concepts are united among those who gave it. A clip that only one
     annotator has is taken from that one, and the films of such clips are named. The merged label
-    set is what is meant where no other is named, unless the manifest has a default one already.
+    set becomes the manifest's default one, unless it has one already.
 
     \b
     Examples:
       obygaze annotations merge manifests/mine
       obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
     """
-    from obygaze_features.annotations.keeping import keep_labels
-    from obygaze_features.annotations.merge import merge as merge_sets
-    from obygaze_features.annotations.merge import to_merge
+    from obygaze_features.annotations.project import labels_to_merge, merge_labels, save_labels
     from obygaze_features.manifests.manifest import Manifest
 
     loaded = Manifest.load(manifest)
-    chosen = to_merge(loaded, names)
-    found = merge_sets(chosen, loaded, name)
-    kept = keep_labels(loaded, [found.labels], manifest, default=name, overwrite=overwrite)
-    remarks = [*found.remarks, *_removed(kept)]
+    chosen = labels_to_merge(loaded, names)
+    merged = merge_labels(chosen, loaded, name)
+    saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
+    issues = [*merged.issues, *_removed_issues(saved)]
     if as_json:
         echo_json(
             {
                 "manifest": str(manifest),
                 "labels": name,
-                "of": {one.name: _levels(one) for one in chosen},
-                **_levels(found.labels),
-                "default_labels": kept.default,
-                "remarks": [vars(one) for one in remarks],
+                "of": {labels.name: _levels(labels) for labels in chosen},
+                **_levels(merged.labels),
+                "default_labels": saved.default,
+                "remarks": [issue.to_json() for issue in issues],
             }
         )
         return
-    _echo_levels([*chosen, found.labels], loaded.shared_scheme(chosen).codes)
-    default_or_not = "the default" if kept.default == name else f"{kept.default} stays the default"
-    click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default_or_not})")
-    _echo_remarks(remarks)
+    _echo_levels([*chosen, merged.labels], loaded.shared_scheme(chosen).codes)
+    default = "the default" if saved.default == name else f"{saved.default} stays the default"
+    click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
+    _echo_issues(issues)
 
 
 @click.command()
@@ -189,95 +181,86 @@ def sweep(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """What the threshold makes of the labels.
+    """How the labels depend on the threshold.
 
-    Projects and merges at each threshold, and counts: clips of each level, and concepts a clip in
-    the mean. Nothing is saved but the table. Ends with exit code 3 if something was left out.
+    Projects and merges at each threshold, and counts: clips of each level, and the mean number of
+    concepts a clip. Only the table is saved. Ends with exit code 3 if something was left out.
 
     \b
     Examples:
       obygaze annotations sweep timelines --grid 60
       obygaze annotations sweep timelines --grid manifests/mine --thresholds .2,.5 -o sweep.csv
     """
-    from obygaze_features.annotations.grids import read_grid
-    from obygaze_features.annotations.sweep import sweep as sweep_over
-    from obygaze_features.annotations.sweep import sweep_csv
+    from obygaze_features.annotations.project import sweep as sweep_thresholds
+    from obygaze_features.annotations.project import sweep_csv
     from obygaze_features.annotations.timelines import Timelines
-    from obygaze_features.common.files import new_file, refuse_to_overwrite
+    from obygaze_features.common.files import refuse_to_overwrite, write_text
 
-    asked = [_share(text, "--thresholds") for text in thresholds.split(",")]
+    shares = [_parse_share(text, "--thresholds") for text in thresholds.split(",")]
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
-    loaded = Timelines.load(timelines)
-    clips, odd = read_grid(grid, loaded)
-    found, more = sweep_over(loaded, clips, asked)
-    remarks = [*odd, *more]
+    rows, issues = sweep_thresholds(Timelines.load(timelines), grid, shares)
     if output is not None:
-        with new_file(output, overwrite=overwrite) as path:
-            path.write_text(sweep_csv(found), encoding="utf-8")
+        write_text(output, sweep_csv(rows))
     if as_json:
-        rows = [one.to_json() for one in found]
-        echo_json({"thresholds": rows, "remarks": [vars(one) for one in remarks]})
+        thresholds_json = [row.to_json() for row in rows]
+        echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in issues]})
     else:
-        header = ["threshold", "clips", *clips.scheme.codes, "concepts a clip"]
-        click.echo(
-            align(
-                header,
-                [
-                    [
-                        f"{one.threshold:g}",
-                        f"{one.clips:,}",
-                        *(f"{n:,} ({one.shares[level]:.1%})" for level, n in one.levels.items()),
-                        f"{one.concepts_per_clip:.3f}",
-                    ]
-                    for one in found
-                ],
-            )
-        )
-        _echo_remarks(remarks)
+        header = ["threshold", "clips", *rows[0].levels, "concepts a clip"]
+        cells = [
+            [
+                f"{row.threshold:g}",
+                f"{row.clips:,}",
+                *(f"{n:,} ({row.shares[level]:.1%})" for level, n in row.levels.items()),
+                f"{row.concepts_per_clip:.3f}",
+            ]
+            for row in rows
+        ]
+        click.echo(align(header, cells))
+        _echo_issues(issues)
         if output is not None:
             click.echo(f"table -> {output}")
-    _exit_if_left_out(remarks)
+    _exit_if_left_out(issues)
 
 
-def _share(text: str, option: str) -> float:
+def _parse_share(text: str, option: str) -> float:
     """A share, as a number or in per cent."""
     number = text.strip()
     try:
         return float(number[:-1]) / 100 if number.endswith("%") else float(number)
     except ValueError:
-        raise UsageError(f"{option} takes numbers such as 0.2 or 20%, not {text!r}") from None
+        raise UsageError(f"{option} takes numbers such as 0.2 or 20% (got {text!r})") from None
 
 
-def _removed(kept: Kept) -> list[Remark]:
-    from obygaze_features.annotations.remarks import Remark
+def _removed_issues(saved: SavedLabels) -> list[Issue]:
+    from obygaze_features.annotations.issues import Issue
 
     return [
-        Remark(
+        Issue(
             name,
             "",
             "",
-            f"was merged of {join_some(of)}, which are replaced",
-            "removed; merge anew",
+            f"was merged from {join_some(sources)}, which are replaced",
+            "removed; merge again",
         )
-        for name, of in kept.removed.items()
+        for name, sources in saved.removed.items()
     ]
 
 
-def _next(kept: Kept, folder: Path, projected: Sequence[str]) -> list[str]:
-    """The commands that merge anew what was removed, or else for the first time."""
-    from obygaze_features.annotations.merge import MERGED
+def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
+    """The commands that repeat the removed merges, or else merge for the first time."""
+    from obygaze_features.annotations.project import MERGED
     from obygaze_features.manifests.manifest import Manifest
 
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
-    if kept.removed:
-        named = {
-            name: "".join(f" --labels {one}" for one in of) for name, of in kept.removed.items()
-        }
-        return [f"{command}{labels} --name {name}" for name, labels in named.items()]
+    if saved.removed:
+        return [
+            f"{command}{''.join(f' --labels {source}' for source in sources)} --name {name}"
+            for name, sources in saved.removed.items()
+        ]
     if len(projected) < 2:
         return []
-    # One of that name may be somebody's own, which no advice of ours replaces.
+    # A label set called merged may be somebody's own, not to be replaced.
     taken = Manifest.load(folder).label_names
     numbered = (f"{MERGED}-{number}" for number in count(2))
     free = next(name for name in chain([MERGED], numbered) if name not in taken)
@@ -292,20 +275,19 @@ def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
     rows = []
     for labels in label_sets:
         counts = Counter(labels.levels)
-        numbers = [f"{counts[code]:,}" for code in codes]
-        rows.append([labels.name, f"{len(labels):,}", *numbers])
+        rows.append([labels.name, f"{len(labels):,}", *(f"{counts[code]:,}" for code in codes)])
     click.echo(align(["labels", "clips", *codes], rows))
 
 
-def _echo_remarks(remarks: Sequence[Remark]) -> None:
-    from obygaze_features.annotations.remarks import remark_lines
+def _echo_issues(issues: Sequence[Issue]) -> None:
+    from obygaze_features.annotations.issues import describe_issues
 
-    for line in remark_lines(remarks, "--json has all"):
+    for line in describe_issues(issues, "--json has all"):
         click.echo(line)
 
 
-def _exit_if_left_out(remarks: Sequence[Remark]) -> None:
-    from obygaze_features.annotations.remarks import any_left_out
+def _exit_if_left_out(issues: Sequence[Issue]) -> None:
+    from obygaze_features.annotations.issues import any_left_out
 
-    if any_left_out(remarks):
+    if any_left_out(issues):
         click.get_current_context().exit(3)

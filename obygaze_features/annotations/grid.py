@@ -1,0 +1,283 @@
+"""Grids: the clips that timelines are projected onto, as a manifest whose items have spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.annotations.cells import parse_time
+from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.common.tables import read_mapped_table
+from obygaze_features.common.text import counted, did_you_mean, join_some
+from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.manifests.items import (
+    MIN_SPAN_S,
+    Items,
+    format_seconds,
+    id_problem,
+    media_problem,
+    media_stem,
+    safe_id,
+)
+from obygaze_features.manifests.manifest import Manifest
+
+if TYPE_CHECKING:
+    from obygaze_features.annotations.timelines import Timelines
+
+#: Times are rounded to whole microseconds, so that what a clip and a segment share may be off by
+#: one, and the share that is demanded by another.
+ROUNDING_US = 2
+#: A mistyped length such as 0.001 would have more, and fill the memory.
+MAX_CLIPS = 1_000_000
+_LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
+
+#: A film, a start and an end.
+FilmSpan = tuple[str, float, float]
+
+
+def read_grid(
+    grid: float | str | Path | Manifest, timelines: Timelines
+) -> tuple[Manifest, list[Issue]]:
+    """The clips of a grid, and what is odd about them.
+
+    Parameters
+    ----------
+    grid
+        A manifest, or its folder, whose items have spans; a time (``60``, ``60s`` or ``0:01:00``:
+        clips from 0 to each film's end, the last one shorter where needed); or a CSV file of shots
+        or scenes, with the columns film, start and end (seconds or h:mm:ss), and if you like id.
+    timelines
+        The timelines to project: their films are cut into clips.
+    """
+    name = grid.name if isinstance(grid, Manifest) else str(grid)
+    length = None if isinstance(grid, Manifest) else _parse_length(name)
+    if length is not None:
+        clips, issues = _regular_grid(length, timelines)
+        name = f"a grid of {length:g} s"
+    elif isinstance(grid, Manifest):
+        clips, issues = _manifest_grid(grid, name)
+    elif Path(name).is_dir():
+        clips, issues = _manifest_grid(Manifest.load(name), str(Path(name) / "items.csv"))
+    elif Path(name).is_file():
+        clips, issues = _csv_grid(Path(name), timelines)
+    else:
+        raise UsageError(
+            f"{name} is not a grid: give a manifest's folder, a number of seconds (60) or a CSV "
+            "file with film, start and end"
+        )
+    by_film = clips_by_film(clips.items)
+    issues += _film_issues(name, by_film, timelines)
+    return clips, [*issues, *_gaps(name, clips.items, by_film)]
+
+
+def films_of(items: Items) -> list[str]:
+    """The film of each item; a span without one is of the film that its media is."""
+    spans = (~np.isnan(items.starts)).tolist()
+    return [
+        film or (media_stem(media) if span else "")
+        for film, media, span in zip(items.films, items.media, spans, strict=True)
+    ]
+
+
+def clips_by_film(items: Items) -> dict[str, NDArray[np.intp]]:
+    """Film, by `films_of` -> the rows of its spans, in time."""
+    by_film: dict[str, list[int]] = {}
+    films = films_of(items)
+    for row in np.flatnonzero(~np.isnan(items.starts)).tolist():
+        by_film.setdefault(films[row], []).append(row)
+    ordered = {}
+    for film, of_film in by_film.items():
+        rows = np.array(of_film, np.intp)
+        ordered[film] = rows[np.lexsort((items.ends[rows], items.starts[rows]))]
+    return ordered
+
+
+def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
+    """Seconds as whole microseconds, in which spans compare exactly."""
+    whole: NDArray[np.int64] = np.rint(np.asarray(values, float) * 1e6).astype(np.int64)
+    return whole
+
+
+def _parse_length(text: str) -> float | None:
+    """Seconds, if the text is a time."""
+    if match := _LENGTH.fullmatch(text):
+        return float(match[1])
+    try:
+        return parse_time(text, "grid") if ":" in text else None
+    except AnnotationError:
+        return None
+
+
+def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Issue]]:
+    blank = np.flatnonzero(np.isnan(grid.items.starts)).tolist()
+    if len(blank) == len(grid):
+        raise AnnotationError(
+            f"{location}: the items have no spans, so that nothing can be projected onto them; "
+            "give each a start and an end, in seconds of the film"
+        )
+    films = grid.items.films
+    return grid, [
+        Issue(location, films[row], "", f"{grid.ids[row]} has no span", LEFT_OUT) for row in blank
+    ]
+
+
+def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[Issue]]:
+    step = round(length * 1e6)
+    if step < MIN_SPAN_S * 1e6:
+        raise UsageError(f"a grid needs clips longer than 0 s (got {length:g} s)")
+    films = [film for film in timelines.films if film in timelines.by_film]
+    ends = [round(timelines.end_of(film) * 1e6) for film in films]
+    # A last clip of one microsecond would be shorter than a span may be.
+    counts = [max(1, -(-(end - 1) // step)) for end in ends]
+    if sum(counts) > MAX_CLIPS:
+        raise UsageError(
+            f"a grid of {length:g} s would have {sum(counts):,} clips; take longer ones"
+        )
+    spans = [
+        (film, number * step / 1e6, min((number + 1) * step, end) / 1e6)
+        for film, end, clips in zip(films, ends, counts, strict=True)
+        for number in range(clips)
+    ]
+    grid = _grid_manifest(
+        f"{timelines.name}-{format_seconds(length)}s", timelines, spans, _numbered_ids(spans)
+    )
+    if not (unknown := [film for film in films if timelines.films[film].end is None]):
+        return grid, []
+    problem = f"{counted(len(unknown), 'film')} without an end: {join_some(unknown)}"
+    action = "the last clip ends with the last segment"
+    return grid, [Issue(f"a grid of {length:g} s", "", "", problem, action)]
+
+
+def _csv_grid(path: Path, timelines: Timelines) -> tuple[Manifest, list[Issue]]:
+    """Shots or scenes, in order of film (as films come in the file) and time."""
+    required = ("film", "start", "end")
+    table = read_mapped_table(path, dict.fromkeys((*required, "id"), ()), required=required)
+    named = "id" in table.columns
+    clips: list[tuple[FilmSpan, str, int]] = []
+    issues: list[Issue] = []
+    ids: set[str] = set()
+    for row, (film, start_text, end_text, identifier) in enumerate(
+        zip(*map(table.get, (*required, "id")), strict=True)
+    ):
+        try:
+            # The same ids as importers of timelines give films.
+            film_id = safe_id(film) if film.strip() else ""
+            start = parse_time(start_text, "start", table.delimiter)
+            end = parse_time(end_text, "end", table.delimiter)
+            if problem := id_problem(film_id):
+                raise AnnotationError(f"film: {problem}")
+            if named and (problem := id_problem(identifier)):
+                raise AnnotationError(problem)
+            if named and identifier.lower() in ids:
+                raise AnnotationError(f"another clip is called {identifier!r} already")
+            if end < start + MIN_SPAN_S:
+                ends = "ends before it starts" if end < start else "has no length"
+                raise AnnotationError(f"the clip {ends} ({start_text} to {end_text})")
+        except AnnotationError as error:
+            location = f"{path}, line {table.lines[row]}"
+            issues.append(Issue(location, film, "", str(error), LEFT_OUT))
+        else:
+            ids.add(identifier.lower())
+            clips.append(((film_id, start, end), identifier, row))
+    if not clips:
+        first = f"; the first: {issues[0].location}: {issues[0].problem}" if issues else ""
+        raise AnnotationError(
+            f"{path} holds no clips, only {counted(len(issues), 'bad row')}{first}"
+        )
+    films = list(dict.fromkeys(span[0] for span, _, _ in clips))
+    film_rank = {film: rank for rank, film in enumerate(films)}
+    clips.sort(key=lambda clip: (film_rank[clip[0][0]], *clip[0][1:], clip[1]))
+    spans = [span for span, _, _ in clips]
+    extra = {
+        name: [column[row] for _, _, row in clips]
+        for name, column in table.columns.items()
+        if name not in ("film", "start", "end", "id", "kind", "media", "text")
+    }
+    clip_ids = [identifier for _, identifier, _ in clips] if named else _numbered_ids(spans)
+    return _grid_manifest(path.stem, timelines, spans, clip_ids, extra), issues
+
+
+def _numbered_ids(spans: Sequence[FilmSpan]) -> list[str]:
+    """Ids of the spans' films and their numbers in them, from 1 on."""
+    counts: dict[str, int] = {}
+    ids = []
+    for film, _, _ in spans:
+        counts[film] = counts.get(film, 0) + 1
+        ids.append(f"{film}-{counts[film]:04d}")
+    return ids
+
+
+def _grid_manifest(
+    name: str,
+    timelines: Timelines,
+    spans: Sequence[FilmSpan],
+    ids: list[str],
+    extra: Mapping[str, list[str]] | None = None,
+) -> Manifest:
+    films = [film for film, _, _ in spans]
+    media = {
+        film: details.name
+        for film, details in timelines.films.items()
+        if details.name and "/" not in details.name and media_problem(details.name) is None
+    }
+    items = Items(
+        ids=ids,
+        kinds=["clip"] * len(ids),
+        films=films,
+        media=[media.get(film, film) for film in films],
+        texts=[""] * len(ids),
+        starts=np.array([start for _, start, _ in spans]),
+        ends=np.array([end for _, _, end in spans]),
+        extra=extra or {},
+    )
+    about = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
+    return Manifest(name, items, scheme=timelines.scheme, **about)
+
+
+def _film_issues(
+    location: str, by_film: Mapping[str, NDArray[np.intp]], timelines: Timelines
+) -> list[Issue]:
+    """Films that only the timelines have, or only the grid."""
+    annotated = timelines.by_film
+    if not annotated:
+        raise AnnotationError(f"the timelines {timelines.name!r} hold no segments")
+    if not set(annotated) & set(by_film):
+        raise AnnotationError(
+            f"{location} has no clips of any film of the timelines: it has "
+            f"{join_some(list(by_film))}"
+            f", they have {join_some(list(annotated))}{did_you_mean(annotated, by_film)}"
+        )
+    issues = []
+    for film in annotated:
+        if film not in by_film:
+            problem = f"the grid has no clips of it{did_you_mean([film], by_film)}"
+            issues.append(Issue(location, film, "", problem, LEFT_OUT))
+    for film in dict.fromkeys([*timelines.films, *by_film]):
+        if film not in annotated:
+            issues.append(Issue(location, film, "", "nobody annotated it", "no labels"))
+    return issues
+
+
+def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) -> list[Issue]:
+    """Clips that do not begin where those before them end."""
+    issues = []
+    for film, rows in by_film.items():
+        starts, ends = microseconds(items.starts[rows]), microseconds(items.ends[rows])
+        gaps = starts[1:] - np.maximum.accumulate(ends)[:-1]
+        for index in np.flatnonzero(np.abs(gaps) > ROUNDING_US).tolist():
+            size, clip = format_seconds(abs(int(gaps[index])) / 1e6), items.ids[rows[index + 1]]
+            if gaps[index] > 0:
+                problem, action = (
+                    f"a gap of {size} s before {clip}",
+                    "kept; segments there do not count",
+                )
+            else:
+                problem = f"{clip} overlaps what is before it by {size} s"
+                action = "kept; both count"
+            issues.append(Issue(location, film, "", problem, action))
+    return issues
