@@ -75,8 +75,11 @@ class Store:
             )
         if item_id in self.stored and item_id not in self:
             raise UsageError(f"{item_id!r} is an array, not an id; use store.read({item_id!r})")
-        row = self.rows_of([item_id])
-        return {name: self._gather(array, row)[0] for name, array in self.stored.items()}
+        row = self._find_done_row(item_id)
+        if row is None:
+            self.rows_of([item_id])  # raises
+            raise AssertionError
+        return {name: self._read_row(array, row) for name, array in self.stored.items()}
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._row_of
@@ -269,6 +272,10 @@ class Store:
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self._stored(array)
+        if ids is not None and len(ids) == 1 and not isinstance(ids, str):
+            row = self._find_done_row(ids[0])
+            if row is not None:
+                return self._read_row(stored, row)[None]
         if ids is None:
             rows, done = np.arange(len(self)), self.status == Status.DONE
         else:
@@ -447,6 +454,17 @@ class Store:
         row_of = self._row_of
         return np.array([row_of.get(item_id, -1) for item_id in ids], np.intp)
 
+    def _find_done_row(self, item_id: str) -> int | None:
+        """The row of one id; None if the store does not have it, or it is not done."""
+        row = self._row_of.get(item_id)
+        if row is None:
+            return None
+        if self.is_final:
+            return row if self.status.item(row) == Status.DONE else None
+        block, within = divmod(row, self.block_rows)
+        record = self.record_of(block)
+        return row if record and record.status[within] == Status.DONE else None
+
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Which rows are done; a negative row is not."""
         done: NDArray[np.bool_]
@@ -484,6 +502,12 @@ class Store:
         if read_attributes(self.location)["state"] != self.attributes["state"]:
             raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
+    def _read_row(self, stored: StoredArray, row: int) -> NDArray[Any]:
+        try:
+            return self._row_reader.read_row(stored, row)
+        except DamagedChunk as problem:
+            raise self._damage_error(problem, np.array([row])) from None
+
     def _gather(
         self,
         stored: StoredArray,
@@ -494,14 +518,17 @@ class Store:
         try:
             return self._row_reader.gather(stored, rows, into, at)
         except DamagedChunk as problem:
-            self._refuse_if_replaced()
-            hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
-            ids = [self.ids[row] for row in hit.tolist()]
-            more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
-            raise StoreError(
-                f"{problem.where}: {problem.reason}; the row of {', '.join(ids[:3])}{more} "
-                f"cannot be read; {remedy(self.location)}"
-            ) from None
+            raise self._damage_error(problem, rows) from None
+
+    def _damage_error(self, problem: DamagedChunk, rows: Rows) -> StoreError:
+        self._refuse_if_replaced()
+        hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
+        ids = [self.ids[row] for row in hit.tolist()]
+        more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
+        return StoreError(
+            f"{problem.where}: {problem.reason}; the row of {', '.join(ids[:3])}{more} "
+            f"cannot be read; {remedy(self.location)}"
+        )
 
 
 def open_store(address: Path | str, *, checksums: bool = True) -> Store:

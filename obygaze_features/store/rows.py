@@ -95,9 +95,20 @@ class RowReader:
         try:
             self._shard(one, shard).read(rows - first, check=self.checksums, out=out)
         except DamagedChunk as problem:
-            hit = range(first + problem.rows.start, first + problem.rows.stop)
-            raise DamagedChunk(problem.where, hit, problem.reason) from None
+            raise _count_from_store(problem, first) from None
         return out
+
+    def read_row(self, one: StoredArray, row: int) -> NDArray[Any]:
+        """One row of an array."""
+        shard, within = divmod(row, one.layout.shard_rows)
+        try:
+            reader = self._shard(one, shard)
+            if isinstance(reader, ShardReader):
+                return reader.read_row(within, check=self.checksums)
+        except DamagedChunk as problem:
+            raise _count_from_store(problem, row - within) from None
+        values: NDArray[Any] = self.gather(one, np.array([row]))[0]
+        return values
 
     def _shard(self, one: StoredArray, shard: int) -> Shard:
         """A shard, opened; those that were used last are kept.
@@ -108,8 +119,9 @@ class RowReader:
         key = one.spec.name, shard
         reader = self._shards.pop(key, None) or self._open(one, shard)
         self._shards[key] = reader
-        for oldest in list(self._shards)[:-OPEN_SHARDS]:
-            self._shards.pop(oldest, None)
+        if len(self._shards) > OPEN_SHARDS:
+            for oldest in list(self._shards)[:-OPEN_SHARDS]:
+                self._shards.pop(oldest, None)
         return reader
 
     def _open(self, one: StoredArray, shard: int) -> Shard:
@@ -127,6 +139,12 @@ class RowReader:
             except OSError as problem:
                 why = f"it cannot be read ({problem.strerror})"
         raise DamagedChunk(self.location.join(names[-1]), range(one.layout.shard_rows), why)
+
+
+def _count_from_store(problem: DamagedChunk, first: int) -> DamagedChunk:
+    """The same problem, its rows counted from the store's first row."""
+    rows = range(first + problem.rows.start, first + problem.rows.stop)
+    return DamagedChunk(problem.where, rows, problem.reason)
 
 
 def open_shard(location: Location, name: str, one: StoredArray, shard: int) -> Shard:

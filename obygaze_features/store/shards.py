@@ -28,6 +28,7 @@ from obygaze_features.store.location import MappedFile
 
 CHECKSUM_BYTES = 4
 ABSENT = np.uint64(2**64 - 1)
+_ABSENT = int(ABSENT)
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,8 @@ class ShardReader:
         self.index, self.present = read_index(tail.tobytes(), layout, file.where)
         self._step = layout.chunk_bytes + CHECKSUM_BYTES
         self._chunks = self._view()
+        self._dtype = layout.dtype.newbyteorder("<")
+        self._row_bytes = layout.chunk_bytes // layout.chunk_rows
 
     def read(
         self, rows: NDArray[np.intp], *, check: bool = True, out: NDArray[Any] | None = None
@@ -158,8 +161,8 @@ class ShardReader:
         """
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
-        if len(rows) == 1:  # a loop over clips reads them one by one
-            out[0] = self._row(int(rows[0]), check=check)
+        if len(rows) == 1:
+            out[0] = self.read_row(int(rows[0]), check=check)
             return out
         chunks, within = np.divmod(rows, self.layout.chunk_rows)
         needed = np.unique(chunks)
@@ -180,6 +183,24 @@ class ShardReader:
         else:
             out[...] = self._chunks[positions, within]
         return out
+
+    def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
+        """One row, counted from the shard's start; a loop over clips calls this for each."""
+        layout = self.layout
+        chunk, within = divmod(row, layout.chunk_rows)
+        offset, size = self.index[chunk].tolist()
+        if offset == _ABSENT:
+            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk is missing")
+        end = offset + layout.chunk_bytes
+        if size != self._step or end + CHECKSUM_BYTES > len(self._bytes):
+            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk has the wrong length")
+        if check:
+            expected = self._bytes[end : end + CHECKSUM_BYTES].tobytes()
+            if checksum(self._bytes[offset:end]) != expected:
+                raise DamagedChunk(self.file.where, self.rows_of(chunk), "its checksum is wrong")
+        start = offset + within * self._row_bytes
+        values = np.ndarray(layout.row_shape, self._dtype, self._bytes, start)
+        return values.astype(layout.dtype)
 
     def check(self, chunk: int) -> None:
         """Raise `DamagedChunk` if a chunk fails its checksum."""
@@ -206,15 +227,6 @@ class ShardReader:
     def _values(self, chunk: int) -> NDArray[Any]:
         data = self._raw(chunk)[:-CHECKSUM_BYTES]
         return data.view(self.layout.dtype.newbyteorder("<")).reshape(self.layout.chunk_shape)
-
-    def _row(self, row: int, *, check: bool) -> NDArray[Any]:
-        chunk, within = divmod(row, self.layout.chunk_rows)
-        if not self.present[chunk]:
-            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk is missing")
-        if check:
-            self.check(chunk)
-        values: NDArray[Any] = self._values(chunk)[within]
-        return values
 
     def _read_by_chunk(
         self, chunks: NDArray[np.intp], within: NDArray[np.intp], out: NDArray[Any]
