@@ -155,11 +155,11 @@ class Manifest:
 
     def labels(self, name: str | None = None) -> LabelSet:
         """A label set; without a name the manifest's default one."""
-        name = name or self.default_labels
+        names = self.label_names
+        name = name or self.default_labels or (names[0] if len(names) == 1 else None)
         if name is None:
-            names = ", ".join(self.label_names)
             raise UsageError(
-                f"the manifest {self.name!r} has several label sets; name one of {names} "
+                f"the manifest {self.name!r} has several label sets, {', '.join(names)}; name one "
                 '(--labels NAME, or in an experiment labels = "NAME")'
                 if names
                 else f"the manifest {self.name!r} has no labels; add them: "
