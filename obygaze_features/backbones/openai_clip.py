@@ -1,4 +1,4 @@
-"""CLIP's transformers with OpenAI's names for their weights: a state dict loads as it is."""
+"""CLIP's transformers with OpenAI's names for their weights: a state dict loads directly."""
 
 # mypy: allow-subclassing-any
 # (torch's own types are not followed)
@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-__all__ = ["HEAD", "Transformer", "VisionTransformer"]
-
-HEAD = 64
+HEAD_WIDTH = 64
 """The width of an attention head, in every CLIP of this layout."""
 
 
@@ -23,7 +21,7 @@ class _Attention(nn.Module):
         self.out_proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
-        parts = linear(x, self.in_proj_weight, self.in_proj_bias).unflatten(-1, (3, -1, HEAD))
+        parts = linear(x, self.in_proj_weight, self.in_proj_bias).unflatten(-1, (3, -1, HEAD_WIDTH))
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=visible)
         out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
@@ -63,7 +61,7 @@ class Transformer(nn.Module):
         self.resblocks = nn.ModuleList(_Block(width, eps) for _ in range(layers))
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Tokens ``[B,L,D]``, of which all see those that ``visible [B,L]`` says."""
+        """Mix tokens ``[B,L,D]``; attention ignores those where ``visible [B,L]`` is false."""
         mask = None if visible is None else visible[:, None, None, :]
         for block in self.resblocks:
             x = block(x, mask)
@@ -71,12 +69,12 @@ class Transformer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """CLIP's image tower: pictures to one token a patch, with the class token before them.
+    """CLIP's vision tower: images to a class token and one token a patch.
 
     Parameters
     ----------
     size, patch
-        Pixels along a picture's side, and along a patch's.
+        Pixels of an image's side, and of a patch's.
     width, layers, dim
         Of the token vectors; how many blocks; of the embedding.
     """
@@ -91,15 +89,15 @@ class VisionTransformer(nn.Module):
         self.ln_post = nn.LayerNorm(width)
         self.proj = nn.Parameter(torch.empty(width, dim))
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """All tokens of ``[N,3,h,w]``, before `embed`."""
-        patches = self.conv1(pictures).flatten(2).transpose(1, 2)
+        patches = self.conv1(images).flatten(2).transpose(1, 2)
         first = self.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
         x = torch.cat([first, patches], 1) + self.positional_embedding
         tokens: Tensor = self.transformer(self.ln_pre(x))
         return tokens
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Tokens in the space that pictures share with words."""
+        """Project tokens into the space of image and text embeddings."""
         embedded: Tensor = self.ln_post(tokens) @ self.proj
         return embedded

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Sampling", "uniform_indices"]
-
 
 @dataclass(frozen=True)
 class Sampling:
-    """A backbone's rule.
+    """A backbone's rule for choosing frames.
 
     Parameters
     ----------
     frames
         How many frames it takes.
     rate
-        Frames a second to choose from; by default all of the clip's. A clip that has too few at
-        this rate gives fewer than `frames`, and the backbone is told which are missing.
+        Frames a second to choose from; by default all of the clip's. A clip that is too short at
+        this rate gives fewer than `frames`, and the rest is padding.
 
     Examples
     --------
@@ -36,7 +34,7 @@ class Sampling:
 
     @property
     def words(self) -> str:
-        """The rule in words, for a store's attributes."""
+        """A description of the rule, for a store's attributes."""
         if self.rate is None:
             return f"uniform, frame int(i * n / {self.frames})"
         return f"{self.rate:g} a second, of these at most {self.frames} evenly, ends included"
@@ -56,7 +54,7 @@ class Sampling:
 def uniform_indices(n: int, count: int) -> NDArray[np.int32]:
     """Spread `count` indices evenly over `n` frames: ``int(i * n / count)``.
 
-    A clip with fewer frames than that shows some of them more than once.
+    A clip with fewer frames repeats some of them.
 
     >>> uniform_indices(100, 4).tolist()
     [0, 25, 50, 75]

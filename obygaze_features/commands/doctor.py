@@ -1,12 +1,46 @@
-"""``obygaze doctor``: the state of the installation."""
+"""``obygaze doctor``: what is installed, which devices there are, and what is missing for what."""
 
 from __future__ import annotations
 
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
 import click
+from packaging.requirements import Requirement
 
 from obygaze_features.common.cli import echo_json, json_option
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import join_some
 
-__all__ = ["doctor"]
+#: Extra of the package -> what it is for. The empty one is the core, which is always installed.
+EXTRAS = {
+    "": "manifests, annotations, stores",
+    "models": "training models",
+    "extract": "features from films",
+    "language": "embeddings and scores of texts",
+    "report": "report pages and figures",
+    "views": "stores as pandas and xarray",
+    "remote": "stores over networks",
+    "ray": "extraction driven by Ray",
+    "onnx": "models as ONNX files",
+    "agreement": "gamma on free segments",
+}
+MAX_PACKAGES_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class ExtraStatus:
+    """An extra, its installed packages, and those that are missing or too old."""
+
+    extra: str
+    title: str
+    installed: dict[str, str]
+    missing: list[str]
+    ready: bool
+    remedy: str
 
 
 @click.command()
@@ -14,18 +48,97 @@ __all__ = ["doctor"]
 def doctor(as_json: bool) -> None:
     """What is installed, and what is missing for which job.
 
-    Ends with exit code 1 if what every job needs is not there.
+    Ends with exit code 1 if a package that every job needs is missing.
 
     \b
     Example:
       obygaze doctor
     """
-    from obygaze_features.doctor import describe_diagnosis, diagnose
-
-    found = diagnose()
+    extras = [check_extra(extra) for extra in EXTRAS]
+    devices = dict(_devices())
+    version, python, system = (
+        metadata.version("obygaze"),
+        platform.python_version(),
+        platform.platform(),
+    )
     if as_json:
-        echo_json(found.to_json())
+        jobs = [asdict(status) for status in extras]
+        echo_json(
+            {
+                "version": version,
+                "python": python,
+                "system": system,
+                "jobs": jobs,
+                "devices": devices,
+            }
+        )
     else:
-        click.echo(describe_diagnosis(found))
-    if not found.jobs[0].ready:
+        click.echo(f"obygaze {version}, Python {python}, {system}\n")
+        header = ["job", "", "what is installed, or missing"]
+        click.echo(align(header, map(_cells, extras), left=3))
+        click.echo("\n" + align(["device", ""], devices.items(), left=2))
+    if not extras[0].ready:
         click.get_current_context().exit(1)
+
+
+def check_extra(extra: str) -> ExtraStatus:
+    """Compare an extra's requirements with the installed packages."""
+    installed: dict[str, str] = {}
+    missing = []
+    for requirement in _requirements(extra):
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            missing.append(requirement.name)
+            continue
+        if requirement.specifier.contains(version, prereleases=True):
+            installed[requirement.name] = version
+        else:
+            missing.append(f"{requirement.name}{requirement.specifier} (you have {version})")
+    remedy = f"pip install 'obygaze[{extra}]'" if extra else "pip install obygaze"
+    return ExtraStatus(extra, EXTRAS[extra], installed, missing, not missing, remedy)
+
+
+def _requirements(extra: str) -> Iterator[Requirement]:
+    """The requirements of an extra; of the empty one, those of the core."""
+    for requirement in map(Requirement, metadata.requires("obygaze") or ()):
+        marker = requirement.marker
+        is_core = marker is None or marker.evaluate({"extra": ""})
+        if is_core != bool(extra) and (marker is None or marker.evaluate({"extra": extra})):
+            yield requirement
+
+
+def _cells(status: ExtraStatus) -> list[str]:
+    if status.ready:
+        packages = [f"{name} {version}" for name, version in status.installed.items()]
+        return [status.title, "ready", join_some(packages, MAX_PACKAGES_SHOWN)]
+    missing = join_some(status.missing, MAX_PACKAGES_SHOWN)
+    return [status.title, "MISSING", f"{missing} -> {status.remedy}"]
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    yield "cpu", f"{os.cpu_count()} cores{_memory()}"
+    try:
+        import torch
+    except ImportError:
+        yield "gpu", "unknown: torch is not installed"
+        return
+    for number in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(number)
+        yield f"cuda:{number}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    if torch.backends.mps.is_available():
+        yield "mps", "Apple GPU"
+    elif not torch.cuda.is_available():
+        build = "built for CUDA" if torch.version.cuda else "built for CPU"
+        yield (
+            "gpu",
+            f"none that torch can use (torch is {build}); extraction will be slow, training not",
+        )
+
+
+def _memory() -> str:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return ""  # not on Windows
+    return f", {total / 2**30:.0f} GiB memory"

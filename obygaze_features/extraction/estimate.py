@@ -14,7 +14,6 @@ from obygaze_features.extraction.extract import load
 from obygaze_features.extraction.plan import (
     check_items,
     check_media,
-    missing_rows,
     recipe_of,
     store_paths,
 )
@@ -83,7 +82,7 @@ def estimate(
         path, recipe, missing = paths[backbone.name], recipe_of(backbone), rows
         if path.exists():
             store = open_to_resume(path, manifest, recipe)
-            missing = missing_rows(store, rows, retry_failed=settings.retry_failed)
+            missing = store.missing_rows(rows, retry_failed=settings.retry_failed)
         row_bytes = sum(array.row_bytes for array in recipe.arrays)
         stores[backbone.name] = PlannedStore(
             path, not path.exists(), len(missing), row_bytes * len(missing)

@@ -87,53 +87,54 @@ def load(
     """Load the backbones for items of these kinds, and choose the engine."""
     if isinstance(backbones, str | Backbone):
         backbones = [backbones]
-    if options.engine not in ("local", "ray"):
-        raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
-    if "clip" not in kinds:
-        how: dict[str, Any] = {"mode": options.preprocessing, "precision": options.precision}
-        loaded = [
-            load_backbone(backbone, options.device, **how)
-            if isinstance(backbone, str)
-            else backbone
-            for backbone in backbones
-        ]
-        return [backbone.for_images_and_texts() for backbone in loaded], run_local
-    for backbone in backbones:
-        if isinstance(backbone, Backbone) and not backbone.for_clips:
-            raise UsageError(f"{backbone.name} was loaded for images and texts; load it for clips")
-    engine: Engine = run_local
     loads = [
         partial(
             load_backbone,
-            backbone,
+            spec,
             mode=options.preprocessing,
             precision=options.precision,
             arrays=options.arrays,
         )
-        for backbone in backbones
-        if isinstance(backbone, str)
+        for spec in backbones
+        if isinstance(spec, str)
     ]
+    engine: Engine = run_local
+    device = options.device
     if options.engine == "ray":
-        need("ray", extra="ray")
-        from obygaze_features.extraction.ray_cluster import check_address
-        from obygaze_features.extraction.ray_engine import run_ray
-
-        if len(loads) < len(backbones):
-            raise UsageError("on a Ray cluster each process loads the backbones: give their names")
-        if options.ray_address:
-            check_address(options.ray_address)  # before backbones are loaded
-        engine = partial(run_ray, loads=loads)
-    # A cluster's processes load their own; here the backbone only describes the stores.
-    device = "cpu" if options.engine == "ray" else options.device
+        engine = _ray_engine(options, kinds, loads, len(backbones))
+        device = "cpu"  # the cluster loads its own; here a backbone only describes its store
+    elif options.engine != "local":
+        raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
     remaining = iter(loads)
     loaded = [
-        next(remaining)(device) if isinstance(backbone, str) else backbone for backbone in backbones
+        backbone if isinstance(backbone, Backbone) else next(remaining)(device)
+        for backbone in backbones
     ]
+    if "clip" not in kinds:
+        return [backbone.for_images_and_texts() for backbone in loaded], engine
     names = [backbone.name for backbone in loaded]
+    if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
+        raise UsageError(f"{blind[0]} was loaded for images and texts; load it for clips")
     for owner, _, _array in (array.rpartition(":") for array in options.arrays or ()):
         if owner not in ("", *names):
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
     return loaded, engine
+
+
+def _ray_engine(
+    options: Options, kinds: Sequence[str], loads: Sequence[Load], count: int
+) -> Engine:
+    if "clip" not in kinds:
+        raise UsageError("--engine ray is for clips; images and texts are embedded locally")
+    if len(loads) < count:
+        raise UsageError("on a Ray cluster each process loads the backbones: give their names")
+    need("ray", extra="ray")
+    from obygaze_features.extraction.ray_cluster import check_address
+    from obygaze_features.extraction.ray_engine import run_ray
+
+    if options.ray_address:
+        check_address(options.ray_address)  # before backbones are loaded
+    return partial(run_ray, loads=loads)
 
 
 def fill(

@@ -21,11 +21,12 @@ from torch import Tensor
 from obygaze_features.common.progress import meter
 from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.plan import BlockClaims, BlockTask
+from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.readers import ItemReader, ReadItem
 from obygaze_features.extraction.run import ExtractionRun
 from obygaze_features.extraction.writer_thread import BlockWriterThread
 from obygaze_features.store import Done, Failed
+from obygaze_features.store.claims import BlockClaims
 
 READ_AHEAD = 16
 """Items, beside one a worker, that may be read before they are needed."""
@@ -76,14 +77,14 @@ class _LocalRun:
     def work(self) -> None:
         """Compute the missing blocks, as time and other runs allow."""
         run = self.run
-        claims = BlockClaims(run.targets.values())
+        claims = run.claims()
         workers = run.options.workers or default_workers()
         pool = DecodePool(workers, stall_timeout=run.options.stall_timeout)
         noun = "clip" if set(run.manifest.items.kinds) == {"clip"} else "item"
         with (
             warnings.catch_warnings(),
-            claims.held(),
-            BlockWriterThread(run.targets, claims.release) as writer,
+            claims.heartbeat(),
+            BlockWriterThread(run.targets, claims) as writer,
             contextlib.closing(
                 pool.map(self._read, self._item_tasks(claims), ahead=READ_AHEAD + workers)
             ) as items,

@@ -1,10 +1,10 @@
-"""The stores that an extraction fills, the blocks that they lack, and the claims on them."""
+"""The stores that an extraction fills, and the blocks that they lack."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.errors import OutputExists, StoreError, UsageError, VideoError
+from obygaze_features.errors import OutputExists, UsageError, VideoError
 from obygaze_features.extraction.reference_clip import embed_reference_clip
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import Located, locate
-from obygaze_features.store import ArraySpec, Recipe, Status, Store, StoreWriter, open_store
-from obygaze_features.store.claims import Claims
-from obygaze_features.store.format import CLAIMS
+from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
 from obygaze_features.store.writer import open_to_resume
 
 Rows = NDArray[np.intp]
@@ -143,87 +141,14 @@ def open_targets(
     return targets
 
 
-def missing_rows(store: Store, rows: Rows, *, retry_failed: bool) -> Rows:
-    """The rows that a store lacks, or that failed and are to be retried."""
-    if retry_failed and store.is_final and store.failures:
-        raise StoreError(
-            f"{store.path} is finalised and read-only; to retry its failed rows, reopen it with: "
-            f"obygaze stores repair {store.path} --reopen"
-        )
-    return rows[_is_missing(store.status[rows], retry_failed=retry_failed)]
-
-
-def _is_missing(status: NDArray[np.uint8], *, retry_failed: bool) -> NDArray[np.bool_]:
-    failed: NDArray[np.bool_] = status > Status.DONE
-    missing: NDArray[np.bool_] = (status == Status.TODO) | (failed & retry_failed)
-    return missing
-
-
 def plan_blocks(
     targets: Iterable[ExtractionTarget], rows: Rows, *, retry_failed: bool
 ) -> list[BlockTask]:
     """The blocks of which any store lacks rows, in order."""
     lacking: dict[int, dict[str, list[int]]] = {}
     for target in targets:
-        store = open_store(target.path)
-        for row in missing_rows(store, rows, retry_failed=retry_failed).tolist():
+        store = open_store(target.path)  # the writer's own may be in use by its thread
+        for row in store.missing_rows(rows, retry_failed=retry_failed).tolist():
             missing = lacking.setdefault(row // store.block_rows, {})
             missing.setdefault(target.name, []).append(row)
     return [BlockTask(block, lacking[block]) for block in sorted(lacking)]
-
-
-class BlockClaims:
-    """The blocks that this run computes: each is claimed in every store or in none."""
-
-    def __init__(self, targets: Iterable[ExtractionTarget]) -> None:
-        # The same order for every run, so that two that share stores cannot wait for each other.
-        self._targets = sorted(targets, key=lambda target: target.path)
-        self._claims = {
-            target.name: Claims(target.path / CLAIMS)
-            for target in self._targets
-            if not target.writer.store.is_final
-        }
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Refresh the claims inside the block, and release what is left at its end."""
-        with contextlib.ExitStack() as stack:
-            for claims in self._claims.values():
-                stack.enter_context(claims.heartbeat())
-            yield
-
-    def take(self, task: BlockTask, *, retry_failed: bool) -> BlockTask | None:
-        """Claim a block: the rows still missing by now, or None if another run has it."""
-        names = [name for name in self._claims if name in task.missing]
-        for taken, name in enumerate(names):
-            if not self._claims[name].take(task.block):
-                self._release(names[:taken], task.block)
-                return None
-        # Another run may have written the block between the plan and the claim.
-        missing = {
-            target.name: rows
-            for target in self._targets
-            if target.name in names and (rows := self._still_missing(target, task, retry_failed))
-        }
-        self._release([name for name in names if name not in missing], task.block)
-        return replace(task, missing=missing) if missing else None
-
-    def release(self, task: BlockTask) -> None:
-        """Release a block."""
-        self._release(task.missing, task.block)
-
-    def _release(self, names: Iterable[str], block: int) -> None:
-        for name in names:
-            self._claims[name].release(block)
-
-    @staticmethod
-    def _still_missing(target: ExtractionTarget, task: BlockTask, retry_failed: bool) -> list[int]:
-        rows = task.missing[target.name]
-        # This block's record alone: the status of all rows takes long to read.
-        record = open_store(target.path).record_of(task.block)
-        if record is None:
-            return rows
-        status = np.array(record.status, np.uint8)
-        first = target.writer.rows_of(task.block).start
-        still = _is_missing(status[np.array(rows) - first], retry_failed=retry_failed)
-        return [row for row, missing in zip(rows, still.tolist(), strict=True) if missing]

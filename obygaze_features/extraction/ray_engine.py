@@ -22,7 +22,7 @@ import torch
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import ClusterError, UsageError, VideoError
 from obygaze_features.extraction.decode_pool import default_workers
-from obygaze_features.extraction.plan import BlockClaims, BlockTask
+from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.ray_actors import (
     MAX_LOSSES,
     Actor,
@@ -161,10 +161,10 @@ class _RayRun:
 
     def work(self) -> None:
         """Compute the missing blocks, as time and other runs allow."""
-        claims = BlockClaims(self.run.targets.values())
+        claims = self.run.claims()
         with (
-            claims.held(),
-            BlockWriterThread(self.run.targets, claims.release) as self._writer,
+            claims.heartbeat(),
+            BlockWriterThread(self.run.targets, claims) as self._writer,
             meter(self.run.item_count, "Extracting", unit="clip") as self._advance,
         ):
             self._computers.fill()

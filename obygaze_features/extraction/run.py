@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.common.package import cache_folder
 from obygaze_features.errors import UsageError
-from obygaze_features.extraction.plan import BlockClaims, BlockTask, ExtractionTarget, plan_blocks
+from obygaze_features.extraction.plan import BlockTask, ExtractionTarget, plan_blocks
 from obygaze_features.extraction.summary import Summary, Tally, summarise
 from obygaze_features.manifests import Manifest
+from obygaze_features.store.claims import BlockClaims
 from obygaze_features.store.format import BLOCK_ROWS
 from obygaze_features.store.writer import is_in_part
 
@@ -151,6 +152,10 @@ class ExtractionRun:
         """The backbones, in the order of the targets."""
         return [target.backbone for target in self.targets.values()]
 
+    def claims(self) -> BlockClaims:
+        """The run's claims on blocks of its stores."""
+        return BlockClaims({name: target.writer for name, target in self.targets.items()})
+
     @property
     def item_count(self) -> int:
         """Items that any store lacked when the run began."""
@@ -192,7 +197,8 @@ class ExtractionRun:
             if not self._has_time_for(task):
                 self.out_of_time = True
                 return
-            if claimed := claims.take(task, retry_failed=retry_failed):
+            if missing := claims.take(task.block, task.missing, retry_failed=retry_failed):
+                claimed = BlockTask(task.block, missing)
                 self._started_items += len(claimed.rows)
                 yield claimed
 

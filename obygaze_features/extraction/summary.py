@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.extraction.plan import ExtractionTarget
 from obygaze_features.extraction.readers import ReadItem
-from obygaze_features.store import Failed, Status, open_store
+from obygaze_features.store import Failed, Status
 from obygaze_features.store.writer import append_to_log
 
 
@@ -171,7 +171,7 @@ def summarise(
     ended: str,
 ) -> Summary:
     """Summarise a run over the selected rows, from what its stores hold now."""
-    stores = [open_store(target.path) for target in targets]
+    stores = [target.writer.store.refresh() for target in targets]
     failed: dict[str, dict[str, str]] = {}
     for store in stores:
         for row in rows[store.status[rows] > Status.DONE].tolist():

@@ -6,12 +6,13 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 
 from obygaze_features.errors import BlockTaken
 from obygaze_features.extraction.plan import BlockTask, ExtractionTarget
 from obygaze_features.store import Done, Failed
+from obygaze_features.store.claims import BlockClaims
 
 MAX_WAITING_BLOCKS = 2
 """Blocks that wait to be written; `submit` waits while there are more."""
@@ -21,17 +22,15 @@ Outcomes = Mapping[str, Mapping[int, Done | Failed]]
 
 
 class BlockWriterThread:
-    """A thread that writes blocks, in the order in which they are submitted.
+    """A thread that writes blocks in the order in which they are submitted, and releases them.
 
     Leaving the ``with`` block waits for the submitted blocks, even after an error: what was
     computed is kept.
     """
 
-    def __init__(
-        self, targets: Mapping[str, ExtractionTarget], release: Callable[[BlockTask], None]
-    ) -> None:
+    def __init__(self, targets: Mapping[str, ExtractionTarget], claims: BlockClaims) -> None:
         self.waited_s = 0.0
-        self._targets, self._release = targets, release
+        self._targets, self._claims = targets, claims
         self._queue: queue.Queue[tuple[BlockTask, Outcomes] | None] = queue.Queue(
             MAX_WAITING_BLOCKS
         )
@@ -86,4 +85,4 @@ class BlockWriterThread:
                     writer.write_block(
                         task.block, [rows.get(row) for row in writer.rows_of(task.block)]
                     )
-        self._release(task)
+        self._claims.release(task.block, list(task.missing))

@@ -25,10 +25,10 @@ COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID_LENGTH = 128
 #: Spans are kept to the microsecond; a span has at least two, and at most 30 years.
 MIN_SPAN_S, MAX_TIME_S = 2e-6, 1e9
-#: Characters that no file or folder name has.
-FORBIDDEN_IN_NAMES = frozenset("/\\\r\n\0")
+#: The name of a file or folder: not a path, not "." or "..".
+_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*+")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
 
 
 @dataclass(frozen=True)
@@ -191,27 +191,27 @@ class Items:
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why; column by column."""
-        first_row: dict[str, int] = {}
         for row, identifier in enumerate(self.ids):
             if problem := id_problem(identifier):
                 yield row, problem
-            if (first := first_row.setdefault(identifier.lower(), row)) != row:
-                if self.ids[first] == identifier:
+        keys = [identifier.lower() for identifier in self.ids]
+        if len(set(keys)) < len(keys):
+            first_row: dict[str, int] = {}
+            for row, key in enumerate(keys):
+                identifier, first = self.ids[row], self.ids[first_row.setdefault(key, row)]
+                if first_row[key] != row and first == identifier:
                     yield row, f"duplicate id {identifier!r}"
-                else:
-                    yield row, f"id {identifier!r} differs from {self.ids[first]!r} by case only"
-        for column, find_problem in (
-            (self.kinds, _kind_problem),
-            (self.films, _film_problem),
-            (self.media, media_problem),
-        ):
-            problem_of = {
-                value: problem for value in set(column) if (problem := find_problem(value))
-            }
-            if problem_of:
+                elif first_row[key] != row:
+                    yield row, f"id {identifier!r} differs from {first!r} by case only"
+        for row, name in enumerate(self.media):
+            if problem := media_problem(name):
+                yield row, problem
+        for column, find_problem in ((self.kinds, _kind_problem), (self.films, _film_problem)):
+            problems = {value: find_problem(value) for value in set(column)}
+            if any(problems.values()):
                 for row, value in enumerate(column):
-                    if value in problem_of:
-                        yield row, problem_of[value]
+                    if problem := problems[value]:
+                        yield row, problem
         no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
         for row in np.flatnonzero(no_start != no_end).tolist():
             yield row, "a span needs both start and end"
@@ -233,7 +233,7 @@ class ItemProblem(ManifestError):
 
 def id_problem(identifier: str) -> str | None:
     """What is wrong with an id, if anything."""
-    if _ID.fullmatch(identifier) and ".." not in identifier and len(identifier) <= MAX_ID_LENGTH:
+    if _ID.fullmatch(identifier) and len(identifier) <= MAX_ID_LENGTH:
         return None
     if not identifier:
         return "an empty id"
@@ -266,14 +266,12 @@ def safe_id(name: str) -> str:
 
 def media_problem(name: str) -> str | None:
     """What is wrong with the name of a file, or its path below the film's folder, if anything."""
-    if FORBIDDEN_IN_NAMES.isdisjoint(name) and name not in (".", ".."):
+    if _NAME.fullmatch(name) or all(part and _NAME.fullmatch(part) for part in name.split("/")):
         return None
-    if FORBIDDEN_IN_NAMES - {"/"} & set(name) or not {"", ".", ".."}.isdisjoint(name.split("/")):
-        return (
-            f"media {shorten(name)} is not a file's name or a path below the folder of videos "
-            "(such as season1/clip.mp4)"
-        )
-    return None
+    return (
+        f"media {shorten(name)} is not a file's name or a path below the folder of videos "
+        "(such as season1/clip.mp4)"
+    )
 
 
 def media_stem(name: str) -> str:
@@ -305,9 +303,7 @@ def _kind_problem(kind: str) -> str | None:
 
 
 def _film_problem(film: str) -> str | None:
-    if film in (".", "..") or not FORBIDDEN_IN_NAMES.isdisjoint(film):
-        return f"film {film!r} is a path; give a plain name"
-    return None
+    return None if _NAME.fullmatch(film) else f"film {film!r} is a path; give a plain name"
 
 
 def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:

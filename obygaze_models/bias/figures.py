@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from obygaze_features.common.text import counted
-from obygaze_features.drawing.marks import Series
-from obygaze_features.drawing.svg import number
 from obygaze_models.bias.captions import Rate, Rates
 from obygaze_models.bias.cooccurrence import truncated
 from obygaze_models.bias.gender_table import ObjectScores
 from obygaze_models.bias.ratings import Share
+from obygaze_models.drawing.marks import Series
+from obygaze_models.drawing.svg import number
 from obygaze_models.figures.bars import Bar, grouped_bars
 
 __all__ = ["MOST", "leanings_figure", "rates_figure", "shares_figure"]

@@ -45,8 +45,8 @@ def write_outputs(
 ) -> None:
     """Write rows as CSV, all content as JSON, and the figure, as the names say."""
     from obygaze_features.common.files import to_json, write_text
-    from obygaze_features.drawing.file import write_svg
     from obygaze_models.bias.tables import cells
+    from obygaze_models.drawing.file import write_svg
 
     for path in dict.fromkeys(outputs):
         if path.suffix == ".svg":

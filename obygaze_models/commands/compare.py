@@ -137,7 +137,7 @@ def _span(of: Difference) -> str:
 
 
 def _draw(shown: list[tuple[Comparison, str]], output: Path, *, overwrite: bool) -> None:
-    from obygaze_features.drawing.file import write_svg
+    from obygaze_models.drawing.file import write_svg
     from obygaze_models.experiments.summary import titles_of
     from obygaze_models.figures.forest import Line, Point, forest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from obygaze_features.drawing.marks import (
+from obygaze_models.drawing.marks import (
     Scale,
     Series,
     axis_bottom,
@@ -17,7 +17,7 @@ from obygaze_features.drawing.marks import (
     spread,
     swatch,
 )
-from obygaze_features.drawing.svg import (
+from obygaze_models.drawing.svg import (
     WIDTH,
     defined,
     element,
@@ -28,7 +28,7 @@ from obygaze_features.drawing.svg import (
     text,
     text_width,
 )
-from obygaze_features.drawing.theme import SOFT
+from obygaze_models.drawing.theme import SOFT
 
 __all__ = ["Bar", "grouped_bars"]
 

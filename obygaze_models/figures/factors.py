@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from obygaze_features.common.text import counted
-from obygaze_features.drawing.marks import (
+from obygaze_models.drawing.marks import (
     Scale,
     circle,
     ends_of,
@@ -13,7 +13,7 @@ from obygaze_features.drawing.marks import (
     scale_of,
     spread,
 )
-from obygaze_features.drawing.svg import (
+from obygaze_models.drawing.svg import (
     WIDTH,
     defined,
     element,
@@ -23,7 +23,7 @@ from obygaze_features.drawing.svg import (
     text,
     wrap,
 )
-from obygaze_features.drawing.theme import INK, PAPER, SERIES, SOFT
+from obygaze_models.drawing.theme import INK, PAPER, SERIES, SOFT
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 
 __all__ = ["factors"]

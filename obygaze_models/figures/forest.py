@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from obygaze_features.drawing.marks import (
+from obygaze_models.drawing.marks import (
     Scale,
     axis_bottom,
     circle,
@@ -17,7 +17,7 @@ from obygaze_features.drawing.marks import (
     spread,
     whisker,
 )
-from obygaze_features.drawing.svg import (
+from obygaze_models.drawing.svg import (
     WIDTH,
     defined,
     element,
@@ -30,7 +30,7 @@ from obygaze_features.drawing.svg import (
     text_width,
     wrap,
 )
-from obygaze_features.drawing.theme import SERIES, SOFT
+from obygaze_models.drawing.theme import SERIES, SOFT
 
 __all__ = ["Line", "Point", "forest"]
 

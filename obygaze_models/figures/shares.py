@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_features.drawing.marks import (
+from obygaze_models.drawing.marks import (
     Scale,
     Series,
     axis_bottom,
     legend,
     swatch,
 )
-from obygaze_features.drawing.svg import (
+from obygaze_models.drawing.svg import (
     WIDTH,
     element,
     frame,
@@ -21,7 +21,7 @@ from obygaze_features.drawing.svg import (
     text,
     text_width,
 )
-from obygaze_features.drawing.theme import INK, PAPER, SOFT
+from obygaze_models.drawing.theme import INK, PAPER, SOFT
 
 __all__ = ["Share", "shares", "stacked"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted
-from obygaze_features.drawing.marks import (
+from obygaze_models.drawing.marks import (
     Scale,
     Series,
     legend,
 )
-from obygaze_features.drawing.svg import (
+from obygaze_models.drawing.svg import (
     WIDTH,
     element,
     frame,
@@ -23,7 +23,7 @@ from obygaze_features.drawing.svg import (
     text_width,
     wrap,
 )
-from obygaze_features.drawing.theme import SOFT
+from obygaze_models.drawing.theme import SOFT
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.figures.shares import stacked
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from obygaze_features.drawing.levels import level_series
 from obygaze_features.errors import ExperimentError
+from obygaze_models.drawing.levels import level_series
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.experiments.run import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_features.drawing.levels import level_series
-from obygaze_features.drawing.marks import Series
+from obygaze_models.drawing.levels import level_series
+from obygaze_models.drawing.marks import Series
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.forest import Line, Point, forest
 from obygaze_models.figures.shares import Share, shares

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.drawing.levels import level_series
 from obygaze_features.manifests.statistics import Counts, Statistics, film_titles, statistics
+from obygaze_models.drawing.levels import level_series
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.shares import Share, shares
 from obygaze_models.reproduce.bench import Bench

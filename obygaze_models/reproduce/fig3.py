@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.drawing.marks import Series
+from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.drawing.levels import level_series
+from obygaze_models.drawing.levels import level_series
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.experiments.results import Results
 from obygaze_models.experiments.run import saved_models

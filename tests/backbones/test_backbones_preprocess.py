@@ -170,7 +170,7 @@ def test_devices_that_resize_no_bytes_get_the_same(tmp_path, monkeypatch, size, 
     frames = torch.from_numpy(noise(11, *size))
     here = resize_and_crop(frames, how)
     # The way of a GPU, taken on the CPU.
-    monkeypatch.setattr(preprocess, "BYTES_ARE_RESIZED", frozenset())
+    monkeypatch.setattr(preprocess, "BYTE_RESIZING_DEVICES", frozenset())
     there = resize_and_crop(frames, how)
     assert there.dtype == torch.uint8
     assert levels_apart(there, here) <= 1
@@ -201,7 +201,7 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
 def test_the_authors_squash_first_and_then_follow_the_processor(
     tmp_path, monkeypatch, size, changes
 ):
-    monkeypatch.setattr(preprocess, "SQUASHED", (24, 24))  # the oracle is slow
+    monkeypatch.setattr(preprocess, "AUTHOR_SQUASH", (24, 24))  # the oracle is slow
     checkpoint = a_checkpoint(tmp_path, **changes)
     frames = noise(1, *size)
     how = read_preprocessing(checkpoint, "author")
@@ -222,7 +222,7 @@ def test_the_authors_size_is_recorded(tmp_path):
     how = read_preprocessing(a_checkpoint(tmp_path), "author")
     assert (how.attributes()["mode"], how.attributes()["squash"]) == ("author", (224, 224))
     assert read_preprocessing(a_checkpoint(tmp_path)).squash is None
-    with pytest.raises(UsageError, match=r"'authors' is no mode .* standard or author"):
+    with pytest.raises(UsageError, match=r"'authors'; use standard or author"):
         read_preprocessing(tmp_path, "authors")
 
 

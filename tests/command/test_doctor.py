@@ -9,12 +9,12 @@ from importlib import metadata
 import pytest
 from click.testing import Result
 
-from obygaze_features.doctor import JOBS, diagnose
+from obygaze_features.commands.doctor import EXTRAS, check_extra
 
 
 def test_every_extra_is_a_job_with_its_packages(obygaze: Callable[..., Result]) -> None:
     extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
-    assert set(JOBS) - {""} == extras - {"all", "bench", "dev"}
+    assert set(EXTRAS) - {""} == extras - {"all", "bench", "dev"}
     found = json.loads(obygaze("doctor", "--json").stdout)
     extract = next(job for job in found["jobs"] if job["extra"] == "extract")
     packages = {"av", "pillow", "safetensors", "sentencepiece", "torch", "transformers"}
@@ -37,8 +37,7 @@ def test_what_is_missing_or_too_old_is_named_with_its_remedy(
         return "2.0.1" if name == "pillow" else real(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    job = next(job for job in diagnose().jobs if job.extra == "extract")
-    assert job.missing == ["av", "pillow>=10.1 (you have 2.0.1)"]
+    assert check_extra("extract").missing == ["av", "pillow>=10.1 (you have 2.0.1)"]
     result = obygaze("doctor")
     assert "pip install 'obygaze[extract]'" in result.output
     assert result.exit_code == 0  # what every job needs is there

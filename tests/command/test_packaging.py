@@ -9,8 +9,6 @@ import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
-import pytest
-
 import cli
 from obygaze_features.common.package import reference_file, reference_json
 from obygaze_models.experiments.protocol import PROTOCOLS
@@ -78,34 +76,14 @@ SOURCES = sorted(
 )
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_says_why_it_is_there_and_what_it_offers(path: Path) -> None:
-    module = ast.parse(path.read_text())
-    assert ast.get_docstring(module)
-    defined = {
-        node.name
-        for node in module.body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        and not node.name.startswith("_")
-        # Commands are reached through their group, whose registry names them.
-        and not (isinstance(node, ast.FunctionDef) and node.decorator_list)
-    }
-    exported = next(
-        (
-            set(ast.literal_eval(node.value))
-            for node in module.body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and node.targets[0].id == "__all__"
-        ),
-        set(),
-    )
-    assert defined <= exported, f"not in __all__: {defined - exported}"
+def test_every_module_says_why_it_is_there() -> None:
+    silent = [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
 
 
 def test_the_zoo_may_import_the_light_rooms_and_no_others() -> None:
     """The contract lists what is forbidden; a room that is added must be put there."""
-    light = {"__init__", "__pycache__", "common", "drawing", "errors", "manifests", "store"}
+    light = {"__init__", "__pycache__", "common", "errors", "manifests", "store"}
     rooms = {path.stem for path in (ROOT / "obygaze_features").iterdir() if path.suffix != ".typed"}
     contract = PROJECT["tool"]["importlinter"]["contracts"][1]
     assert contract["source_modules"] == ["obygaze_models"]

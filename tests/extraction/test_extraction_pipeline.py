@@ -157,9 +157,10 @@ def test_a_folder_with_none_of_the_clips_is_refused_rather_than_recorded(films, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_clip_is_refused_beforehand(films, tiny, tmp_path):
-    with pytest.raises(UsageError, match="does not take texts"):
-        extract(clips("clip1.mp4", kind="text"), films, [tiny], tmp_path)
+def test_clips_and_texts_in_one_manifest_are_refused(films, tiny, tmp_path):
+    items = [Item("clip", media="clip1.mp4"), Item("text", kind="text", text="a photo")]
+    with pytest.raises(UsageError, match="text is of the kind 'text'"):
+        extract(Manifest("mixed", Items.of(items)), films, [tiny], tmp_path)
     assert not (tmp_path / "tiny.zarr").exists()
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from obygaze_features.drawing.marks import Series
-from obygaze_features.drawing.svg import WIDTH, text_width
+from obygaze_models.drawing.marks import Series
+from obygaze_models.drawing.svg import WIDTH, text_width
 from obygaze_models.figures.bars import Bar, grouped_bars
 from tests.figures.drawn import NUMBER, SVG, Drawn, ends_of, place_of
 

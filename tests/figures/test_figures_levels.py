@@ -1,4 +1,4 @@
-from obygaze_features.drawing.levels import level_series
+from obygaze_models.drawing.levels import level_series
 
 
 def colours(*codes):

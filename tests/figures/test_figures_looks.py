@@ -10,10 +10,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from obygaze_features.drawing.file import write_svg
-from obygaze_features.drawing.marks import Series
-from obygaze_features.drawing.theme import DARK, LIGHT, PRINT, theme_css
 from obygaze_features.errors import OutputExists
+from obygaze_models.drawing.file import write_svg
+from obygaze_models.drawing.marks import Series
+from obygaze_models.drawing.theme import DARK, LIGHT, PRINT, theme_css
 from obygaze_models.estimators.heads import fit_tree
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.bars import Bar, grouped_bars

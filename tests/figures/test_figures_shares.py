@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from obygaze_features.drawing.marks import Series
+from obygaze_models.drawing.marks import Series
 from obygaze_models.figures.shares import Share, shares
 from tests.figures.drawn import SVG, Drawn
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier, export_text
 
-from obygaze_features.drawing.marks import Series
+from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.heads import fit_tree
 from obygaze_models.figures.tree import tree, visits
 from tests.figures.drawn import SVG, Drawn

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from obygaze_features.common.files import refuse_to_overwrite, write_text
-from obygaze_features.drawing.theme import DARK, LIGHT, PRINT
+from obygaze_models.drawing.theme import DARK, LIGHT, PRINT
 
 __all__ = ["write_svg"]
 

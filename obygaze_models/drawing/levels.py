@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from obygaze_features.drawing.marks import Series
+from obygaze_models.drawing.marks import Series
 
 __all__ = ["level_series"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from obygaze_features.drawing.svg import (
+from obygaze_models.drawing.svg import (
     WIDTH,
     clean,
     element,
@@ -17,7 +17,7 @@ from obygaze_features.drawing.svg import (
     text_width,
     wrap,
 )
-from obygaze_features.drawing.theme import INK, LINE, PAPER, SERIES, SOFT
+from obygaze_models.drawing.theme import INK, LINE, PAPER, SERIES, SOFT
 
 __all__ = [
     "Scale",

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from obygaze_features.drawing.theme import INK, PAPER
+from obygaze_models.drawing.theme import INK, PAPER
 
 __all__ = [
     "WIDTH",
