@@ -25,14 +25,9 @@ from benchmarks.store import make_store
 from obygaze_features.common.package import need
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
-from obygaze_features.store.exchange import (
-    Hdf5Source,
-    bring_in,
-    export_hdf5,
-    export_parquet,
-    pack,
-    unpack,
-)
+from obygaze_features.store.export import export
+from obygaze_features.store.import_features import import_features
+from obygaze_features.store.pack import pack, unpack
 
 CLIPS, FRAMES, DIM = 2000, 32, 512
 RANDOM = 200
@@ -51,8 +46,8 @@ def _reading(folder: Path) -> Iterator[Result]:
     path = make_store(folder / "s.zarr", ids, {"frames": frames.astype(np.float16)})
     store = open_store(path)
     pack(path, folder / "s.zip")
-    export_hdf5(store, folder / "s.h5")
-    export_parquet(store, folder / "s.parquet", arrays=["frames"])
+    export(store, folder / "s.h5")
+    export(store, folder / "s.parquet", arrays=["frames"])
     rows = np.random.default_rng(1).integers(0, CLIPS, RANDOM).tolist()
     parquet = need("pyarrow.parquet", extra="views")
 
@@ -128,17 +123,16 @@ def _writing(folder: Path) -> Iterator[Result]:
     numbers = itertools.count()
 
     def imported() -> object:
-        return bring_in(
-            Hdf5Source(folder / "s.h5"), manifest, folder / f"{next(numbers)}" / "bench.zarr"
-        )
+        output = folder / f"{next(numbers)}" / "bench.zarr"
+        return import_features(folder / "s.h5", manifest, output)
 
     for name, write in (
         ("pack", lambda: pack(path, folder / "t.zip", overwrite=True)),
         ("unpack", lambda: unpack(folder / "s.zip", folder / f"{next(numbers)}.zarr")),
-        ("export to HDF5", lambda: export_hdf5(store, folder / "t.h5", overwrite=True)),
+        ("export to HDF5", lambda: export(store, folder / "t.h5", overwrite=True)),
         (
             "export to Parquet",
-            lambda: export_parquet(store, folder / "t.parquet", arrays=["frames"], overwrite=True),
+            lambda: export(store, folder / "t.parquet", arrays=["frames"], overwrite=True),
         ),
         ("import from HDF5", imported),
     ):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from obygaze_features.extraction import extract
     from obygaze_features.manifests import Manifest, leave_film_out, stratified
     from obygaze_features.store import Store, merge, open_store
-    from obygaze_features.store.exchange import pull
+    from obygaze_features.store.import_features import import_features
+    from obygaze_features.store.transfer import pull
 
 __all__ = [
     "Manifest",
@@ -30,6 +31,7 @@ __all__ = [
     "Store",
     "Timelines",
     "extract",
+    "import_features",
     "leave_film_out",
     "load_backbone",
     "merge",
@@ -44,11 +46,12 @@ _ROOMS = {
     "Store": "store",
     "Timelines": "annotations",
     "extract": "extraction",
+    "import_features": "store.import_features",
     "leave_film_out": "manifests",
     "load_backbone": "backbones",
     "merge": "store",
     "open_store": "store",
-    "pull": "store.exchange",
+    "pull": "store.transfer",
     "stratified": "manifests",
 }
 

@@ -24,6 +24,7 @@ def test_public_names():
         "Store",
         "Timelines",
         "extract",
+        "import_features",
         "leave_film_out",
         "load_backbone",
         "merge",

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands.exchange import export, import_, pack, unpack
-from obygaze_features.commands.serve import serve
-from obygaze_features.commands.transfer import pull, push
+from obygaze_features.commands.stores_transfer import (
+    export,
+    import_,
+    pack,
+    pull,
+    push,
+    serve,
+    unpack,
+)
 from obygaze_features.common.cli import (
     ADDRESS,
     echo_json,

@@ -1,74 +1,65 @@
-"""Where the files of a store are: a folder, a zip file, or behind a URL.
+"""Where the files of a store are: a folder, a zip file on this machine, or behind a URL.
 
-The reader asks a location for files by their name in the store (``frames/c/0/0``).
+The reader asks a location for files by their name in the store (``frames/c/0/0``), and knows
+nothing of folders or networks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import mmap
 import os
 import re
+import struct
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
-from urllib.parse import urlsplit
+from typing import Any, Protocol
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import parse_json
+from obygaze_features.common.text import redact_url
 from obygaze_features.errors import ManifestError, StoreError, UsageError
+from obygaze_features.store.remote import Remote, Span, is_url
+from obygaze_features.store.zip_safety import check_zip_members
+
+BLOCK_BYTES = 2**20
+"""Bytes that are read at a time from a file that is read from end to end."""
+_HEADER_BYTES = 30
+"""Bytes of the header before a file's name."""
+_CUT_URL = re.compile(r"(https?|s3|hf):/+")
+"""The beginning of a URL that lacks a slash."""
 
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file, or a part of one, as an array of bytes.
-
-    Parameters
-    ----------
-    where
-        Its address.
-    bytes
-        What it holds.
-    memory
-        The mapping itself; None for an empty file, which cannot be mapped.
-    """
+    """A file, or a part of one, mapped into memory as an array of bytes."""
 
     where: str
     bytes: NDArray[np.uint8]
     memory: mmap.mmap | None
+    """None for an empty file, which cannot be mapped."""
 
     def forget(self) -> None:
-        """Let go of the pages that were read; they are read again when they are needed."""
+        """Release the pages that were read; they are read again when they are needed."""
         # Windows has no such call, and trims a process's pages by itself.
         if self.memory is not None and hasattr(mmap, "MADV_DONTNEED"):
             self.memory.madvise(mmap.MADV_DONTNEED)
 
 
-def map_file(path: Path) -> MappedFile:
-    """Map a file; FileNotFoundError or another OSError where that cannot be done."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-    return MappedFile(str(path), np.frombuffer(memory or b"", np.uint8), memory)
-
-
-BLOCK = 2**20
-"""Bytes that are read at a time of what is read from end to end."""
-
-Span = tuple[int, int]
-"""Where some bytes of a file begin, and how many they are."""
-
-
 class Location(Protocol):
-    """Where the files of one store lie.
+    """Where the files of one store are.
 
-    What is not there is a FileNotFoundError. Other trouble is an OSError with its ``strerror`` on
-    this machine's own disks, and elsewhere a `StoreError` of one line.
+    A file that is not there is a FileNotFoundError. Other trouble is an OSError with its
+    ``strerror`` for local disks, and a `StoreError` of one line elsewhere.
     """
 
     @property
@@ -77,84 +68,40 @@ class Location(Protocol):
 
     @property
     def where(self) -> str:
-        """The address for people to read; without what is secret in it."""
+        """The address for messages, without secrets."""
 
     @property
     def is_local(self) -> bool:
         """Whether looking at a file costs next to nothing."""
 
     def join(self, name: str) -> str:
-        """A file's own address, for people to read."""
+        """A file's own address, for messages."""
 
     def read(self, name: str) -> bytes:
         """A whole file."""
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Some bytes of a file, or as many of them as there are.
-
-        A negative `start` counts from the end.
-        """
+        """Part of a file, or as much as there is; a negative `start` counts from the end."""
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several parts of a file, in as few requests as they take."""
+        """Several parts of a file, each a (start, length), in few requests."""
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """A file from `start` to its end, block by block."""
+        """A file from `start` to its end, piece by piece."""
 
-    def size(self, name: str) -> int:
-        """Bytes of a file."""
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
 
     def map(self, name: str) -> MappedFile | None:
-        """A file as memory; None where this location has none."""
+        """A file as memory; None where that cannot be done."""
 
-    def lacking(self) -> str | None:
+    def describe_missing(self) -> str | None:
         """What is missing where no store was found; None if something is there."""
-
-
-def read_json_at(location: Location, name: str) -> Any:
-    """The content of a JSON file; FileNotFoundError where there is none."""
-    try:
-        data = location.read(name)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as problem:
-        raise StoreError(f"{location.join(name)} cannot be read: {problem.strerror}") from None
-    return parse_json(data, location.join(name), StoreError)
-
-
-def sha256_at(location: Location, name: str) -> str:
-    """The SHA-256 of a file as 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for block in location.stream(name):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def as_file(location: Location, name: str) -> Iterator[Path]:
-    """A file of a store on this machine's disk, for as long as the block lasts.
-
-    A `ManifestError` that names it names the address instead.
-    """
-    if isinstance(location.address, Path) and location.address.is_dir():
-        yield location.address / name
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, Path(name).name)
-        try:
-            file.write_bytes(location.read(name))
-            yield file
-        except FileNotFoundError as problem:
-            raise ManifestError(
-                f"{location.join(name)} cannot be read: {problem.strerror}"
-            ) from None
-        except ManifestError as problem:
-            raise ManifestError(str(problem).replace(str(file), location.join(name))) from None
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder, by its path."""
+    """A folder on this machine."""
 
     path: Path
     is_local = True
@@ -178,77 +125,186 @@ class Folder:
         return (self.path / name).read_bytes()
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Some bytes of a file."""
-        with (self.path / name).open("rb") as file:
-            file.seek(max(0, start if start >= 0 else file.seek(0, os.SEEK_END) + start))
-            return file.read(length)
+        """Part of a file."""
+        return self.read_parts(name, [(start, length)])[0]
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         """Several parts of a file."""
-        return [self.read_part(name, start, length) for start, length in spans]
+        parts = []
+        with (self.path / name).open("rb") as file:
+            for start, length in spans:
+                file.seek(max(0, start if start >= 0 else file.seek(0, os.SEEK_END) + start))
+                parts.append(file.read(length))
+        return parts
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` on."""
         with (self.path / name).open("rb") as file:
             file.seek(start)
-            yield from iter(lambda: file.read(BLOCK), b"")
+            yield from iter(lambda: file.read(BLOCK_BYTES), b"")
 
-    def size(self, name: str) -> int:
-        """Bytes of a file."""
-        return (self.path / name).stat().st_size
+    def exists(self, name: str) -> bool:
+        """Whether the file is there."""
+        return (self.path / name).exists()
 
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
         return map_file(self.path / name)
 
-    def lacking(self) -> str | None:
+    def describe_missing(self) -> str | None:
         """The folder, where there is none."""
         return None if self.path.exists() else f"there is nothing at {self.where}"
 
 
-_CUT = re.compile(r"(https?|s3|hf):/+")
-"""The beginning of a URL in which a slash is lacking."""
+class ZipArchive:
+    """A zip file on this machine that holds one store, mapped: its files are not compressed."""
+
+    is_local = True
+
+    def __init__(self, path: Path) -> None:
+        self.address = path
+        self.where = str(path)
+
+    def join(self, name: str) -> str:
+        """The file, as if the zip file were a folder."""
+        return f"{self.where}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """A whole file, compared with the checksum that the zip file has of it."""
+        data = self.map(name).bytes.tobytes()
+        if zlib.crc32(data) != self.crc(name):
+            raise StoreError(f"{self.join(name)}: its checksum in the zip file is wrong")
+        return data
+
+    def read_part(self, name: str, start: int, length: int) -> bytes:
+        """Part of a file."""
+        data = self.map(name).bytes
+        start = max(0, start + len(data) if start < 0 else start)
+        return data[start : start + length].tobytes()
+
+    def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
+        """Several parts of a file."""
+        return [self.read_part(name, *span) for span in spans]
+
+    def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
+        """A file from `start` on."""
+        for offset in range(start, self._info(name).file_size, BLOCK_BYTES):
+            yield self.read_part(name, offset, BLOCK_BYTES)
+
+    def exists(self, name: str) -> bool:
+        """Whether the zip file has it."""
+        return name in self._infos
+
+    def map(self, name: str) -> MappedFile:
+        """A file as memory."""
+        info, archive = self._info(name), self._mapped.bytes
+        start = info.header_offset
+        header = archive[start : start + _HEADER_BYTES].tobytes()
+        if len(header) < _HEADER_BYTES or not header.startswith(b"PK\3\4"):
+            raise StoreError(f"{self.where} is damaged: {name} is not where it says; get it again")
+        start += _HEADER_BYTES + sum(struct.unpack("<HH", header[26:30]))
+        content = archive[start : start + info.file_size]
+        return MappedFile(self.join(name), content, self._mapped.memory)
+
+    def describe_missing(self) -> str | None:
+        """Nothing: the zip file is there."""
+        return None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the files in it."""
+        return list(self._infos)
+
+    def crc(self, name: str) -> int:
+        """The CRC-32 that the zip file has of a file."""
+        return self._info(name).CRC
+
+    @cached_property
+    def _mapped(self) -> MappedFile:
+        return map_file(self.address)
+
+    @cached_property
+    def _infos(self) -> dict[str, ZipInfo]:
+        """What the zip file holds, by name."""
+        try:
+            with ZipFile(self.address) as archive:
+                infos = archive.infolist()
+        except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as problem:
+            raise StoreError(
+                f"{self.where} is not a zip file, or is cut short ({problem}); get it again"
+            ) from None
+        except OSError as problem:
+            raise StoreError(f"{self.where} cannot be read: {problem.strerror}") from None
+        check_zip_members(self.where, infos, len(self._mapped.bytes))
+        return {info.orig_filename: info for info in infos}
+
+    def _info(self, name: str) -> ZipInfo:
+        if info := self._infos.get(name):
+            return info
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.join(name))
 
 
 def location_of(address: str | Path) -> Location:
-    """The location that an address means; whether there is anything is not looked at."""
+    """The location of an address; whether anything is there is not checked."""
     if is_url(address):
-        url = urlsplit(address)
-        if url.scheme in ("s3", "s3a", "gs", "gcs") and not url.netloc:
-            raise UsageError(f"{address} names nothing; {url.scheme}://BUCKET/NAME.zarr is meant")
-        folder, _, file = url.path.rstrip("/").rpartition("/")
-        if not file.endswith(".zip"):
-            return _behind(address)
-        return _archive(address, _behind(url._replace(path=folder).geturl()), file)
+        if redact_url(address).endswith(".zip"):
+            where = redact_url(address)
+            raise StoreError(
+                f"{where} is a zip file on another machine, which is not read there; "
+                f"download it: obygaze stores pull {where} -o NAME.zarr"
+            )
+        return Remote(address)
     path = Path(address)
-    if (cut := _CUT.match(str(path))) and not path.exists():
+    if (cut := _CUT_URL.match(str(path))) and not path.exists():
         raise UsageError(f"{path}: did you mean {cut[1]}://{str(path)[cut.end() :]}?")
     if path.suffix == ".zip" and path.is_file():
-        return _archive(path, Folder(path.parent), path.name)
+        return ZipArchive(path)
     return Folder(path)
 
 
-def is_url(address: str | Path) -> TypeGuard[str]:
-    """Whether an address is that of a network, not a path."""
-    return isinstance(address, str) and "://" in address
+def map_file(path: Path) -> MappedFile:
+    """Map a file; FileNotFoundError or another OSError where that cannot be done."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
+    return MappedFile(str(path), np.frombuffer(memory or b"", np.uint8), memory)
 
 
-def _behind(url: str) -> Location:
-    """A folder behind a URL."""
-    if url.startswith(("http://", "https://")):
-        from obygaze_features.store.places.http import Http
-
-        return Http(url)
-    if url.startswith("hf://"):
-        from obygaze_features.store.places.hub import hub_place
-
-        return hub_place(url)
-    from obygaze_features.store.places.fsspec_place import FsspecPlace
-
-    return FsspecPlace(url)
+def read_json_at(location: Location, name: str) -> Any:
+    """The content of a JSON file; FileNotFoundError where there is none."""
+    try:
+        data = location.read(name)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as problem:
+        raise StoreError(f"{location.join(name)} cannot be read: {problem.strerror}") from None
+    return parse_json(data, location.join(name), StoreError)
 
 
-def _archive(address: str | Path, base: Location, file: str) -> Location:
-    from obygaze_features.store.places.archive import Archive
+def sha256_at(location: Location, name: str) -> str:
+    """The SHA-256 of a file as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for block in location.stream(name):
+        digest.update(block)
+    return digest.hexdigest()
 
-    return Archive(address, base, file)
+
+@contextlib.contextmanager
+def as_file(location: Location, name: str) -> Iterator[Path]:
+    """A file of a store on this machine's disk, while the block runs.
+
+    A `ManifestError` that names it names the address instead.
+    """
+    if isinstance(location, Folder):
+        yield location.path / name
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, Path(name).name)
+        try:
+            file.write_bytes(location.read(name))
+            yield file
+        except FileNotFoundError as problem:
+            where = location.join(name)
+            raise ManifestError(f"{where} cannot be read: {problem.strerror}") from None
+        except ManifestError as problem:
+            raise ManifestError(str(problem).replace(str(file), location.join(name))) from None

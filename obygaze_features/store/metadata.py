@@ -60,18 +60,17 @@ def read_attributes(location: Location) -> dict[str, Any]:
 
 def _describe_no_store(location: Location) -> str:
     """What is there instead of a store."""
-    try:
-        location.size(fmt.PUSHING)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    else:
-        return f"{location.where} is incomplete: a push to it was interrupted; run the push again"
+    if location.exists(fmt.CHECKSUMS):
+        return (
+            f"{location.where} is incomplete: it has no zarr.json; if a push to it was cut off, "
+            "run the push again"
+        )
     if isinstance(location, Folder):
         if not location.path.exists():
             require_folder(location.path, "a feature store", StoreError)
         if stores := sorted(path.name for path in location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", location.path / stores[0])
-    elif missing := location.lacking():
+    elif missing := location.describe_missing():
         return f"{missing}; check the address"
     return f"{location.where} is not a feature store: it has no zarr.json"
 

@@ -22,8 +22,8 @@ from obygaze_features.store.metadata import (
     read_rows_table,
     remedy,
 )
-from obygaze_features.store.places.kept import Kept, keep
-from obygaze_features.store.rows import RowReader
+from obygaze_features.store.remote import Remote
+from obygaze_features.store.row_reader import RowReader
 from obygaze_features.store.shards import DamagedChunk
 
 if TYPE_CHECKING:
@@ -407,6 +407,23 @@ class Store:
 
         return subset(self, output, ids=ids, films=films, overwrite=overwrite)
 
+    def export(
+        self, output: Path | str, *, arrays: Sequence[str] | None = None, overwrite: bool = False
+    ) -> Path:
+        """Write the store as HDF5 or Parquet; see `obygaze_features.store.export.export`."""
+        from obygaze_features.store.export import export
+
+        return Path(export(self, output, arrays=arrays, overwrite=overwrite)["path"])
+
+    def push(self, target: Path | str) -> str:
+        """Copy a final store to a folder, S3 or the Hub; gives its new address.
+
+        See `obygaze_features.store.transfer.push`.
+        """
+        from obygaze_features.store.transfer import push
+
+        return str(push(self.path, target)["where"])
+
     def diff(self, other: Store | Path | str) -> Difference:
         """Compare with another store: attributes, reference clips and common rows."""
         from obygaze_features.store.diff import diff
@@ -497,8 +514,8 @@ class Store:
 
     def _refuse_if_replaced(self) -> None:
         """Raise if the store was finalised or reopened since it was opened."""
-        if isinstance(self.location, Kept):
-            self.location.refuse_if_changed()
+        if isinstance(self.location, Remote) and self.location.refuse_if_changed():
+            return
         if read_attributes(self.location)["state"] != self.attributes["state"]:
             raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
@@ -544,7 +561,9 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
         is not noticed.
     """
     location = location_of(address)
-    return open_at(location if location.is_local else keep(location), checksums=checksums)
+    if isinstance(location, Remote):
+        location.load_checksums()
+    return open_at(location, checksums=checksums)
 
 
 def open_at(location: Location, *, checksums: bool = True) -> Store:

@@ -23,7 +23,7 @@ from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, location_of, read_json_at, sha256_at
 from obygaze_features.store.metadata import read_checksums, without_consolidated
 from obygaze_features.store.reader import Store, open_at
-from obygaze_features.store.rows import open_shard
+from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
 CHANGED = "it was changed"
@@ -195,11 +195,7 @@ def _check_block(store: Store, block: int) -> Iterator[Damage]:
 def _find_shard(store: Store, spec: ArraySpec, record: BlockRecord) -> str:
     """The file of a committed shard, which may still be in ``staging/``."""
     staged = fmt.staged_name(spec, record.block, record.shards[spec.name] or "")
-    try:
-        store.location.size(staged)
-    except FileNotFoundError:
-        return fmt.shard_name(spec, record.block)
-    return staged
+    return staged if store.location.exists(staged) else fmt.shard_name(spec, record.block)
 
 
 def _check_final_shards(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_features.store.location import is_url
+from obygaze_features.store.remote import is_url
 from obygaze_models.experiments.experiment import ALL, Experiment
 
 __all__ = ["load_experiment"]

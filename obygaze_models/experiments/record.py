@@ -17,7 +17,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
-from obygaze_features.store.location import is_url
+from obygaze_features.store.remote import is_url
 from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem

@@ -104,7 +104,7 @@ def test_an_address_where_a_path_is_meant_is_one_line(obygaze, final_store, tmp_
     ):
         result = obygaze("stores", *ask)
         assert result.exit_code == 1
-        assert f"toy.zip is no folder, and cannot be {ask[0]}ed; take it out" in result.output
+        assert f"toy.zip is not a folder and cannot be {ask[0]}ed; unpack it" in result.output
 
 
 def test_what_is_left_out_is_named(obygaze, final_store, tmp_path):
@@ -114,7 +114,7 @@ def test_what_is_left_out_is_named(obygaze, final_store, tmp_path):
         result = obygaze("stores", *ask)
         assert (result.exit_code, result.stderr) == (
             0,
-            "left out, as no file of the store: notes.txt\n",
+            "left out, not a file of the store: notes.txt\n",
         )
 
 
@@ -124,7 +124,7 @@ def test_nothing_is_exported_into_the_store(name, obygaze, final_store):
     (final_store / name).unlink(missing_ok=True)
     assert (result.exit_code, result.stderr) == (
         2,
-        f"Error: {final_store / name} lies inside the store; choose another output\n",
+        f"Error: {final_store / name} is inside the store; choose another output\n",
     )
 
 

@@ -15,14 +15,9 @@ import torch
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Status, diff, finalise, open_store
-from obygaze_features.store.exchange import (
-    bring_in,
-    npy_folders,
-    pth_folders,
-    read_provenance,
-    stated,
-)
+from obygaze_features.store import Status, Store, diff, finalise, open_store
+from obygaze_features.store.import_features import import_features
+from obygaze_features.store.provenance import read_provenance, unknown_parts
 from tests.exchange.malice import Malice
 
 N = 40
@@ -35,6 +30,10 @@ def manifest(n: int = N) -> Manifest:
         for row in range(n)
     ]
     return Manifest("scenes", Items.of(items), licence="CC0")
+
+
+def done_and_failed(store: Store) -> tuple[int, int]:
+    return int((store.status == Status.DONE).sum()), len(store.failures)
 
 
 def write(path: Path, values: np.ndarray) -> Path:
@@ -56,9 +55,11 @@ def suffix(request):
 
 
 @pytest.fixture
-def source(suffix):
-    make = pth_folders if suffix == ".pth" else npy_folders
-    return lambda *pairs: make(dict(pairs), stated("toy"))
+def bring(suffix):
+    def bring(pairs, *arguments, **options):
+        return import_features(dict(pairs), *arguments, kind=suffix[1:], backbone="toy", **options)
+
+    return bring
 
 
 @pytest.fixture
@@ -68,9 +69,9 @@ def folder(tmp_path, suffix):
     return tmp_path / "features"
 
 
-def test_the_authors_folder_becomes_a_store(folder, source, tmp_path):
-    made = bring_in(source(("native", folder)), manifest(), tmp_path / "s.zarr")
-    assert (len(made.done_ids()), len(made.failures)) == (N, 0)
+def test_the_authors_folder_becomes_a_store(folder, bring, tmp_path):
+    made = bring([("native", folder)], manifest(), tmp_path / "s.zarr")
+    assert done_and_failed(made) == (N, 0)
     store = open_store(tmp_path / "s.zarr")
     np.testing.assert_array_equal(store.read("native", missing="nan"), VALUES)
     assert store.attributes["licence"] == "CC0"
@@ -79,8 +80,8 @@ def test_the_authors_folder_becomes_a_store(folder, source, tmp_path):
     finalise(tmp_path / "s.zarr")
 
 
-def test_what_nobody_said_is_recorded_as_unknown(folder, source, tmp_path):
-    bring_in(source(("native", folder)), manifest(), tmp_path / "s.zarr")
+def test_what_nobody_said_is_recorded_as_unknown(folder, bring, tmp_path):
+    bring([("native", folder)], manifest(), tmp_path / "s.zarr")
     about = open_store(tmp_path / "s.zarr").attributes
     assert about["backbone"] == {
         "name": "toy",
@@ -91,7 +92,7 @@ def test_what_nobody_said_is_recorded_as_unknown(folder, source, tmp_path):
     assert (about["preprocessing"], about["precision"]) == ({"mode": "unknown"}, "unknown")
 
 
-def test_what_is_missing_or_broken_is_named_and_the_rest_is_there(folder, source, suffix, tmp_path):
+def test_what_is_missing_or_broken_is_named_and_the_rest_is_there(folder, bring, suffix, tmp_path):
     place(folder, 1, suffix).unlink()
     data = place(folder, 2, suffix).read_bytes()
     place(folder, 2, suffix).write_bytes(data[: len(data) // 2])
@@ -105,8 +106,8 @@ def test_what_is_missing_or_broken_is_named_and_the_rest_is_there(folder, source
     place(folder, 9, suffix).unlink()
     os.mkfifo(place(folder, 9, suffix))
     write(place(folder, 10, suffix), np.array([True] * 6))
-    made = bring_in(source(("native", folder)), manifest(), tmp_path / "s.zarr")
-    assert (len(made.done_ids()), len(made.failures)) == (N - 10, 10)
+    made = bring([("native", folder)], manifest(), tmp_path / "s.zarr")
+    assert done_and_failed(made) == (N - 10, 10)
     store = open_store(tmp_path / "s.zarr")
     reasons = store.failures
     assert reasons["tt1-001"] == f"no tt1/tt1_scene_1{suffix} in features"
@@ -123,69 +124,69 @@ def test_what_is_missing_or_broken_is_named_and_the_rest_is_there(folder, source
     np.testing.assert_array_equal(store.read("native", missing="nan")[11:], VALUES[11:])
 
 
-def test_an_odd_file_that_comes_first_does_not_say_what_all_are(folder, source, suffix, tmp_path):
+def test_an_odd_file_that_comes_first_does_not_say_what_all_are(folder, bring, suffix, tmp_path):
     write(place(folder, 0, suffix), np.ones((3, 2), np.float64))
     write(place(folder, 20, suffix), np.ones((3, 2), np.float64))
     place(folder, 1, suffix).write_bytes(b"")
-    made = bring_in(source(("native", folder)), manifest(), tmp_path / "s.zarr")
-    assert (len(made.done_ids()), len(made.failures)) == (N - 3, 3)
+    made = bring([("native", folder)], manifest(), tmp_path / "s.zarr")
+    assert done_and_failed(made) == (N - 3, 3)
     reason = open_store(tmp_path / "s.zarr").failures["tt0-000"]
     assert reason.endswith("it holds 3×2 float64, where native has 6 float32 a clip")
 
 
 @pytest.mark.parametrize("lengths", [(3, 4, 3, 4), (3, 4, 3, 4, 5), (3, 4, 3, 5, 6)], ids=str)
-def test_files_of_which_most_are_not_alike_make_no_store(lengths, source, suffix, tmp_path):
+def test_files_of_which_most_are_not_alike_make_no_store(lengths, bring, suffix, tmp_path):
     for row, length in enumerate(lengths):
         write(place(tmp_path / "f", row, suffix), np.ones(length, np.float32))
     with pytest.raises(StoreError) as problem:
-        bring_in(source(("native", tmp_path / "f")), manifest(5), tmp_path / "s.zarr")
+        bring([("native", tmp_path / "f")], manifest(5), tmp_path / "s.zarr")
     assert str(problem.value).startswith(
         f"f/tt0/tt0_scene_0{suffix} holds 3 float32 and f/tt1/tt1_scene_1{suffix} holds 4 float32, "
     )
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_an_import_goes_on_and_tries_again_when_told(folder, source, suffix, tmp_path):
+def test_an_import_goes_on_and_tries_again_when_told(folder, bring, suffix, tmp_path):
     path = tmp_path / "s.zarr"
     hidden = place(folder, 1, suffix).rename(tmp_path / "aside")
     broken = place(folder, 35, suffix)
     whole = broken.read_bytes()
     broken.write_bytes(b"")
-    bring_in(source(("native", folder)), manifest(), path)
+    bring([("native", folder)], manifest(), path)
     hidden.rename(place(folder, 1, suffix))
     broken.write_bytes(whole)
-    assert len(bring_in(source(("native", folder)), manifest(), path).failures) == 2
-    assert bring_in(source(("native", folder)), manifest(), path, retry_failed=True).failures == {}
-    bring_in(source(("native", folder)), manifest(), tmp_path / "once/s.zarr")
+    assert bring([("native", folder)], manifest(), path).failures.keys() == {"tt1-001", "tt2-035"}
+    assert bring([("native", folder)], manifest(), path, retry_failed=True).failures == {}
+    bring([("native", folder)], manifest(), tmp_path / "once/s.zarr")
     assert diff(open_store(path), open_store(tmp_path / "once/s.zarr")).identical
     np.testing.assert_array_equal(open_store(path).read("native", missing="nan"), VALUES)
     with pytest.raises(StoreError, match="made with other items"):
-        bring_in(source(("native", folder)), manifest(5), path)
+        bring([("native", folder)], manifest(5), path)
 
 
-def test_blocks_that_were_there_are_left_alone(folder, source, tmp_path):
+def test_blocks_that_were_there_are_left_alone(folder, bring, tmp_path):
     path = tmp_path / "s.zarr"
-    bring_in(source(("native", folder)), manifest(), path)
+    bring([("native", folder)], manifest(), path)
     (path / "blocks/000001.json").unlink()  # as if it had been killed before the second block
     before = (path / "blocks/000000.json").stat()
-    assert len(bring_in(source(("native", folder)), manifest(), path).done_ids()) == N
+    assert bring([("native", folder)], manifest(), path).status.tolist() == [1] * N
     assert (path / "blocks/000000.json").stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_several_arrays_from_several_folders(folder, source, suffix, tmp_path):
+def test_several_arrays_from_several_folders(folder, bring, suffix, tmp_path):
     frames = np.random.default_rng(1).normal(size=(N, 2, 3)).astype(np.float16)
     for row in range(N):
         write(place(tmp_path / "frames", row, suffix), frames[row : row + 1])  # a batch of one
     place(tmp_path / "frames", 3, suffix).unlink()
-    both = source(("native", folder), ("frames", tmp_path / "frames"))
-    bring_in(both, manifest(), tmp_path / "s.zarr")
+    both = [("native", folder), ("frames", tmp_path / "frames")]
+    bring(both, manifest(), tmp_path / "s.zarr")
     store = open_store(tmp_path / "s.zarr")
     assert store.failures == {"tt0-003": f"no tt0/tt0_scene_3{suffix} in frames"}
     np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
     assert store.sources["tt1-001"].count("head=") == 2
 
 
-def test_spans_are_found_by_their_id(source, suffix, tmp_path):
+def test_spans_are_found_by_their_id(bring, suffix, tmp_path):
     """They share the media that they are spans of."""
     items = [
         Item("film-a", media="film.mp4", start=0, end=1),
@@ -195,14 +196,12 @@ def test_spans_are_found_by_their_id(source, suffix, tmp_path):
     for row, item in enumerate(items):
         write(tmp_path / "f" / f"{item.id}{suffix}", VALUES[row])
     write(tmp_path / "f" / f"film{suffix}", VALUES[9])
-    bring_in(
-        source(("native", tmp_path / "f")), Manifest("m", Items.of(items)), tmp_path / "s.zarr"
-    )
+    bring([("native", tmp_path / "f")], Manifest("m", Items.of(items)), tmp_path / "s.zarr")
     store = open_store(tmp_path / "s.zarr")
     np.testing.assert_array_equal(store.read("native", missing="nan"), VALUES[:3])
 
 
-def test_two_items_never_share_a_file(source, suffix, tmp_path):
+def test_two_items_never_share_a_file(bring, suffix, tmp_path):
     """Nor do they when the second is looked for alone, as a later run does."""
     items = [Item(f"{film}-1", film=film, media="001.mp4") for film in "ABC"]
     items += [Item("A-2", film="A", media="001.mp4")]
@@ -210,7 +209,7 @@ def test_two_items_never_share_a_file(source, suffix, tmp_path):
     write(tmp_path / f"f/001{suffix}", VALUES[0])
     write(tmp_path / f"f/C/001{suffix}", VALUES[2])
     for retry in (False, True):
-        bring_in(source(("native", tmp_path / "f")), one, tmp_path / "s.zarr", retry_failed=retry)
+        bring([("native", tmp_path / "f")], one, tmp_path / "s.zarr", retry_failed=retry)
         store = open_store(tmp_path / "s.zarr")
         assert store.failures == {
             "B-1": f"f/001{suffix} was taken by A-1 too; put it in B/",
@@ -228,7 +227,7 @@ def test_types_of_numbers(dtype, kept, tmp_path):
     values = np.arange(4).astype(dtype)
     write(tmp_path / "f/clip.npy", values)
     one = Manifest("m", Items.of([Item("clip", media="clip.mp4")]))
-    bring_in(npy_folders({"native": tmp_path / "f"}, stated()), one, tmp_path / "s.zarr")
+    import_features(tmp_path / "f", one, tmp_path / "s.zarr")
     row = open_store(tmp_path / "s.zarr")["clip"]["native"]
     assert (row.dtype, row.tolist()) == (kept, [0, 1, 2, 3])
 
@@ -241,11 +240,7 @@ def load_one(tmp_path: Path, file: Path) -> str:
     """What becomes of a file beside a sound one: the reason, or nothing if it is done."""
     write(file.parent / "sound.pth", VALUES[0])
     items = [Item("sound", media="sound.mp4"), Item("odd", media="odd.mp4")]
-    bring_in(
-        pth_folders({"native": file.parent}, stated()),
-        Manifest("m", Items.of(items)),
-        tmp_path / "s.zarr",
-    )
+    import_features(file.parent, Manifest("m", Items.of(items)), tmp_path / "s.zarr", kind="pth")
     return open_store(tmp_path / "s.zarr").failures.get("odd", "")
 
 
@@ -263,7 +258,7 @@ def load_one(tmp_path: Path, file: Path) -> str:
         (torch.ones(6).to_sparse(), "no plain tensor"),
         (torch.ones(6).bfloat16(), ""),
         (torch.ones(1).expand(6), ""),
-        (torch.ones(1).expand(10**12), "said to hold more than the file has"),
+        (torch.ones(1).expand(10**12), "claims to hold more than the file has"),
         (torch.tensor(1.0), "no row of numbers"),
         (torch.ones(6, dtype=torch.complex64), "type complex64"),
         (torch.empty(6, device="meta"), "no plain tensor"),
@@ -308,14 +303,14 @@ def test_a_malicious_pickle_is_never_run(tmp_path, monkeypatch):
         trace.rmdir()
     write(folder / "sound.pth", VALUES[0])
     write(folder / "sound.npy", VALUES[0])
-    for make, suffix in ((pth_folders, ".pth"), (npy_folders, ".npy")):
+    for suffix in (".pth", ".npy"):
         names = sorted(path.stem for path in folder.glob(f"*{suffix}"))
         items = Items.of([Item(name, media=f"{name}.mp4") for name in names])
         path = tmp_path / f"{suffix[1:]}.zarr"
-        made = bring_in(make({"native": folder}, stated()), Manifest("m", items), path)
+        import_features(folder, Manifest("m", items), path, kind=suffix[1:])
         assert not trace.exists()
-        assert (len(made.done_ids()), len(made.failures)) == (1, len(names) - 1)
         store = open_store(path)
+        assert done_and_failed(store) == (1, len(names) - 1)
         assert set(store.failures) == set(names) - {"sound"}
         assert all(code == Status.UNREADABLE for code in store.status if code != Status.DONE)
         if suffix == ".pth":
@@ -326,19 +321,19 @@ def test_a_malicious_pickle_is_never_run(tmp_path, monkeypatch):
 
 def test_a_folder_of_nothing_makes_no_store(tmp_path):
     (tmp_path / "f").mkdir()
-    source = pth_folders({"native": tmp_path / "f"}, stated())
     with pytest.raises(StoreError, match=r"none of the 40 items .* no tt0/tt0_scene_0\.pth in f"):
-        bring_in(source, manifest(), tmp_path / "s.zarr")
+        import_features(tmp_path / "f", manifest(), tmp_path / "s.zarr", kind="pth")
     place(tmp_path / "f", 0, ".pth").parent.mkdir()
     place(tmp_path / "f", 0, ".pth").write_text("x")
-    source = pth_folders({"native": tmp_path / "f"}, stated())
-    with pytest.raises(StoreError, match=r"can be read; f/tt0/tt0_scene_0\.pth: it is no PyTorch"):
-        bring_in(source, manifest(), tmp_path / "s.zarr")
+    with pytest.raises(StoreError, match=r"can be read; f/tt0/tt0_scene_0\.pth: it is not a PyTo"):
+        import_features(tmp_path / "f", manifest(), tmp_path / "s.zarr")
     assert not (tmp_path / "s.zarr").exists()
     with pytest.raises(UsageError, match="is not a folder"):
-        pth_folders({"native": tmp_path / "nowhere"}, stated())
+        import_features(tmp_path / "nowhere", manifest(), tmp_path / "s.zarr", kind="pth")
     with pytest.raises(UsageError, match=r"ends in \.zarr"):
-        bring_in(source, manifest(), tmp_path / "s")
+        import_features(tmp_path / "f", manifest(), tmp_path / "s")
+    with pytest.raises(UsageError, match="unknown kind of features"):
+        import_features(tmp_path / "x.mat", manifest(), tmp_path / "s.zarr")
 
 
 def test_a_recipe_in_a_file(tmp_path):
@@ -346,15 +341,14 @@ def test_a_recipe_in_a_file(tmp_path):
         'precision = "float16"\n[backbone]\nname = "vivit"\n'
         f'weights_sha256 = "{"ab" * 32}"\n[preprocessing]\nmode = "author"\ncrop = [224, 224]\n'
     )
-    found = read_provenance(tmp_path / "made.toml")
-    assert found.backbone["weights_sha256"] == "ab" * 32
-    assert found.preprocessing == {"mode": "author", "crop": [224, 224]}
-    assert (found.precision, found.lacking) == ("float16", [])
+    provenance = read_provenance(tmp_path / "made.toml")
+    assert provenance.backbone["weights_sha256"] == "ab" * 32
+    assert provenance.preprocessing == {"mode": "author", "crop": [224, 224]}
+    assert (provenance.precision, unknown_parts(vars(provenance))) == ("float16", [])
     (tmp_path / "made.json").write_text('{"backbone": {"name": "vivit"}}')
-    found = read_provenance(tmp_path / "made.json")
-    assert found.backbone["weights_sha256"] == "unknown:vivit"
-    assert found.lacking == ["weights", "preprocessing", "precision"]
-    assert stated().lacking == ["backbone", "weights", "preprocessing", "precision"]
+    provenance = read_provenance(tmp_path / "made.json")
+    assert provenance.backbone["weights_sha256"] == "unknown:vivit"
+    assert unknown_parts(vars(provenance)) == ["weights", "preprocessing", "precision"]
 
 
 def test_a_recipe_may_say_what_an_extraction_would(tmp_path):
@@ -368,14 +362,14 @@ def test_a_recipe_may_say_what_an_extraction_would(tmp_path):
     [
         ("a.toml", "x", "not valid TOML"),
         ("a.json", "{", "not valid TOML, or JSON"),
-        ("a.json", "[]", "a table with backbone, preprocessing, precision"),
+        ("a.json", "[]", "not a table with backbone, preprocessing"),
         ("a.toml", "precison = 'x'", "unknown key 'precison'; did you mean precision"),
         ("a.toml", "[backbone]\nnames = 'x'", "unknown key of backbone 'names'; did you mean name"),
         ("a.toml", "[preprocessing]\nsmapling = 'x'", "'smapling'; did you mean sampling"),
         ("a.toml", "[preprocessing]\nprecision = 'x'", "unknown key of preprocessing 'precision'"),
-        ("a.toml", "backbone = 'x'", "are tables"),
-        ("a.toml", "[backbone]\nname = 1", "name is text"),
-        ("a.toml", "[backbone]\nconfig = 1", "config is a table"),
+        ("a.toml", "backbone = 'x'", "must be tables"),
+        ("a.toml", "[backbone]\nname = 1", "name must be text"),
+        ("a.toml", "[backbone]\nconfig = 1", "config must be a table"),
         ("a.toml", "[backbone]\nweights_sha256 = 'ab'", "64 hexadecimal digits"),
         ("a.toml", "[preprocessing]\nwhen = 2020-01-01", "not valid TOML"),
     ],

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError, UsageError
-from obygaze_features.store import open_store, verify
-from obygaze_features.store.exchange import pack, pull
-from obygaze_features.store.places import http
+from obygaze_features.store import remote, verify
+from obygaze_features.store.pack import pack
+from obygaze_features.store.transfer import pull
 from tests.exchange.travelling import files_of, obygaze
 from tests.store import toys
 from tests.store.making import flip_bit
@@ -34,15 +34,15 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
         [f"{server.url}/toy.zarr", tmp_path / "toy.zip", final_store, str(final_store)]
     ):
         done = pull(address, tmp_path / f"{number}.zarr")
-        assert files_of(done.path) == files_of(final_store)
-        assert verify(done.path) == []
-        assert (done.path / "zarr.json").stat().st_mode & 0o222 == 0
-        assert done.files == len(files_of(final_store))
-        assert done.size > done.fetched > 0.9 * done.size - 5000
+        assert files_of(done["path"]) == files_of(final_store)
+        assert verify(done["path"]) == []
+        assert (done["path"] / "zarr.json").stat().st_mode & 0o222 == 0
+        assert done["files"] == len(files_of(final_store))
+        assert done["size"] > done["fetched"] > 0.9 * done["size"] - 5000
     server.ranges = False  # all that takes no more than whole files, cut off or not
     cuts = iter([100, 700])
     server.cut = lambda path: next(cuts, None) if path.endswith("items.csv") else None
-    assert pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr").files == done.files
+    assert pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")["files"] == done["files"]
     with pytest.raises(OutputExists, match=r"whole.zarr exists already"):
         pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")
     assert {one.name for one in tmp_path.iterdir()} == {
@@ -83,13 +83,12 @@ def test_a_pull_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path
 
 
 def test_what_was_fetched_wrong_is_fetched_again(server, final_store, tmp_path, monkeypatch):
-    monkeypatch.setattr(http, "PAUSES", ())
+    monkeypatch.setattr(remote, "PAUSES_S", ())
     server.cut = lambda path: 10 if path.endswith("items.csv") else None
-    with pytest.raises(StoreError, match=r"items.csv cannot be read: the connection was cut"):
+    with pytest.raises(StoreError, match=r"items.csv: the connection was cut"):
         pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
     [begun] = tmp_path.iterdir()
     part = next(begun.rglob(".items.csv.part"))
-    assert part.stat().st_size == 10
     part.write_bytes(b"not that")
     for file in begun.rglob("*.json"):
         if file.name != "checksums.json":
@@ -102,7 +101,7 @@ def test_what_was_fetched_wrong_is_fetched_again(server, final_store, tmp_path, 
 def test_a_store_that_changes_between_two_runs_is_begun_anew(
     server, final_store, other_store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(http, "PAUSES", ())
+    monkeypatch.setattr(remote, "PAUSES_S", ())
     server.cut = lambda path: 10 if path.endswith("rows.csv") else None
     with pytest.raises(StoreError):
         pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
@@ -119,7 +118,7 @@ def test_what_is_damaged_where_it_comes_from_is_one_line(server, final_store, tm
     with pytest.raises(StoreError, match=r"frames/c/0/0/0 is not as it was written; tell whoever"):
         pull(url, tmp_path / "x.zarr")
     (own / "frames/c/0/0/0").unlink()
-    with pytest.raises(StoreError, match=r"frames/c/0/0/0 is not there, although"):
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 is missing, although"):
         pull(url, tmp_path / "x.zarr")
     assert not (tmp_path / "x.zarr").exists()
     with pytest.raises(StoreError, match=r"there is no store at .*none.zarr"):
@@ -134,7 +133,7 @@ def test_what_is_damaged_where_it_comes_from_is_one_line(server, final_store, tm
 def test_a_store_is_replaced_only_when_told_and_when_the_new_one_is_there(
     server, final_store, other_store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(http, "PAUSES", ())
+    monkeypatch.setattr(remote, "PAUSES_S", ())
     url, before = f"{server.url}/toy.zarr", files_of(other_store)
     with pytest.raises(OutputExists, match=r"exists already; .* or add --overwrite"):
         pull(url, other_store)
@@ -157,11 +156,13 @@ def test_a_store_is_replaced_only_when_told_and_when_the_new_one_is_there(
 
 def test_two_that_fetch_the_same_do_not_mix_their_bytes(server, final_store, tmp_path):
     said = []
+    # Under another name, as the connection that is being answered cannot be asked meanwhile.
+    other_url = server.url.replace("127.0.0.1", "localhost")
 
     def meanwhile(path: str) -> None:
         if path.endswith("rows.csv"):
             with pytest.raises(StoreError, match=r"another process is fetching .*x\.zarr; wait"):
-                pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
+                pull(f"{other_url}/toy.zarr", tmp_path / "x.zarr")
             said.append(path)
 
     server.then = meanwhile
@@ -198,7 +199,7 @@ def test_a_list_that_leads_elsewhere_is_refused(server, final_store, tmp_path, n
     listed = json.loads((own / "checksums.json").read_text())
     (own / "checksums.json").chmod(0o644)
     (own / "checksums.json").write_text(json.dumps({name: "0" * 64, **listed}))
-    with pytest.raises(StoreError, match="no name of a store's"):
+    with pytest.raises(StoreError, match="not a file name of a store"):
         pull(f"{server.url}/own.zarr", tmp_path / "deep/x.zarr")
     assert {one.name for one in tmp_path.iterdir()} == {"own.zarr"}
 
@@ -210,16 +211,14 @@ def test_an_archive_behind_a_server_of_whole_files_is_fetched_whole(
     server.folder, server.ranges = tmp_path, False
     pack(final_store, tmp_path / "toy.zip")
     url = f"{server.url}/toy.zip"
-    with pytest.raises(StoreError, match=rf"range requests.*stores pull {url} -o NAME\.zarr$"):
-        open_store(url)
     cuts = iter([100, 700])
     server.cut = lambda path: next(cuts, None)
     done = pull(url, tmp_path / "new/got.zarr")
-    assert files_of(done.path) == files_of(final_store)
-    assert done.files == len(files_of(final_store))
-    assert done.fetched == (tmp_path / "toy.zip").stat().st_size
-    assert [one.name for one in done.path.parent.iterdir()] == ["got.zarr"]
+    assert files_of(done["path"]) == files_of(final_store)
+    assert done["files"] == len(files_of(final_store))
+    assert done["fetched"] == (tmp_path / "toy.zip").stat().st_size
+    assert [one.name for one in done["path"].parent.iterdir()] == ["got.zarr"]
     flip_bit(tmp_path / "toy.zip", 3000)
     with pytest.raises(StoreError, match=rf"^{url}.*nothing was unpacked"):
         pull(url, tmp_path / "new/other.zarr")
-    assert [one.name for one in done.path.parent.iterdir()] == ["got.zarr"]
+    assert [one.name for one in done["path"].parent.iterdir()] == ["got.zarr"]

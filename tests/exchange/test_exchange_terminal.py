@@ -47,7 +47,7 @@ def all_told(process: subprocess.Popen[bytes]) -> bytes:
     return told
 
 
-END = b"is kept; the same command goes on from there.\r\nInterrupted.\r\n"
+END = b"is kept; run the same command again to resume.\r\nInterrupted.\r\n"
 
 
 def test_an_interrupted_pull(large_store, tmp_path):

@@ -231,7 +231,7 @@ def make_small_stores() -> None:
     """Eight clips in blocks of three: a store that is open, one that is final, and an archive."""
     from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
     from obygaze_features.store import finalise
-    from obygaze_features.store.exchange.pack import pack
+    from obygaze_features.store.pack import pack
 
     ids = [f"{film}-{scene:03}" for film in FILMS[:2] for scene in range(1, 5)]
     items = [

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from obygaze_features.store import finalise
-from obygaze_features.store.places import http
+from obygaze_features.store import finalise, remote
 from tests.store.making import open_state
 from tests.store.served_stores import VALUES
 from tests.store.serving import Served, serve
@@ -34,8 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def server(made: Path) -> Iterator[Served]:
     with serve(made) as served:
         yield served
 
@@ -75,4 +73,4 @@ def certificate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAUSES", (0.0,) * len(http.PAUSES))
+    monkeypatch.setattr(remote, "PAUSES_S", (0.0,) * len(remote.PAUSES_S))

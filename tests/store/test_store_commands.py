@@ -214,7 +214,7 @@ def test_a_store_that_is_named_twice_is_remarked(obygaze, path, tmp_path):
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("s3://", "s3:// names nothing; s3://BUCKET/NAME.zarr is meant"),
+        ("s3://", "s3:// has no bucket; give s3://BUCKET/NAME.zarr"),
         ("http:/lab/x.zarr", "http:/lab/x.zarr: did you mean http://lab/x.zarr?"),
     ],
 )

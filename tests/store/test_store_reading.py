@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import Done, Status, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.rows import OPEN_SHARDS
+from obygaze_features.store.row_reader import MAX_OPEN_SHARDS
 from obygaze_features.store.shards import ABSENT, checksum
-from obygaze_features.store.through_zarr import ZarrShard
+from obygaze_features.store.zarr_reader import ZarrShard
 from tests.store.independent_reader import read_store
 from tests.store.making import a_manifest, final_state, numbers, open_state
 
@@ -253,13 +253,13 @@ def test_tensorstore_reads_every_state(either, values):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not list what is open")
 def test_few_shard_files_are_open_at_a_time(tmp_path):
-    n = 3 * OPEN_SHARDS
+    n = 3 * MAX_OPEN_SHARDS
     rows = numbers(n, (2,), "float32")
     store = open_store(open_state(tmp_path / "a.zarr", {"native": rows}, block_rows=1))
     descriptors = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
     before = len(list(descriptors.iterdir()))
     np.testing.assert_array_equal(store.read("native", missing="nan"), rows)
-    assert OPEN_SHARDS - 8 < len(list(descriptors.iterdir())) - before <= OPEN_SHARDS + 8
+    assert MAX_OPEN_SHARDS - 8 < len(list(descriptors.iterdir())) - before <= MAX_OPEN_SHARDS + 8
     np.testing.assert_array_equal(store["tt000"]["native"], rows[0])
 
 

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import diff, exchange, finalise, open_store
-from obygaze_features.store.serving import server_of
+from obygaze_features.store import diff, finalise, open_store
+from obygaze_features.store.pack import pack
+from obygaze_features.store.serving import make_server
+from obygaze_features.store.transfer import pull
 from tests.store import toys
 
 DATA = bytes(range(256)) * 9
@@ -34,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def port(folder: Path) -> Iterator[int]:
-    with server_of(folder, "127.0.0.1", 0) as server:
+    with make_server(folder, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server.server_port
@@ -93,14 +95,14 @@ def test_nothing_else_is_given(port, folder, path):
     assert ask(port, path, how="PUT")[0] == 501
 
 
-def test_a_store_is_read_and_pulled(port, folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_a_store_is_read_and_pulled(port, folder, tmp_path):
     finalise(toys.a_store(folder / "toy.zarr"))
-    exchange.pack(folder / "toy.zarr", folder / "toy.zip")
-    for name in ("toy.zarr", "toy.zip"):
-        url = f"http://127.0.0.1:{port}/{name}"
-        assert diff(open_store(url), open_store(folder / "toy.zarr")).identical
-        exchange.pull(url, tmp_path / f"{name}.zarr")
+    pack(folder / "toy.zarr", folder / "toy.zip")
+    url = f"http://127.0.0.1:{port}/toy"
+    assert diff(open_store(f"{url}.zarr"), open_store(folder / "toy.zarr")).identical
+    for end in ("zarr", "zip"):
+        pull(f"{url}.{end}", tmp_path / f"{end}.zarr")
+        assert diff(open_store(tmp_path / f"{end}.zarr"), open_store(folder / "toy.zarr")).identical
 
 
 def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder):
@@ -122,11 +124,11 @@ def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder):
 
 
 def test_what_cannot_be_served_is_one_line(folder):
-    with pytest.raises(StoreError, match="data is not a folder; one with stores in it is meant"):
-        server_of(folder / "deep/data", "127.0.0.1", 0)
+    with pytest.raises(StoreError, match="data is not a folder"):
+        make_server(folder / "deep/data", "127.0.0.1", 0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        with pytest.raises(StoreError, match=f"at 127.0.0.1:{number}: Address already in use; ch"):
-            server_of(folder, "127.0.0.1", number)
+        with pytest.raises(StoreError, match=f"at 127.0.0.1:{number}: Address already in use"):
+            make_server(folder, "127.0.0.1", number)

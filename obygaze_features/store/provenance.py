@@ -1,4 +1,4 @@
-"""What features that came in were made with, as far as somebody says."""
+"""How imported features were made, as far as somebody says."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store.format import ArraySpec, Recipe
 
-__all__ = ["UNKNOWN", "Provenance", "plain_json", "read_provenance", "stated"]
-
 UNKNOWN = "unknown"
 _KEYS = ("backbone", "preprocessing", "precision")
 _BACKBONE_KEYS = ("name", "family", "revision", "weights_sha256", "config")
@@ -28,32 +26,33 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a store's recipe is but for its name and arrays."""
+    """A store's recipe without its name and arrays."""
 
     backbone: Mapping[str, Any]
     preprocessing: Mapping[str, Any]
     precision: str
-
-    @property
-    def lacking(self) -> list[str]:
-        """What is not known, in words for people."""
-        known = {
-            "backbone": self.backbone["name"],
-            "weights": None if _is_sha256(self.backbone["weights_sha256"]) else UNKNOWN,
-            "preprocessing": self.preprocessing.get("mode"),
-            "precision": self.precision,
-        }
-        return [what for what, value in known.items() if value == UNKNOWN]
 
     def recipe(self, name: str, arrays: tuple[ArraySpec, ...]) -> Recipe:
         """The recipe of a store of these arrays."""
         return Recipe(name, self.backbone, self.preprocessing, self.precision, arrays)
 
 
+def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
+    """What a store's attributes do not say of how its features were made."""
+    backbone = attributes["backbone"]
+    parts = {
+        "backbone": backbone["name"],
+        "weights": None if _is_sha256(backbone["weights_sha256"]) else UNKNOWN,
+        "preprocessing": attributes["preprocessing"].get("mode"),
+        "precision": attributes["precision"],
+    }
+    return [part for part, value in parts.items() if value == UNKNOWN]
+
+
 def stated(
     backbone: str | None = None, preprocessing: str | None = None, precision: str | None = None
 ) -> Provenance:
-    """Provenance from a few words; what is not said is recorded as unknown."""
+    """Provenance from a few words; the rest is recorded as unknown."""
     return _provenance(
         {"name": backbone} if backbone else {},
         {"mode": preprocessing} if preprocessing else {},
@@ -62,7 +61,7 @@ def stated(
 
 
 def read_provenance(path: Path) -> Provenance:
-    """Provenance from a TOML or JSON file; what it does not say is recorded as unknown.
+    """Provenance from a TOML or JSON file; the rest is recorded as unknown.
 
     Its keys are those of a store's attributes: ``precision``, and the tables ``backbone`` (name,
     revision, weights_sha256, config) and ``preprocessing``.
@@ -76,7 +75,7 @@ def read_provenance(path: Path) -> Provenance:
     except (ValueError, TypeError, RecursionError) as problem:  # TypeError: TOML has dates
         raise StoreError(f"{path} is not valid TOML, or JSON if so named: {problem}") from None
     if not isinstance(plain, dict):
-        raise StoreError(f"{path}: a table with {', '.join(_KEYS)} is meant")
+        raise StoreError(f"{path} is not a table with {', '.join(_KEYS)}")
     backbone, preprocessing = plain.get("backbone", {}), plain.get("preprocessing", {})
     precision = plain.get("precision")
     if not (
@@ -84,28 +83,28 @@ def read_provenance(path: Path) -> Provenance:
         and isinstance(preprocessing, dict)
         and isinstance(precision, str | None)
     ):
-        raise StoreError(f"{path}: backbone and preprocessing are tables, and precision is text")
-    for what, table, known in (
+        raise StoreError(f"{path}: backbone and preprocessing must be tables, and precision text")
+    for noun, table, keys in (
         ("key", plain, _KEYS),
         ("key of backbone", backbone, _BACKBONE_KEYS),
         ("key of preprocessing", preprocessing, _PREPROCESSING_KEYS),
     ):
         for key in table:
-            if key not in known:
-                raise StoreError(f"{path}: {unknown_name(what, key, known)}")
+            if key not in keys:
+                raise StoreError(f"{path}: {unknown_name(noun, key, keys)}")
     if odd := [key for key in ("name", "family") if not isinstance(backbone.get(key), str | None)]:
-        raise StoreError(f"{path}: the backbone's {odd[0]} is text")
+        raise StoreError(f"{path}: the backbone's {odd[0]} must be text")
     if not isinstance(backbone.get("config"), dict | None):
-        raise StoreError(f"{path}: the backbone's config is a table")
+        raise StoreError(f"{path}: the backbone's config must be a table")
     if "weights_sha256" in backbone and not _is_sha256(backbone["weights_sha256"]):
-        raise StoreError(f"{path}: weights_sha256 is 64 hexadecimal digits, in lower case")
+        raise StoreError(f"{path}: weights_sha256 must be 64 hexadecimal digits, in lower case")
     return _provenance(backbone, preprocessing, precision)
 
 
 def plain_json(text: str) -> Any:
-    """What a text of JSON says; `ValueError` if every reader and file could not hold it.
+    """The value of a JSON text; `ValueError` if it has what JSON does not allow.
 
-    Python reads and writes NaN, infinity and halves of characters, which JSON does not have.
+    Python reads and writes NaN, infinity and halves of characters.
     """
     value = json.loads(text)
     json.dumps(value, allow_nan=False, ensure_ascii=False).encode()

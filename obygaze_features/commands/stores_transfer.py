@@ -1,0 +1,438 @@
+"""`obygaze stores`: pack, unpack, export, import, push, pull and serve."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from obygaze_features.common.cli import (
+    ADDRESS,
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+    store_argument,
+)
+from obygaze_features.common.text import counted, for_shell, size
+from obygaze_features.errors import ObygazeError, UsageError
+
+__all__ = ["export", "import_", "pack", "pull", "push", "serve", "unpack"]
+
+MAX_FAILURES_SHOWN = 20
+"""Failed rows that are named on the terminal; the store names all."""
+PARTLY_DONE = 3
+"""The exit code where some rows failed."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _output(text: str, *, required: bool = True) -> Callable[[Command], Command]:
+    path = click.Path(path_type=Path)
+    return click.option("-o", "--output", type=path, required=required, help=text)
+
+
+@click.command()
+@folder_argument("store")
+@_output("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
+@overwrite_option
+@json_option
+def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Put a final store into one zip file, which can be read as it is.
+
+    Nothing is compressed, so that Zarr and others read it without unpacking. Each file is compared
+    with its checksum on the way.
+
+    \b
+    Examples:
+      obygaze stores pack stores/xclip.zarr
+      obygaze stores pack stores/xclip.zarr -o xclip.zip
+    """
+    from obygaze_features.store import pack as packing
+
+    output = output or Path(f"{store.resolve().name}.zip")
+    _report_packed(packing.pack(store, output, overwrite=overwrite), as_json)
+
+
+@click.command()
+@folder_argument("archive")
+@_output("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
+@overwrite_option
+@json_option
+def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Take a store out of its zip file: verified to the last byte, or refused.
+
+    A zip file with anything that `obygaze stores pack` does not write is refused: other names,
+    links, compressed files, files that the store does not list.
+
+    \b
+    Examples:
+      obygaze stores unpack xclip.zarr.zip
+      obygaze stores unpack xclip.zip -o stores/xclip.zarr
+    """
+    from obygaze_features.store import pack as packing
+
+    output = output or Path(f"{archive.stem.removesuffix('.zarr')}.zarr")
+    _report_packed(packing.unpack(archive, output, overwrite=overwrite), as_json)
+
+
+@click.command()
+@store_argument("store")
+@_output("The file: NAME.h5, NAME.hdf5 or NAME.parquet.")
+@click.option(
+    "--arrays",
+    metavar="NAME,NAME",
+    help="Which.  [default: all; in Parquet those with one vector a clip]",
+)
+@overwrite_option
+@json_option
+def export(
+    store: Path | str, output: Path, arrays: str | None, overwrite: bool, as_json: bool
+) -> None:
+    """Write a store as HDF5 or Parquet, for programs that do not read Zarr.
+
+    HDF5 gets a dataset an array; Parquet a row a clip, with an array a column. Rows that are not
+    done are NaN in the one and null in the other.
+
+    \b
+    Examples:
+      obygaze stores export stores/xclip.zarr -o xclip.h5
+      obygaze stores export stores/xclip.zarr -o xclip.parquet --arrays native,frames
+      obygaze stores export https://lab.example/xclip.zarr -o xclip.parquet
+    """
+    from obygaze_features.store import open_store
+    from obygaze_features.store.export import export as write
+
+    names = [name.strip() for name in arrays.split(",")] if arrays else None
+    made = write(open_store(store), output, arrays=names, overwrite=overwrite)
+    if as_json:
+        echo_json({**made, "path": str(output)})
+        return
+    click.echo(
+        f"{counted(made['rows'], 'row')}, {made['done']:,} done, of {', '.join(made['arrays'])}; "
+        f"{size(made['size'])} -> {output}"
+    )
+
+
+@click.command()
+@folder_argument("store")
+@click.argument("target", type=ADDRESS)
+@json_option
+def push(store: Path, target: Path | str, as_json: bool) -> None:
+    """Put a final STORE elsewhere: into a folder, to S3, or on the Hugging Face Hub.
+
+    TARGET is a folder, which gets the store under its own name, as with cp; or NAME.zarr, to give
+    it another. On the Hub it is a data set of its own. Where something else is already, and inside
+    another store, nothing is sent. The same command resumes an interrupted push. In the end every
+    file there is compared with its checksum.
+
+    \b
+    Examples:
+      obygaze stores push stores/xclip.zarr /mnt/shared
+      obygaze stores push stores/xclip.zarr s3://bucket/lab/theirs.zarr
+      obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
+    """
+    from obygaze_features.store import transfer
+
+    with _interruption_explained("What was sent"):
+        done = transfer.push(store, target)
+    if as_json:
+        echo_json(done)
+        return
+    _name_left_out(done["left_out"])
+    click.echo(
+        f"{counted(done['files'], 'file')}, {size(done['size'])}, of which {done['sent']} sent "
+        f"now, all verified -> {done['where']}"
+    )
+
+
+@click.command()
+@store_argument("store")
+@_output("The new store, NAME.zarr.")
+@overwrite_option
+@json_option
+def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Download a final STORE: from a URL, or out of a zip file.
+
+    The same command resumes an interrupted download. Every file is compared with its checksum, and
+    the store appears whole or not at all; what --overwrite replaces stays until then.
+
+    \b
+    Examples:
+      obygaze stores pull https://lab.example/xclip.zarr -o stores/xclip.zarr
+      obygaze stores pull s3://bucket/xclip.zarr -o stores/xclip.zarr
+      obygaze stores pull hf://datasets/OWNER/xclip-features -o stores/xclip.zarr
+    """
+    from obygaze_features.store import transfer
+
+    with _interruption_explained("What was fetched"):
+        done = transfer.pull(store, output, overwrite=overwrite)
+    if as_json:
+        echo_json({**done, "path": str(output)})
+        return
+    click.echo(
+        f"{counted(done['files'], 'file')}, {size(done['size'])}, of which "
+        f"{size(done['fetched'])} fetched now, all verified -> {output}"
+    )
+
+
+@click.command()
+@folder_argument("folder")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen at; 0.0.0.0 for all that this machine has.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+def serve(folder: Path, host: str, port: int) -> None:
+    """Offer the stores in a FOLDER to other machines while this runs.
+
+    Everybody who reaches the address may read all files in the folder, and nobody may write: give
+    a folder of its own. Ctrl-C ends it.
+
+    \b
+    Examples:
+      obygaze stores serve stores
+      obygaze stores serve stores --host 0.0.0.0 --port 8080
+    """
+    from obygaze_features.store.serving import make_server
+
+    with make_server(folder, host, port) as server:
+        name = socket.gethostname() if host in ("", "0.0.0.0", "::") else host  # noqa: S104
+        url = f"http://{f'[{name}]' if ':' in name else name}:{server.server_port}"
+        example = url
+        if not (folder / "zarr.json").is_file():
+            stores = sorted(path.name for path in folder.glob("*.zarr"))
+            example = f"{url}/{stores[0] if stores else 'NAME.zarr'}"
+        click.echo(f"{folder} is served at {url} until Ctrl-C")
+        click.echo(f"there: obygaze stores info {example}")
+        try:
+            server.serve_forever(0.1)
+        except KeyboardInterrupt:
+            click.echo("ended", err=True)
+
+
+@click.group("import")
+def import_() -> None:
+    """Make a store of features that others computed, for the items of a manifest.
+
+    \b
+    Examples:
+      obygaze stores import pth features --manifest manifests/obygaze12 -o stores/theirs.zarr
+      obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
+    """
+
+
+def _import_options(command: Command) -> Command:
+    """The options of every import."""
+    for option in (
+        json_option,
+        click.option("--retry-failed", is_flag=True, help="Read rows again that failed before."),
+        click.option("--precision", metavar="NAME", help="In which they were computed."),
+        click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
+        click.option(
+            "--backbone",
+            metavar="NAME",
+            help="What the features were computed with: a name of obygaze features backbones, "
+            "or another.",
+        ),
+        click.option(
+            "--recipe",
+            type=click.Path(path_type=Path),
+            help="A TOML or JSON file that says so at length: precision, and the tables backbone "
+            "(name, family, revision, weights_sha256, config) and preprocessing.",
+        ),
+        _output("The store, NAME.zarr; an interrupted import is resumed."),
+        click.option(
+            "--manifest",
+            type=click.Path(path_type=Path),
+            required=True,
+            help="The folder of the manifest whose items get a row each.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _id_options(command: Command) -> Command:
+    """The options of an import of files with a row an item."""
+    for option in (
+        click.option("--in-order", is_flag=True, help="Row i is item i of the manifest."),
+        click.option(
+            "--ids",
+            type=click.Path(path_type=Path),
+            help="Whose each row is: a text file with an id a line, CSV with a column id, or .npy.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@import_.command()
+@click.argument("folders", nargs=-1, required=True, metavar="[ARRAY=]FOLDER...")
+@_import_options
+def pth(folders: tuple[str, ...], **options: Any) -> None:
+    """From folders of PyTorch files, FILM/STEM.pth, as the paper's authors keep features.
+
+    A file holds a tensor, or a dictionary with one under the array's name; shape and type are what
+    most files have. No program in a file is run. A folder is the array native unless it is named.
+
+    \b
+    Examples:
+      obygaze stores import pth features --manifest manifests/obygaze12 -o stores/theirs.zarr
+      obygaze stores import pth native=pooled frames=frames --manifest manifests/obygaze12 \\
+          --backbone xclip-kinetics -o stores/theirs.zarr
+    """
+    _import("pth", _by_array(folders), **options)
+
+
+@import_.command()
+@click.argument("paths", nargs=-1, required=True, metavar="[ARRAY=]FILE_OR_FOLDER...")
+@_id_options
+@_import_options
+def npy(paths: tuple[str, ...], **options: Any) -> None:
+    """From a NumPy matrix with ids, or folders of NumPy files, FILM/STEM.npy.
+
+    A file or folder is the array native unless it is named. For a file, --ids says whose each row
+    is. In a folder, shape and type are what most files have. What holds objects is not read.
+
+    \b
+    Examples:
+      obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import npy features --manifest manifests/mine -o stores/theirs.zarr \\
+          --recipe made-with.toml
+    """
+    _import("npy", _by_array(paths), **options)
+
+
+@import_.command()
+@folder_argument("file")
+@_id_options
+@_import_options
+def safetensors(file: Path, **options: Any) -> None:
+    """From a safetensors file with a row, or a tensor, for each item.
+
+    A tensor under the id of each item, or tensors with a row an item: the only such tensor is the
+    array native; several keep their names.
+
+    \b
+    Examples:
+      obygaze stores import safetensors X.safetensors --ids ids.txt \\
+          --manifest manifests/mine -o stores/theirs.zarr
+    """
+    _import("safetensors", file, **options)
+
+
+@import_.command()
+@folder_argument("file")
+@click.option("--ids", default="id", show_default=True, metavar="COLUMN", help="The column of ids.")
+@_import_options
+def parquet(file: Path, **options: Any) -> None:
+    """From a Parquet table: an exported store, or any with a column of ids.
+
+    The only column of lists is the array native; several keep their names; without any, all
+    columns of numbers together are native.
+
+    \b
+    Examples:
+      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import parquet X.parquet --ids clip --backbone clip-vit-base-patch32 \\
+          --manifest manifests/mine -o stores/theirs.zarr
+    """
+    _import("parquet", file, **options)
+
+
+@import_.command()
+@folder_argument("file")
+@_import_options
+def hdf5(file: Path, **options: Any) -> None:
+    """From an HDF5 file: an exported store, or any with ids and datasets of as many rows.
+
+    \b
+    Examples:
+      obygaze stores import hdf5 xclip.h5 --manifest manifests/mine -o stores/xclip.zarr
+      obygaze stores import hdf5 theirs.h5 --manifest manifests/mine -o stores/theirs.zarr \\
+          --backbone vivit --precision float16
+    """
+    _import("hdf5", file, **options)
+
+
+def _import(
+    kind: str,
+    source: Path | dict[str, Path],
+    *,
+    manifest: Path,
+    output: Path,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.store.format import Status
+    from obygaze_features.store.import_features import import_features
+    from obygaze_features.store.provenance import unknown_parts
+
+    store = import_features(source, Manifest.load(manifest), output, kind=kind, **options)
+    failures, unknown = store.failures, unknown_parts(store.attributes)
+    done, to_do = (int((store.status == code).sum()) for code in (Status.DONE, Status.TODO))
+    if as_json:
+        counts = {"done": done, "failed": len(failures), "to_do": to_do}
+        echo_json({"path": str(output), **counts, "failures": failures, "unknown": unknown})
+    else:
+        for item, reason in list(failures.items())[:MAX_FAILURES_SHOWN]:
+            click.echo(f"  {item}: {reason}", err=True)
+        if len(failures) > MAX_FAILURES_SHOWN:
+            more = len(failures) - MAX_FAILURES_SHOWN
+            click.echo(f"  and {more:,} more: obygaze stores info {output}", err=True)
+        if unknown:
+            click.echo(f"recorded as unknown: {', '.join(unknown)}")
+        rows = counted(len(store), "row")
+        click.echo(f"{rows}: {done:,} done, {len(failures):,} failed, {to_do:,} to do")
+        retry = ", or mend what failed and run this again with --retry-failed"
+        click.echo(f"next: obygaze stores finalise {for_shell(output)}{retry if failures else ''}")
+    if failures:
+        click.get_current_context().exit(PARTLY_DONE)
+
+
+def _by_array(texts: Sequence[str]) -> dict[str, Path]:
+    """Array -> path, from ``[ARRAY=]PATH``."""
+    paths: dict[str, Path] = {}
+    for text in texts:
+        name, named, path = text.partition("=")
+        if not named or Path(text).exists():
+            name, path = "native", text
+        if name in paths:
+            raise UsageError(f"two paths are for the array {name}; name them: ARRAY=PATH")
+        paths[name] = Path(path)
+    return paths
+
+
+@contextlib.contextmanager
+def _interruption_explained(subject: str) -> Iterator[None]:
+    """Say what an interrupted command leaves."""
+    try:
+        yield
+    except (ObygazeError, OSError):
+        raise
+    except BaseException:  # Ctrl-C and the like
+        click.echo(f"{subject} is kept; run the same command again to resume.", err=True)
+        raise
+
+
+def _name_left_out(names: Sequence[str]) -> None:
+    if names:
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        click.echo(f"left out, not a file of the store: {names[0]}{more}", err=True)
+
+
+def _report_packed(made: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        echo_json({**made, "path": str(made["path"])})
+    else:
+        _name_left_out(made["left_out"])
+        click.echo(f"{counted(made['files'], 'file')}, {size(made['size'])} -> {made['path']}")

@@ -1,0 +1,191 @@
+"""A store as one HDF5 file or one Parquet table, written a part at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import disk_errors, new_file
+from obygaze_features.common.package import need
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import format as fmt
+from obygaze_features.store.diff import read_probe
+from obygaze_features.store.format import ArraySpec, Status
+from obygaze_features.store.reader import Store
+
+ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
+SOURCES, REASONS = "rows.source", "rows.reason"
+"""Datasets of an exported HDF5 file that are not arrays."""
+POOLED = ("native", "cls", "max", "mean")
+"""The arrays with one vector a clip, which tables are for."""
+PART_BYTES = 32 * 2**20
+_ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
+_COLUMNS = ("id", "film", "status", "source", "reason")
+
+
+def export(
+    store: Store,
+    output: Path | str,
+    *,
+    arrays: Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write a store as HDF5 or Parquet, in bounded memory.
+
+    HDF5 has a dataset an array, each chunk with HDF5's own checksum (Fletcher-32); a row that is
+    not done is NaN, or -1 in whole numbers. Parquet has a row a clip and an array a column of
+    lists of fixed size, laid flat, with the shape in the column's metadata; a row that is not done
+    is null.
+
+    Parameters
+    ----------
+    store
+        Open or final.
+    output
+        The file: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
+    arrays
+        Which; by default all, and in Parquet those with one vector a clip (`POOLED`).
+    overwrite
+        Replace the file at `output`.
+
+    Returns
+    -------
+    dict
+        ``path``, ``rows``, how many are ``done``, the names of the ``arrays``, and ``size``.
+    """
+    output = Path(output)
+    writers = {".h5": _write_hdf5, ".hdf5": _write_hdf5, ".parquet": _write_parquet}
+    write = writers.get(output.suffix.lower())
+    if write is None:
+        raise UsageError(f"{output}: the name must end in {', '.join(writers)}")
+    address = store.location.address
+    if isinstance(address, Path) and address.resolve() in output.resolve().parents:
+        raise UsageError(f"{output} is inside the store; choose another output")
+    if arrays is None:
+        arrays = store.arrays
+        if write is _write_parquet:
+            arrays = [name for name in POOLED if name in arrays]
+    if unknown := [name for name in arrays if name not in store.arrays]:
+        raise UsageError(
+            f"{store.where} has no array {unknown[0]!r:.60}; it has {', '.join(store.arrays)}"
+        )
+    if not arrays:
+        names = ", ".join(store.arrays)
+        raise UsageError(f"{store.where} has no pooled array; name some of {names}")
+    specs = [array for array in store.specs if array.name in arrays]
+    if write is _write_parquet:
+        need("pyarrow.parquet", extra="views")
+        if clash := [array.name for array in specs if array.name in _COLUMNS]:
+            raise UsageError(f"the array {clash[0]} has the name of a column; leave it out")
+    with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
+        write(temporary, store, specs)
+    return {
+        "path": output,
+        "rows": len(store),
+        "done": int((store.status == Status.DONE).sum()),
+        "arrays": [array.name for array in specs],
+        "size": output.stat().st_size,
+    }
+
+
+def _parts(
+    store: Store, specs: Sequence[ArraySpec]
+) -> Iterator[tuple[range, NDArray[np.bool_], dict[str, NDArray[Any]]]]:
+    """All rows in order, some at a time: which of them are done, and the arrays of these."""
+    step = max(1, PART_BYTES // sum(array.row_bytes for array in specs))
+    names = [array.name for array in specs]
+    for start in progress(range(0, len(store), step), "Exporting", unit="part"):
+        rows = range(start, min(start + step, len(store)))
+        done = store.status[rows.start : rows.stop] == Status.DONE
+        numbers = np.flatnonzero(done) + start
+        yield rows, done, {name: store.read_rows(name, numbers) for name in names}
+
+
+def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
+    import h5py
+
+    text = h5py.string_dtype()
+    with h5py.File(path, "w") as file:
+        file.attrs.update({key: store.attributes[key] for key in _ABOUT})
+        arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
+        file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
+        file[ITEMS] = store.location.read(fmt.ITEMS).decode("utf-8")
+        file[fmt.STATUS] = store.status
+        for name, column in (
+            (fmt.IDS, store.ids),
+            (SOURCES, [store.sources[item] or "" for item in store.ids]),
+            (REASONS, [store.failures.get(item, "") for item in store.ids]),
+        ):
+            file.create_dataset(name, data=column, dtype=text)
+        for name, row in read_probe(store).items():
+            if name in arrays:
+                file[f"{fmt.PROBE}/{name}"] = row
+        datasets = {}
+        for array in specs:
+            _, chunk_rows = fmt.final_rows(array, len(store))
+            datasets[array.name] = file.create_dataset(
+                array.name,
+                shape=(len(store), *array.shape),
+                dtype=f"<{np.dtype(array.dtype).str[1:]}",
+                chunks=(min(chunk_rows, len(store)), *array.shape),
+                fillvalue=array.fill,
+                fletcher32=True,
+            )
+            datasets[array.name].attrs["meaning"] = array.meaning
+        for rows, done, values in _parts(store, specs):
+            # Runs of rows, as HDF5 is slow at single ones.
+            runs = np.flatnonzero(np.diff(done, prepend=False, append=False)).reshape(-1, 2)
+            offset = 0
+            for start, stop in runs.tolist():
+                for name, part in values.items():
+                    run = part[offset : offset + stop - start]
+                    datasets[name][rows.start + start : rows.start + stop] = run
+                offset += stop - start
+
+
+def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
+    pa, parquet = (need(name, extra="views") for name in ("pyarrow", "pyarrow.parquet"))
+    films = store.items.films
+
+    def flat(array: ArraySpec) -> Any:
+        lists = pa.list_(pa.from_numpy_dtype(np.dtype(array.dtype)), math.prod(array.shape))
+        shape = ",".join(map(str, array.shape))
+        return pa.field(array.name, lists, metadata={"shape": shape, "meaning": array.meaning})
+
+    fields = [
+        pa.field("id", pa.string()),
+        pa.field("film", pa.string()),
+        pa.field("status", pa.uint8(), metadata={"meaning": "1 done, 2 and up: why it failed"}),
+        pa.field("source", pa.string()),
+        pa.field("reason", pa.string()),
+        *map(flat, specs),
+    ]
+    about = json.dumps(store.attributes, ensure_ascii=False)
+    schema = pa.schema(fields, metadata={fmt.ATTRIBUTES: about})
+    with parquet.ParquetWriter(
+        path, schema, compression="none", use_dictionary=False, write_page_checksum=True
+    ) as writer:
+        for rows, done, values in _parts(store, specs):
+            ids = store.ids[rows.start : rows.stop]
+            columns = [
+                ids,
+                films[rows.start : rows.stop],
+                store.status[rows.start : rows.stop],
+                [store.sources[item] for item in ids],
+                [store.failures.get(item) for item in ids],
+            ]
+            for array in specs:
+                every = np.zeros((len(done), *array.shape), array.dtype)
+                every[done] = values[array.name]
+                lists = pa.FixedSizeListArray.from_arrays(
+                    pa.array(every.reshape(-1)), math.prod(array.shape), mask=pa.array(~done)
+                )
+                columns.append(lists)
+            writer.write_table(pa.table(columns, schema=schema))

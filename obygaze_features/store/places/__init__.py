@@ -1,1 +1,0 @@
-"""Where stores may lie, and how their bytes are had from there."""

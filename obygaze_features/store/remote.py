@@ -1,0 +1,355 @@
+"""Files behind a URL, read through fsspec: https, S3, the Hugging Face Hub, and what else it knows.
+
+Credentials and endpoints are where fsspec's file systems look for them: for S3 in
+``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web
+server in the URL (``https://USER:PASSWORD@HOST/...``); for the Hub from ``hf auth login``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
+
+from obygaze_features.common.files import parse_json
+from obygaze_features.common.package import need
+from obygaze_features.common.text import redact_url
+from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
+from obygaze_features.store import format as fmt
+
+PAUSES_S = (0.1, 0.5, 1.5, 4.0)
+"""Seconds before each new try of a request that may succeed next time."""
+MAX_WAIT_S = 60
+"""Seconds that a server may ask us to wait before the next try."""
+MAX_REQUESTS = 8
+"""Requests at a time."""
+PIECE_BYTES = 8 * 2**20
+"""Bytes of one request of a large file; neighbouring parts are joined up to this."""
+TIMEOUT_S = 30
+"""Seconds without a byte after which a connection counts as cut."""
+_TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+_HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
+_S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
+"""s3fs retries by itself; without this, an endpoint that is down takes half a minute."""
+_URL = re.compile(r"\w+://[^\s\"'<>]+")
+
+Span = tuple[int, int]
+Range = tuple[int | None, int | None]
+
+
+class Remote:
+    """A folder behind a URL; nothing of it is kept on this machine.
+
+    A password and a query (``?token=...``) are sent with each request, and never shown.
+    """
+
+    is_local = False
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.where = redact_url(address).rstrip("/")
+        self._checksums: dict[str, str] = {}
+        self._listed: bytes | None = None
+        self._answered = False
+        self._opened: tuple[int, Any, str, str] | None = None
+        self._open()
+
+    def join(self, name: str) -> str:
+        """The URL of a file, for messages."""
+        return f"{self.where}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """A whole file, compared with the store's list of checksums once that is loaded."""
+        if name == fmt.CHECKSUMS and self._listed is not None:
+            return self._listed
+        data = self._fetch(name, [(None, None)])[0]
+        sha256 = self._checksums.get(name)
+        if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+            from obygaze_features.store.metadata import without_consolidated
+
+            before = without_consolidated(data, sha256) if name == "zarr.json" else None
+            if before is not None:
+                return before
+            self.refuse_if_changed()
+            raise StoreError(
+                f"{self.join(name)} is not as it was written; tell whoever offers the store, "
+                "who can run: obygaze stores repair"
+            )
+        return data
+
+    def read_part(self, name: str, start: int, length: int) -> bytes:
+        """Part of a file; a negative `start` counts from its end."""
+        end = None if start < 0 else start + length
+        return self._fetch(name, [(start, end)])[0] if length else b""
+
+    def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
+        """Several parts of a file, in parallel; neighbours by one request."""
+        runs = list(_join_neighbours(sorted(set(spans))))
+        ranges = [(run[0][0], sum(run[-1])) for run in runs]
+        parts = {}
+        for run, data in zip(runs, self._fetch(name, ranges), strict=True):
+            for start, length in run:
+                offset = start - run[0][0]
+                parts[start, length] = data[offset : offset + length]
+        return [parts[span] for span in spans]
+
+    def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
+        """A file from `start` on, piece by piece; all of it where a server knows no ranges."""
+        length = PIECE_BYTES
+        while length == PIECE_BYTES:
+            data = self._fetch(name, [(start, start + PIECE_BYTES)], ranges_needed=False)[0]
+            yield data
+            length = len(data)
+            start += length
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        try:
+            self._fetch(name, [(0, 1)], ranges_needed=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def map(self, name: str) -> None:
+        """Nothing: only local files can be mapped."""
+
+    def describe_missing(self) -> str | None:
+        """What is missing where no store was found: the bucket, or everything."""
+        system, root, _ = self._open()
+        if _is_http(system):
+            return f"there is no store at {self.where}: it has no zarr.json"
+        bucket = root.partition("/")[0]
+        with one_line_errors(self.where):
+            if system.exists(root):
+                return None
+            if bucket and not system.exists(bucket):
+                return f"there is no bucket {bucket}, for {self.where}"
+        return f"there is nothing at {self.where}"
+
+    def load_checksums(self) -> None:
+        """Compare files with the store's list from now on; without a list, as they are."""
+        try:
+            listed = self.read(fmt.CHECKSUMS)
+        except FileNotFoundError:
+            return
+        checksums = parse_json(listed, self.join(fmt.CHECKSUMS), StoreError)
+        if not isinstance(checksums, dict):
+            raise StoreError(f"{self.join(fmt.CHECKSUMS)} is not a list of checksums")
+        self._listed, self._checksums = listed, checksums
+
+    def refuse_if_changed(self) -> bool:
+        """Raise if another store, or none, is at the URL by now; False if nobody can tell."""
+        if self._listed is None:
+            return False
+        try:
+            listed = self._fetch(fmt.CHECKSUMS, [(None, None)])[0]
+        except FileNotFoundError:
+            raise StoreError(f"{self.where} no longer exists at this address") from None
+        if listed != self._listed:
+            raise StoreError(f"{self.where} was changed since it was opened; open it again")
+        return True
+
+    def _open(self) -> tuple[Any, str, str]:
+        """The file system, the root in it, and the query that each URL ends in."""
+        # Its connections belong to one process, and do not survive a fork.
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = (os.getpid(), *open_file_system(self.address))
+        return self._opened[1:]
+
+    def _fetch(
+        self, name: str, ranges: Sequence[Range], *, ranges_needed: bool = True
+    ) -> list[bytes]:
+        """Ranges of a file, several at a time; those that fail in passing are tried again."""
+        system, root, query = self._open()
+        path, pauses = f"{root}/{name}{query}", iter(PAUSES_S)
+        options = {"batch_size": MAX_REQUESTS} if system.async_impl else {}
+        parts: dict[int, bytes] = {}
+        while len(parts) < len(ranges):
+            left = [number for number in range(len(ranges)) if number not in parts]
+            starts, ends = zip(*(ranges[number] for number in left), strict=True)
+            problem: BaseException | None = None
+            results = system.cat_ranges([path] * len(left), list(starts), list(ends), **options)
+            for number, result in zip(left, results, strict=True):
+                if getattr(result, "status", None) == 416:  # nothing, or no more
+                    parts[number] = b""
+                elif isinstance(result, BaseException):
+                    problem = result
+                else:
+                    parts[number] = bytes(result)
+                    self._answered = True
+                    start, end = ranges[number]
+                    asked = None if start is None else -start if end is None else end - start
+                    if ranges_needed and asked is not None and len(parts[number]) > asked:
+                        raise StoreError(
+                            f"{self.join(name)}: the server does not support range requests; "
+                            f"download the store: obygaze stores pull {self.where} -o NAME.zarr"
+                        )
+            if problem is not None:
+                pause = next(pauses, None) if self._is_passing(problem) else None
+                if pause is None:
+                    with one_line_errors(self.join(name)):
+                        raise problem
+                time.sleep(_seconds_to_wait(problem, pause))
+        return [parts[number] for number in range(len(ranges))]
+
+    def _is_passing(self, problem: BaseException) -> bool:
+        """Whether the same request may succeed next time."""
+        if not _is_http(self._open()[0]):
+            return False  # s3fs and others retry by themselves
+        import aiohttp
+
+        if isinstance(problem, aiohttp.ClientResponseError):
+            return problem.status in _TRY_AGAIN
+        if isinstance(problem, aiohttp.ClientConnectorError):
+            certificate = isinstance(problem, aiohttp.ClientConnectorCertificateError)
+            return self._answered and not certificate
+        passing = aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError
+        return isinstance(problem, passing)
+
+
+def is_url(address: str | Path) -> TypeGuard[str]:
+    """Whether an address is a URL, not a path."""
+    return isinstance(address, str) and "://" in address
+
+
+def open_file_system(address: str) -> tuple[Any, str, str]:
+    """The fsspec file system of a URL, the root in it, and a query to put after each file."""
+    fsspec, where = need("fsspec", extra="remote"), redact_url(address)
+    if address.startswith("hf://"):
+        repo, revision, folder = parse_hf_address(address)
+        constants = need("huggingface_hub.constants", extra="remote")
+        if constants.HF_HUB_OFFLINE:
+            raise StoreError(f"{address} cannot be read: HF_HUB_OFFLINE is set; unset it")
+        endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+        token = need("huggingface_hub", extra="remote").get_token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = f"{endpoint.rstrip('/')}/datasets/{repo}/resolve/{revision}{folder}"
+        return _open_http(headers), url, ""
+    if address.startswith(("http://", "https://")):
+        url, _, query = address.partition("?")
+        parts = urlsplit(url)
+        try:
+            named = parts.hostname and not re.search(r"\s", parts.hostname) and parts.port != 0
+        except ValueError:
+            named = False
+        if not named:
+            raise UsageError(f"{where} names no host, or no port of one")
+        return _open_http({}), url.rstrip("/"), query and f"?{query}"
+    bucket = urlsplit(address).netloc
+    if address.startswith(("s3://", "s3a://", "gs://", "gcs://")) and not bucket:
+        raise UsageError(f"{address} has no bucket; give s3://BUCKET/NAME.zarr")
+    settings = _S3_OPTIONS if address.startswith(("s3://", "s3a://")) else {}
+    with one_line_errors(where):
+        try:
+            system, root = fsspec.core.url_to_fs(address, **settings)
+        except ImportError as problem:
+            raise MissingExtra(
+                f"{where} takes a package that is not installed ({problem}); for S3: "
+                "pip install 'obygaze[remote]'"
+            ) from None
+        except ValueError as problem:
+            raise UsageError(f"{where} cannot be opened: {problem}") from None
+    return system, root.rstrip("/"), ""
+
+
+def parse_hf_address(address: str, *, whole: bool = False) -> tuple[str, str, str]:
+    """Repository, revision and folder; `whole` if it must be a data set, not a part of it."""
+    parts = _HF_ADDRESS.fullmatch(address.rstrip("/"))
+    if not parts or (whole and (parts[2] or parts[3])):
+        raise UsageError(f"{address} is not an address of the Hub; give hf://datasets/OWNER/NAME")
+    return parts[1], parts[2] or "main", parts[3] or ""
+
+
+def _open_http(headers: Mapping[str, str]) -> Any:
+    aiohttp = need("aiohttp", extra="remote")
+    http = need("fsspec.implementations.http", extra="remote")
+    return http.HTTPFileSystem(
+        client_kwargs={
+            "trust_env": True,  # proxies
+            "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
+            "headers": {
+                "User-Agent": f"obygaze/{version('obygaze')}",
+                "Accept-Encoding": "identity",
+                **headers,
+            },
+        }
+    )
+
+
+def _is_http(system: Any) -> bool:
+    return "https" in system.protocol
+
+
+@contextlib.contextmanager
+def one_line_errors(where: str) -> Iterator[None]:
+    """Turn what a file system raises into a FileNotFoundError, or a `StoreError` of one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from None
+    except ObygazeError:
+        raise
+    except Exception as problem:  # each file system has its own, often no OSError
+        raise StoreError(f"{where}: {_describe(problem, where)}") from None
+
+
+def _describe(problem: Exception, where: str) -> str:
+    """What went wrong and what to do, without users, passwords and queries of URLs."""
+    kind = type(problem).__name__
+    why = " ".join(str(problem).split()) or kind
+    why = re.sub(r"\[Errno -?\d+\] ", "", re.sub(r"://[^/]*@", "://", why))
+    why = _URL.sub(lambda url: redact_url(url[0]), why)
+    status = getattr(problem, "status", None)
+    if isinstance(status, int):
+        why = f"the server answers {status} {getattr(problem, 'message', '')}".strip()
+        if status in (401, 403):
+            why += "; give a user and a password (https://USER:PASSWORD@HOST/...)"
+        elif status in _TRY_AGAIN:
+            why += f", {len(PAUSES_S) + 1} times; run the same command again later"
+    elif kind == "ClientPayloadError":
+        why = "the connection was cut; check the network, and run the same command again"
+    elif "CertificateError" in kind:
+        why = f"the certificate is not trusted ({why})"
+    elif kind in ("EndpointConnectionError", "ConnectTimeoutError"):
+        asked = urlsplit(next(iter(_URL.findall(why)), where))
+        why = (
+            f"nobody answers at {asked.scheme}://{asked.netloc}; check the network and the "
+            "endpoint (for S3 AWS_ENDPOINT_URL), and run the same command again"
+        )
+    elif kind.startswith("ClientConnector"):
+        why += "; check the host and port in the address"
+    elif isinstance(problem, PermissionError) or "redential" in f"{kind}{why}":
+        why = (
+            f"no access ({why}); set credentials that may read it, for S3 AWS_ACCESS_KEY_ID "
+            "and AWS_SECRET_ACCESS_KEY or a profile in ~/.aws"
+        )
+    else:
+        why += "; check the network, and run the same command again"
+    return why
+
+
+def _seconds_to_wait(problem: BaseException, pause: float) -> float:
+    """The pause before the next try, as long as the server asks for."""
+    asked = (getattr(problem, "headers", None) or {}).get("Retry-After", "")
+    return min(float(asked), MAX_WAIT_S) if asked.isdecimal() else pause
+
+
+def _join_neighbours(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Spans in order, those that touch one another together."""
+    run: list[Span] = []
+    for start, length in spans:
+        touches = run and start == sum(run[-1])
+        if run and not (touches and start + length - run[0][0] <= PIECE_BYTES):
+            yield run
+            run = []
+        run.append((start, length))
+    if run:
+        yield run
