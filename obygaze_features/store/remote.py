@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.package import need
@@ -273,7 +274,7 @@ def _open_http(headers: Mapping[str, str]) -> Any:
     http = need("fsspec.implementations.http", extra="remote")
     return http.HTTPFileSystem(
         client_kwargs={
-            "trust_env": True,  # proxies
+            "trust_env": bool(getproxies()),  # takes a thread for each request
             "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
             "headers": {
                 "User-Agent": f"obygaze/{version('obygaze')}",
