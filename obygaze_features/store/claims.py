@@ -61,9 +61,10 @@ class Claims:
 
     def _take(self, block: int) -> bool:
         path = self._path(block)
-        if path.exists() and not self._is_free(path):
-            return False
         if path.exists():
+            # Only what this first look sees may be stale: a claim that appears later is new.
+            if not self._is_free(path):
+                return False
             # Of all writers that see a free claim, one renames it. (A slow writer may rename a new
             # claim: then both compute the block, and the commit record decides.)
             stale = path.with_suffix(f".{self.owner}.stale")

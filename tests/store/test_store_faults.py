@@ -282,3 +282,20 @@ def test_claims_say_who_is_at_work(tmp_path):
         )
         assert other.stale_files() == [dead]
     assert other.active_blocks() == []
+
+
+def test_a_claim_that_appears_between_two_looks_is_kept(tmp_path, monkeypatch):
+    """Two writers that start on a block together: the later one must not remove the claim."""
+    first, late = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
+    exists, taken = Path.exists, []
+
+    def exists_just_before_the_other_takes(path: Path) -> bool:
+        found = exists(path)
+        if path.name == "000003.json" and not taken:
+            taken.append(True)
+            assert first.take(3)
+        return found
+
+    with first.heartbeat():
+        monkeypatch.setattr(Path, "exists", exists_just_before_the_other_takes)
+        assert not late.take(3)
