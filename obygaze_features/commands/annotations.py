@@ -275,12 +275,7 @@ def show(timelines: Path, as_json: bool) -> None:
 )
 @overwrite_option
 def export(
-    timelines: Path,
-    elan: bool,
-    csv: bool,
-    manifest: Path | None,
-    output: Path,
-    overwrite: bool,
+    timelines: Path, elan: bool, csv: bool, manifest: Path | None, output: Path, overwrite: bool
 ) -> None:
     """Write timelines for ELAN and for spreadsheets.
 

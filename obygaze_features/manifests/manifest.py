@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from obygaze_features.common.files import (
     new_folder,
@@ -38,21 +38,6 @@ from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.media import Located
-
-
-class Part(Protocol):
-    """A table over the items' ids: a label set, a split or a set of runs."""
-
-    @property
-    def name(self) -> str:
-        """The file's name without .csv."""
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """Where it comes from."""
-
-    def to_csv(self) -> str:
-        """The file."""
 
 
 P = TypeVar("P")
@@ -445,7 +430,7 @@ def save_parts(
     return [_write_part(folder, kind, part) for kind, part in with_kinds]
 
 
-def _write_part(folder: Path, kind: str, part: Part) -> Path:
+def _write_part(folder: Path, kind: str, part: LabelSet | Split | RunSet) -> Path:
     if id_problem(part.name):
         raise UsageError(f"{part.name!r} cannot be the name of a file in {kind}/")
     path = folder / kind / f"{part.name}.csv"

@@ -264,7 +264,7 @@ def test_several_label_sets_say_how_to_name_one(films: Path, tmp_path: Path, oby
         table = write(tmp_path / f"{name}.csv", "video,label", "alone,S")
         assert obygaze("manifests", "label", tmp_path / "m", table).exit_code == 0
     result = obygaze("manifests", "split", tmp_path / "m")
-    assert (result.exit_code, "name one of first, second (--labels NAME" in result.stderr) == (
+    assert (result.exit_code, "first, second; name one (--labels NAME" in result.stderr) == (
         2,
         True,
     )

@@ -17,15 +17,7 @@ from obygaze_features.manifests.items import Item, ItemProblem, Items
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 
-REQUIRED = (
-    "annotator",
-    "label",
-    "concepts",
-    "start_frame",
-    "end_frame",
-    "imdb_key",
-    "framerate",
-)
+REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
 #: In the label set, not in the items, which are copied into stores: subtitles are the film's.
 LABEL_EXTRAS = ("annotator", "comment", "subtitle", "text")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
