@@ -186,7 +186,7 @@ class SentenceEncoder:
         return [len(ids) for ids in encoded["input_ids"]]
 
 
-def load_language_model(spec: str, device: str | None = None) -> LanguageModel:
+def load_language_model(spec: str | Path, device: str | None = None) -> LanguageModel:
     """Load a language model in GPT-2's layout.
 
     Parameters
@@ -215,7 +215,7 @@ def load_language_model(spec: str, device: str | None = None) -> LanguageModel:
     return LanguageModel(checkpoint.name, network, tokenizer, device, _about(checkpoint, files))
 
 
-def load_sentence_encoder(spec: str, device: str | None = None) -> SentenceEncoder:
+def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
     """Load a sentence encoder.
 
     Parameters
@@ -262,15 +262,17 @@ def is_text_model(name: str) -> bool:
 
 def prefetch(name: str) -> Path:
     """Download a text model (see `is_text_model`) for a machine without network."""
-    known = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
-    repository = (known[name].repository if name in known else None) or name
+    checkpoints = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
+    repository = (checkpoints[name].repository if name in checkpoints else None) or name
     folder = fetch(repository, name, lambda folder: None, ())
     fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
     return folder
 
 
-def _resolve(spec: str, known: Mapping[str, KnownCheckpoint]) -> Checkpoint:
-    checkpoint = resolve(spec, known, list_command="obygaze features caption-scores --help")
+def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Checkpoint:
+    checkpoint = resolve(
+        str(spec), checkpoints, list_command="obygaze features caption-scores --help"
+    )
     folder = checkpoint.path
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise BackboneError(f"{folder} is not the folder of a model: it has no config.json")
