@@ -201,10 +201,14 @@ class Timelines:
 
     @classmethod
     def from_mobygaze(
-        cls, source: Path | str, films: Mapping[str, Film] | None = None
+        cls,
+        source: Path | str | None = None,
+        films: Mapping[str, Film] | None = None,
+        *,
+        url: str | None = None,
     ) -> Timelines:
-        """Import ``mobygaze_dataframe.csv``; see `importers.mobygaze`."""
-        return _import("mobygaze", Path(source), films)
+        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
+        return _import("mobygaze", source and Path(source), films, url=url)
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the folder, which appears complete or not at all."""

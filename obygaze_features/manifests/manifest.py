@@ -297,14 +297,16 @@ class Manifest:
         return _import("folder", Path(source), ids=ids, kind=kind)
 
     @classmethod
-    def from_obygaze12(cls, source: Path | str, *, rule: str = "paper") -> Manifest:
-        """Import the annotations of the ObyGaze12 paper; see `importers.obygaze12`."""
-        return _import("obygaze12", Path(source), rule=rule)
+    def from_obygaze12(
+        cls, source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
+    ) -> Manifest:
+        """Import ObyGaze12's annotations, by default downloaded; see `importers.obygaze12`."""
+        return _import("obygaze12", source and Path(source), rule=rule, url=url)
 
     @classmethod
-    def from_mobygaze(cls, source: Path | str) -> Manifest:
-        """Import MObyGaze's segments as spans of films; see `importers.mobygaze`."""
-        return _import("mobygaze", Path(source))
+    def from_mobygaze(cls, source: Path | str | None = None, *, url: str | None = None) -> Manifest:
+        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
+        return _import("mobygaze", source and Path(source), url=url)
 
     @classmethod
     def from_mediaeval(
