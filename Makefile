@@ -48,7 +48,7 @@ faults: $(READY)
 	@$(BIN)/python -m pytest -m faults
 
 bench: $(READY)
-	@$(BIN)/python -c 'import decord' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -c 'import decord, lance' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)

@@ -1,4 +1,4 @@
-"""Stores, against what people do without one: .pth or .npy a clip, HDF5; and memmap as the limit.
+"""Stores, against .pth or .npy a clip, HDF5, Lance and safetensors; and memmap as the limit.
 
 Everything is read from the page cache, after a first reading of each: it is the code that is
 compared, not the disk. Stores are finalised.
@@ -14,11 +14,17 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from timeit import repeat
+from typing import Any
 
 import h5py
+import lance
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from benchmarks.result import Result, side_by_side
 from obygaze_features.manifests import Item, Items, Manifest
@@ -85,12 +91,25 @@ def _clips(folder: Path) -> Iterator[Result]:
         "open, all of native (.pth a clip)", partial(all_of, "native"),
         partial(pth, "native", ids), target=1 / 20,
     )  # fmt: skip
+    save_file({"frames": frames}, folder / "frames.safetensors")
+    save_file(dict(zip(ids, native, strict=True)), folder / "native.safetensors")
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(frames.reshape(-1)), FRAMES * DIM)
+    lance.write_dataset(pa.table({"id": ids, "frames": flat}), folder / "frames.lance")
+
+    def from_lance() -> NDArray[np.generic]:
+        column = lance.dataset(folder / "frames.lance").to_table(columns=["frames"])["frames"]
+        values: NDArray[np.generic] = column.combine_chunks().flatten().to_numpy()
+        return values.reshape(frames.shape)
+
+    targets = {".pth a clip": 1 / 1.5, "safetensors, which checks nothing": 1.5}
     for peer, read in (
         (".pth a clip", partial(pth, "frames", ids)),
         (".npy a clip", partial(npy, "frames", ids)),
         ("HDF5", partial(hdf5, "frames")),
+        ("Lance", from_lance),
+        ("safetensors, which checks nothing", partial(load_file, folder / "frames.safetensors")),
     ):
-        target = 1 / 1.5 if peer.startswith(".pth") else None
+        target = targets.get(peer)
         yield side_by_side(
             f"open, all frames, checksums on ({peer})", partial(all_of, "frames"), read,
             target=target, runs=3,
@@ -110,6 +129,12 @@ def _clips(folder: Path) -> Iterator[Result]:
         partial(pth, "frames", wanted),
         target=1 / 3,
     )
+    tensors: Any = safe_open(folder / "native.safetensors", "numpy")
+    one_id = wanted[0]
+    ours = min(repeat(lambda: opened.read("native", [one_id]), number=1000)) / 1000
+    peer_s = min(repeat(lambda: tensors.get_tensor(one_id), number=1000)) / 1000
+    yield Result("one clip by id (safetensors)", ours, "s", peer_s, ours / peer_s, None)
+    yield Result("one clip by id (limit)", ours * 1e6, "us", 25, ours * 1e6 / 25, 1)
 
 
 def _tokens(folder: Path) -> Iterator[Result]:

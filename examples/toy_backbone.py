@@ -42,7 +42,7 @@ def load(path: Path, mode: str) -> Backbone:
     mix = Linear(3, 8)
     mix.load_state_dict(load_file(files[0]))
 
-    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         """From [B,4,3,h,w]. No clip has too few frames, because `SAMPLING` has no rate."""
         frames = mix(pixels.mean((-1, -2)))
         return {"native": frames.mean(1), "max": frames.amax(1), "frames": frames}

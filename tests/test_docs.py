@@ -109,7 +109,7 @@ def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
 
 
 def test_five_minutes(page: Page) -> None:
-    assert page.run(section("Five minutes")) == "6 (6, 32)\n"
+    assert page.run(section("Five minutes")) == "(6, 32)\n"
 
 
 def test_obygaze12(authors: Path, page: Page, tmp_path: Path) -> None:
@@ -122,6 +122,14 @@ def test_obygaze12(authors: Path, page: Page, tmp_path: Path) -> None:
 def test_stores(tour: Page) -> None:
     Path("tour/stores/tiny-xclip.zarr").rename("shared.zarr")
     assert tour.run(section("Stores")) == "(32,) (2, 8, 32) (12, 32) 12\n"
+
+
+def test_python_api(tour: Page) -> None:
+    printed = tour.run((ROOT / "docs/python.md").read_text()).splitlines()
+    assert printed[0] == "Manifest('annotations', 12 clips of 3 films, 1 label set, 1 split)"
+    assert printed[2].startswith("Store('tour/stores/tiny-xclip.zarr', open, 12 rows, native,")
+    assert printed[3:9] == ["(6, 32)", "['leak-free']", str([1] * 12), "[]", "(2, 8, 32)", "4 1.0"]
+    assert printed[10] == "ProjectedLabels(ann: 2 clips)"
 
 
 def test_films_of_your_own(page: Page) -> None:

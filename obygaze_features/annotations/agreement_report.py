@@ -87,10 +87,7 @@ class AgreementReport:
         return {
             "manifest": self.manifest,
             "levels": list(self.distances.codes),
-            "distances": {
-                "name": self.distances.name,
-                "matrix": self.distances.matrix.tolist(),
-            },
+            "distances": {"name": self.distances.name, "matrix": self.distances.matrix.tolist()},
             **asdict(self.chance),
             "pairs": [pair.to_json() for pair in self.pairs],
             "means": self.means,

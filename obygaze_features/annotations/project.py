@@ -26,12 +26,7 @@ from obygaze_features.annotations.grid import (
     microseconds,
     read_grid,
 )
-from obygaze_features.annotations.issues import (
-    LEFT_OUT,
-    Issue,
-    different_timelines,
-    stopped_early,
-)
+from obygaze_features.annotations.issues import LEFT_OUT, Issue, different_timelines, stopped_early
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.tables import format_table
 from obygaze_features.common.text import counted, join_some
@@ -156,10 +151,7 @@ class ThresholdCounts:
 
 
 def project(
-    timelines: Timelines,
-    grid: float | str | Path | Manifest,
-    *,
-    threshold: float = THRESHOLD,
+    timelines: Timelines, grid: float | str | Path | Manifest, *, threshold: float = THRESHOLD
 ) -> ProjectedLabels:
     """Project each annotator's segments onto the clips of the films that they annotated.
 

@@ -24,12 +24,7 @@ from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.items import format_seconds, id_problem
-from obygaze_features.manifests.labels import (
-    SEPARATOR,
-    LabelScheme,
-    obygaze_scheme,
-    split_concepts,
-)
+from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.project import ProjectedLabels
@@ -185,10 +180,7 @@ class Timelines:
 
     @classmethod
     def from_elan(
-        cls,
-        *sources: Path | str,
-        films: Mapping[str, Film] | None = None,
-        film: str | None = None,
+        cls, *sources: Path | str, films: Mapping[str, Film] | None = None, film: str | None = None
     ) -> Timelines:
         """Import ``.eaf`` files, or folders of them; see `importers.elan`."""
         return _import("elan", [Path(source) for source in sources], films, film=film)
@@ -209,10 +201,14 @@ class Timelines:
 
     @classmethod
     def from_mobygaze(
-        cls, source: Path | str, films: Mapping[str, Film] | None = None
+        cls,
+        source: Path | str | None = None,
+        films: Mapping[str, Film] | None = None,
+        *,
+        url: str | None = None,
     ) -> Timelines:
-        """Import ``mobygaze_dataframe.csv``; see `importers.mobygaze`."""
-        return _import("mobygaze", Path(source), films)
+        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
+        return _import("mobygaze", source and Path(source), films, url=url)
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the folder, which appears complete or not at all."""

@@ -37,15 +37,15 @@ class TextTower:
 
     Parameters
     ----------
-    module
-        Holds the weights; it moves to the device on first use.
+    modules
+        Hold the weights; they move to the device on first use.
     encode
         Token ids (a tokenizer's output) to embeddings ``[B,D]``.
     load_tokenizer
         Reads the tokenizer of the checkpoint.
     """
 
-    module: Module
+    modules: Sequence[Module]
     encode: Callable[[Mapping[str, Tensor]], Tensor]
     load_tokenizer: Callable[[], Tokenizer]
 
@@ -190,7 +190,8 @@ class Backbone:
     @cached_property
     def _loaded_text_tower(self) -> TextTower:
         assert self.text_tower
-        move_to_device(self.text_tower.module, self.device, self.name)
+        for module in self.text_tower.modules:
+            move_to_device(module, self.device, self.name)
         return self.text_tower
 
 

@@ -67,7 +67,7 @@ def resolve_backbone(spec: str) -> Checkpoint:
 
 def resolve(
     spec: str,
-    known: Mapping[str, KnownCheckpoint],
+    checkpoints: Mapping[str, KnownCheckpoint],
     *,
     accept: Callable[[Path], object] = lambda folder: None,
     required: Sequence[str] = (),
@@ -78,9 +78,9 @@ def resolve(
     Parameters
     ----------
     spec
-        A path, a name in `known`, or ``OWNER/NAME`` on the hub; ``NAME=`` before it renames it.
-    known
-        The checkpoints that users can name.
+        A path, a name in `checkpoints`, or ``OWNER/NAME`` on the hub; ``NAME=`` renames it.
+    checkpoints
+        The checkpoints that users can name, by name.
     accept
         Called with a folder that has only ``config.json``; may raise before more is downloaded.
     required
@@ -88,29 +88,30 @@ def resolve(
     list_command
         The command that lists the names.
     """
-    name, given = split_name(spec)
-    path = Path(given)
+    name, target = split_name(spec)
+    path = Path(target)
     own_name = path.resolve().parent.name if path.is_file() else path.resolve().name
     if not _NAME.fullmatch(name or own_name):
         raise UsageError(f"{name or own_name!r} cannot name a store; use letters, digits and . _ -")
-    # With a name of the user's, an existing path is preferred to a known checkpoint.
-    if path.exists() and (name or given not in known):
+    # With a name of the user's, an existing path is preferred to a known name.
+    if path.exists() and (name or target not in checkpoints):
         return Checkpoint(name or own_name, path)
-    if given in known:
-        path = _known_folder(known[given], accept, required)
-        repository = known[given].repository
+    if target in checkpoints:
+        path = _known_folder(checkpoints[target], accept, required)
+        repository = checkpoints[target].repository
         revision = path.name if repository else None
-        return Checkpoint(name or given, path, revision, repository, given)
-    if not is_repository(given):
-        raise BackboneError(
-            f"{given} is neither a path nor a known name; {_suggest(given, known, list_command)}"
-        )
+        return Checkpoint(name or target, path, revision, repository, target)
+    if not is_repository(target):
+        hint = _suggest(target, checkpoints, list_command)
+        raise BackboneError(f"{target} is neither a path nor a known name; {hint}")
     try:
-        path = _cached_folder(given, required) or fetch(given, given, accept, required)
+        path = _cached_folder(target, required) or fetch(target, target, accept, required)
     except BackboneError as problem:
-        raise BackboneError(f"there is no folder {given}{_nearby(path)}, and {problem}") from None
-    known_name = next((item.name for item in known.values() if item.repository == given), None)
-    return Checkpoint(name or own_name, path, path.name, given, known_name)
+        raise BackboneError(f"there is no folder {target}{_nearby(path)}, and {problem}") from None
+    known_name = next(
+        (item.name for item in checkpoints.values() if item.repository == target), None
+    )
+    return Checkpoint(name or own_name, path, path.name, target, known_name)
 
 
 def split_name(spec: str) -> tuple[str, str]:
@@ -125,7 +126,7 @@ def family_of(path: Path) -> Family:
     content = read_json(config, BackboneError) if config.is_file() else {}
     model_type = content.get("model_type") if isinstance(content, dict) else None
     for family in families():
-        # Without config.json it is of the layout that has none.
+        # Without config.json it has the layout without one.
         if family.model_type == model_type and (model_type or not config.is_file()):
             return family
     types = ", ".join(family.model_type for family in families() if family.model_type)
@@ -134,14 +135,14 @@ def family_of(path: Path) -> Family:
 
 def prefetch(name: str) -> Path:
     """Download a known checkpoint, or one of the hub, for a machine without network."""
-    known = known_checkpoints()
-    if name in known:
-        repository = known[name].repository
-        path = _known_folder(known[name], family_of, VISION_FILES, use_cache=False)
+    checkpoints = known_checkpoints()
+    if name in checkpoints:
+        repository = checkpoints[name].repository
+        path = _known_folder(checkpoints[name], family_of, VISION_FILES, use_cache=False)
     elif is_repository(name) and not Path(name).exists():
         path, repository = fetch(name, name, family_of, VISION_FILES), name
     else:
-        hint = _suggest(name, known, "obygaze features backbones")
+        hint = _suggest(name, checkpoints, "obygaze features backbones")
         raise UsageError(f"{name} cannot be downloaded: not a known name; {hint}, or OWNER/NAME")
     if repository and family_of(path).embeds_texts:
         fetch_files(repository, path.name, TOKENIZER_FILES)
@@ -163,11 +164,11 @@ def _known_folder(
     return cached or fetch(checkpoint.repository, checkpoint.name, accept, required)
 
 
-def _suggest(name: str, known: Iterable[str], list_command: str) -> str:
+def _suggest(name: str, names: Iterable[str], list_command: str) -> str:
     _, errors = load_plugins()
     if name in errors:
         return f"the plug-in of that name cannot be loaded: {errors[name]}"
-    near = closest(Path(name).name, known)
+    near = closest(Path(name).name, names)
     return f"did you mean {near}?" if near else f"list the names with: {list_command}"
 
 

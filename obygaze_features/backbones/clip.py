@@ -6,13 +6,12 @@ Its vision tower embeds each frame of a clip alone; both towers embed images and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, TextTower
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tokenizer import read_tokenizer
+from obygaze_features.backbones.tokenizer import Tokenizer, read_tokenizer
 from obygaze_features.backbones.weights import load_model, weight_files
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
@@ -69,10 +68,26 @@ def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
     return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
 
 
+def make_text_tower(
+    path: Path, model: Any, project: Any = None, *, padding: str = "longest"
+) -> TextTower:
+    """The text tower of a checkpoint: its transformer, and a projection if that has none."""
+    config = model.config
+
+    def encode(tokens: Mapping[str, Tensor]) -> Tensor:
+        embedded: Tensor = model(**tokens).pooler_output
+        return project(embedded) if project else embedded
+
+    def load_tokenizer() -> Tokenizer:
+        return read_tokenizer(path, config.max_position_embeddings, config.vocab_size, padding)
+
+    return TextTower([model, project] if project else [model], encode, load_tokenizer)
+
+
 def load(path: Path, mode: str) -> Backbone:
     """Load a CLIP from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
-    from torch.nn import ModuleDict, ModuleList
+    from torch.nn import ModuleDict
     from transformers import CLIPModel
 
     from obygaze_features.backbones.preprocess import read_preprocessing
@@ -81,22 +96,16 @@ def load(path: Path, mode: str) -> Backbone:
     preprocessing = read_preprocessing(path, mode)
     model = load_model(CLIPModel, path, files)
     dim, settings = model.config.projection_dim, model.config.vision_config
-    text_settings = model.config.text_config
     preprocessing.check_size(settings.image_size, path)
     vision, project = model.vision_model, model.visual_projection
-    text, project_text = model.text_model, model.text_projection
 
-    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = vision(pixels.flatten(0, 1))
         return pool_frames(project(output.pooler_output), output.last_hidden_state)
 
     def encode_images(pixels: Tensor) -> Tensor:
         # Not `get_image_features`: what it returns depends on the version of transformers.
         embedded: Tensor = project(vision(pixels).pooler_output)
-        return embedded
-
-    def encode_texts(tokens: Mapping[str, Tensor]) -> Tensor:
-        embedded: Tensor = project_text(text(**tokens).pooler_output)
         return embedded
 
     return Backbone(
@@ -114,14 +123,7 @@ def load(path: Path, mode: str) -> Backbone:
             "projected class token of an image, or end token of a text",
         ),
         encode_images=encode_images,
-        text_tower=TextTower(
-            ModuleList([text, project_text]),
-            encode_texts,
-            partial(
-                read_tokenizer, path, text_settings.max_position_embeddings,
-                text_settings.vocab_size,
-            ),
-        ),
+        text_tower=make_text_tower(path, model.text_model, model.text_projection),
     )  # fmt: skip
 
 

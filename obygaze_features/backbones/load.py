@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
 from obygaze_features.backbones.checkpoints import (
@@ -21,7 +22,7 @@ from obygaze_features.store import ArraySpec
 
 
 def load_backbone(
-    spec: str,
+    spec: str | Path,
     device: str | None = None,
     *,
     mode: str = "standard",
@@ -49,9 +50,10 @@ def load_backbone(
     """
     check_precision(precision)
     device = choose_device(device)
-    name, given = split_name(spec)
-    if maker := find_maker(given):
-        backbone = _make(maker, name or given.rpartition(":")[2], given, mode)
+    spec = str(spec)
+    name, target = split_name(spec)
+    if maker := find_maker(target):
+        backbone = _make(maker, name or target.rpartition(":")[2], target, mode)
     else:
         backbone = _load(resolve_backbone(spec), mode)
     move_to_device(backbone.module, device, backbone.name)
@@ -84,16 +86,16 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
     return backbone.with_changes(name=checkpoint.name, text_tower=text_tower, about=about)
 
 
-def _make(maker: Maker, name: str, given: str, mode: str) -> Backbone:
+def _make(maker: Maker, name: str, target: str, mode: str) -> Backbone:
     backbone = maker(mode)
     if not isinstance(backbone, Backbone):
-        raise BackboneError(f"{given} makes {type(backbone).__name__}, not a Backbone")
+        raise BackboneError(f"{target} makes {type(backbone).__name__}, not a Backbone")
     digest = (
         sha256_of_files(backbone.weights) if backbone.weights else sha256_of_module(backbone.module)
     )
     about = {
         "name": name,
-        "family": given,
+        "family": target,
         "revision": None,
         "weights_sha256": digest,
         "config": dict(backbone.config),

@@ -6,14 +6,11 @@ SigLIP 2 at a fixed resolution has the same layout and the same ``model_type``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, TextTower
-from obygaze_features.backbones.clip import SAMPLING, frame_arrays, pool_frames
-from obygaze_features.backbones.tokenizer import read_tokenizer
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.clip import SAMPLING, frame_arrays, make_text_tower, pool_frames
 from obygaze_features.backbones.weights import load_model, weight_files
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """SigLIP's arrays, of `patches` patches a frame, `width` wide; there is no class token."""
+    """SigLIP's arrays, of `patches` patches a frame, `width` wide; without a class token."""
     meaning = "embedding of each frame: its tokens, pooled by attention"
     return frame_arrays(width, meaning, patches, width, "after the last layer norm")
 
@@ -41,22 +38,18 @@ def load(path: Path, mode: str) -> Backbone:
     files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)
     model = load_model(SiglipModel, path, files)
-    settings, text_settings = model.config.vision_config, model.config.text_config
+    settings = model.config.vision_config
     if not getattr(settings, "vision_use_head", True):  # transformers 4.57 has no such setting
         raise BackboneError(f"{path} has no pooling head, so it gives no embedding of a frame")
     preprocessing.check_size(settings.image_size, path)
-    vision, text = model.vision_model, model.text_model
+    vision = model.vision_model
 
-    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = vision(pixels.flatten(0, 1))
         return pool_frames(output.pooler_output, output.last_hidden_state)
 
     def encode_images(pixels: Tensor) -> Tensor:
         embedded: Tensor = vision(pixels).pooler_output
-        return embedded
-
-    def encode_texts(tokens: Mapping[str, Tensor]) -> Tensor:
-        embedded: Tensor = text(**tokens).pooler_output
         return embedded
 
     return Backbone(
@@ -74,15 +67,8 @@ def load(path: Path, mode: str) -> Backbone:
             "pooled tokens of an image, or projected last token of a text",
         ),
         encode_images=encode_images,
-        text_tower=TextTower(
-            text,
-            encode_texts,
-            partial(
-                read_tokenizer, path, text_settings.max_position_embeddings,
-                text_settings.vocab_size,
-                padding="max_length",  # SigLIP was trained on padded texts
-            ),
-        ),
+        # SigLIP was trained on padded texts.
+        text_tower=make_text_tower(path, model.text_model, padding="max_length"),
     )  # fmt: skip
 
 

@@ -39,12 +39,12 @@ def load(path: Path, mode: str) -> Backbone:
     preprocessing = read_preprocessing(path, mode)
     config = read_json(path / "config.json", BackboneError)
     # The weights tell whether it is fine-tuned; config.json may not, or may be its origin's.
-    names = tensor_names(path, files)
+    tensors = tensor_names(path, files)
     # A last layer norm of the trunk exists only if the classifier takes no mean before it.
-    has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in names)
+    has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
     pooling = {"use_mean_pooling": False} if has_last_norm else {}
     norm = None
-    if any(name.startswith(("classifier.", "fc_norm.")) for name in names):
+    if any(name.startswith(("classifier.", "fc_norm.")) for name in tensors):
         classifier = load_model(VideoMAEForVideoClassification, path, files, **pooling)
         model, norm = classifier.videomae, classifier.fc_norm
     else:
@@ -55,7 +55,7 @@ def load(path: Path, mode: str) -> Backbone:
     patches = model.embeddings.num_patches // steps
     finish = norm or Identity()
 
-    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         tokens = model(pixels).last_hidden_state.float()
         mean = tokens.mean(1)
         return {

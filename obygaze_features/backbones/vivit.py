@@ -83,12 +83,12 @@ def load(path: Path, mode: str) -> Backbone:
     steps = count_steps(config.num_frames, config.tubelet_size[0], path)
     patches = model.embeddings.patch_embeddings.num_patches // steps
 
-    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         tokens = model(pixels).last_hidden_state.float()
         arrays = {"native": tokens[:, 0], "cls": tokens[:, 0], "tokens": tokens}
-        if wanted & {"max", "mean"}:
+        if names & {"max", "mean"}:
             arrays["max"], arrays["mean"] = tokens.amax(1), tokens.mean(1)
-        if "frames" in wanted:
+        if "frames" in names:
             arrays["frames"] = mean_over_patches(tokens[:, 1:], steps)
         return arrays
 

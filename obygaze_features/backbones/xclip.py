@@ -5,15 +5,13 @@ It embeds images, each as a film that shows it throughout, and texts too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, TextTower
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.clip import make_text_tower
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_tiny_xclip
-from obygaze_features.backbones.tokenizer import read_tokenizer
 from obygaze_features.backbones.weights import load_model, weight_files
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
@@ -44,7 +42,7 @@ def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArrayS
 def load(path: Path, mode: str) -> Backbone:
     """Load an X-CLIP from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
-    from torch.nn import ModuleDict, ModuleList
+    from torch.nn import ModuleDict
     from transformers import XCLIPModel
 
     from obygaze_features.backbones.preprocess import read_preprocessing
@@ -53,28 +51,26 @@ def load(path: Path, mode: str) -> Backbone:
     preprocessing = read_preprocessing(path, mode)
     model = load_model(XCLIPModel, path, files)
     dim, settings = model.config.projection_dim, model.config.vision_config
-    text_settings = model.config.text_config
     preprocessing.check_size(settings.image_size, path)
     frames = settings.num_frames
     vision, project, mix = model.vision_model, model.visual_projection, model.mit
-    text, project_text = model.text_model, model.text_projection
 
     def see(pixels: Tensor, frames: int) -> Any:
-        """The vision tower's output, for clips of so many frames that exchange messages."""
+        """The vision tower's output, for clips of `frames` frames that exchange messages."""
         for layer in vision.encoder.layers:
             layer.num_frames = frames
         return vision(pixels)
 
-    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         # Part by part: `get_video_features` does not return the tokens.
         output = see(pixels.flatten(0, 1), frames)
         embedded = project(output.pooler_output).unflatten(0, (-1, frames))
         arrays = {"frames": embedded}
         arrays["max"], arrays["mean"] = embedded.float().amax(1), embedded.float().mean(1)
-        if wanted & {"native", "frames_temporal"}:
+        if names & {"native", "frames_temporal"}:
             # By position: up to transformers 4 this is a bare tuple.
             arrays["frames_temporal"], arrays["native"] = mix(embedded)[:2]
-        if "tokens" in wanted:
+        if "tokens" in names:
             arrays["tokens"] = output.last_hidden_state.unflatten(0, (-1, frames)).flatten(1, 2)
         return arrays
 
@@ -82,10 +78,6 @@ def load(path: Path, mode: str) -> Backbone:
         # Equal frames add nothing to each other's messages, so one is enough.
         frame = project(see(pixels, 1).pooler_output)
         embedded: Tensor = mix(frame[:, None].expand(-1, frames, -1))[1]
-        return embedded
-
-    def encode_texts(tokens: Mapping[str, Tensor]) -> Tensor:
-        embedded: Tensor = project_text(text(**tokens).pooler_output)
         return embedded
 
     return Backbone(
@@ -101,14 +93,7 @@ def load(path: Path, mode: str) -> Backbone:
             "embedding of a film that shows the image throughout, or end token of a text",
         ),
         encode_images=encode_images,
-        text_tower=TextTower(
-            ModuleList([text, project_text]),
-            encode_texts,
-            partial(
-                read_tokenizer, path, text_settings.max_position_embeddings,
-                text_settings.vocab_size,
-            ),
-        ),
+        text_tower=make_text_tower(path, model.text_model, model.text_projection),
     )  # fmt: skip
 
 

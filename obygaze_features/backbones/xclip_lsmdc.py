@@ -83,7 +83,7 @@ def load(path: Path, mode: str) -> Backbone:
     positions = torch.nn.Parameter(state[POSITIONS].float()[:frames], requires_grad=False)
     others = ParameterDict({"positions": positions})
 
-    def encode_clips(pixels: Tensor, present: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = vision(pixels.flatten(0, 1)).unflatten(0, (-1, frames))
         embedded = vision.embed(output[:, :, 0]).float()
         mask = present[..., None]
@@ -93,12 +93,12 @@ def load(path: Path, mode: str) -> Backbone:
             "max": embedded.where(mask, -math.inf).amax(1),
             "mean": embedded.where(mask, 0).sum(1) / count,
         }
-        if wanted & {"native", "frames_temporal"}:
+        if names & {"native", "frames_temporal"}:
             mixed = (embedded + mixer(embedded + others["positions"], present)).float()
             arrays["frames_temporal"] = mixed.where(mask, math.nan)
             unit = normalize(mixed, dim=-1)
             arrays["native"] = normalize(unit.where(mask, 0).sum(1) / count, dim=-1)
-        if "tokens" in wanted:
+        if "tokens" in names:
             tokens = vision.embed(output).float().where(mask[..., None], math.nan)
             arrays["tokens"] = tokens.flatten(1, 2)
         return arrays
@@ -139,14 +139,14 @@ def _read_state(file: Path) -> dict[str, Tensor]:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as problem:
         raise BackboneError(f"{file} cannot be read: {problem.strerror or problem}") from None
-    except Exception as problem:  # zip, pickle and torch have each their own errors
+    except Exception as problem:  # zip, pickle and torch have their own errors
         if "weights_only" in str(problem):
             reason = "it holds more than tensors, which is not loaded because it could run code"
         else:
-            reason = "it cannot be read; is it complete? fetch it once more"
+            reason = "it cannot be read; is it complete? download it again"
         raise BackboneError(f"{wrong}: {reason}") from None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        raise BackboneError(f"{wrong}: it holds something else than tensors by name")
+        raise BackboneError(f"{wrong}: it holds something other than tensors by name")
     return state
 
 
@@ -157,7 +157,7 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
         if name not in state:
             raise BackboneError(
                 f"{file} is not a checkpoint of X-CLIP by Ma et al.: it lacks {name}; "
-                "of any other backbone, give the folder that holds its config.json"
+                "for any other backbone, give the folder that has its config.json"
             )
         if state[name].ndim != rank:
             raise BackboneError(f"{file}: {name} has the shape {tuple(state[name].shape)}")
@@ -167,12 +167,12 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     tokens, _ = shape(f"{VISION_PREFIX}positional_embedding", 2)
     _, dim = shape(f"{VISION_PREFIX}proj", 2)
     frames, _ = shape(FRAME_WEIGHTS, 2)
-    places, _ = shape(POSITIONS, 2)
+    positions, _ = shape(POSITIONS, 2)
     side = math.isqrt(tokens - 1)
-    if side * side + 1 != tokens or frames > places or width % 64 or dim % 64:
+    if side * side + 1 != tokens or frames > positions or width % 64 or dim % 64:
         raise BackboneError(
             f"{file} has sizes that no X-CLIP has: {tokens - 1} patches, width {width}, "
-            f"embedding {dim}, {frames} frames at {places} places"
+            f"embedding {dim}, {frames} frames at {positions} positions"
         )
     return {
         "frames": frames,
@@ -186,23 +186,23 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
 
 
 def _count_layers(state: dict[str, Tensor], prefix: str) -> int:
-    found = (re.match(re.escape(prefix) + r"resblocks\.(\d+)\.", name) for name in state)
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    matches = (re.match(re.escape(prefix) + r"resblocks\.(\d+)\.", name) for name in state)
+    return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
 
 def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: Path) -> None:
-    """Give a module its weights, in float32, and refuse what does not fit."""
-    own = module.state_dict()
-    lacking = [name for name in own if prefix + name not in state]
-    if lacking:
-        raise BackboneError(f"{file} lacks {len(lacking)} weights, such as {prefix}{lacking[0]}")
-    for name, wanted in own.items():
-        found = state[prefix + name].shape
-        if found != wanted.shape:
+    """Load a module's weights in float32; those that do not fit are an error."""
+    expected = module.state_dict()
+    missing = [name for name in expected if prefix + name not in state]
+    if missing:
+        raise BackboneError(f"{file} lacks {len(missing)} weights, such as {prefix}{missing[0]}")
+    for name, tensor in expected.items():
+        shape = state[prefix + name].shape
+        if shape != tensor.shape:
             raise BackboneError(
-                f"{file}: {prefix}{name} has the shape {tuple(found)}, not {tuple(wanted.shape)}"
+                f"{file}: {prefix}{name} has the shape {tuple(shape)}, not {tuple(tensor.shape)}"
             )
-    module.load_state_dict({name: state[prefix + name].float() for name in own}, assign=True)
+    module.load_state_dict({name: state[prefix + name].float() for name in expected}, assign=True)
 
 
 CHECKPOINTS = (

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.cli import (
-    echo_json,
-    folder_argument,
-    json_option,
-    overwrite_option,
-)
+from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
 
 
 @click.command()

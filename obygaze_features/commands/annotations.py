@@ -79,7 +79,6 @@ def output_options(function: F) -> F:
 @output_options
 def import_mobygaze(
     source: Path | None,
-    download: bool,
     url: str | None,
     films: Path | None,
     output: Path,
@@ -99,11 +98,8 @@ def import_mobygaze(
     """
     from obygaze_features.annotations.build import read_films
     from obygaze_features.annotations.timelines import Timelines
-    from obygaze_features.manifests.importers.reading import source_or_download
 
-    film_details = read_films(films)
-    with source_or_download("mobygaze", source, download=download, url=url) as path:
-        timelines = Timelines.from_mobygaze(path, film_details)
+    timelines = Timelines.from_mobygaze(source, read_films(films), url=url)
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 
 
@@ -275,12 +271,7 @@ def show(timelines: Path, as_json: bool) -> None:
 )
 @overwrite_option
 def export(
-    timelines: Path,
-    elan: bool,
-    csv: bool,
-    manifest: Path | None,
-    output: Path,
-    overwrite: bool,
+    timelines: Path, elan: bool, csv: bool, manifest: Path | None, output: Path, overwrite: bool
 ) -> None:
     """Write timelines for ELAN and for spreadsheets.
 

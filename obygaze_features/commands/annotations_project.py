@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.cli import (
-    echo_json,
-    folder_argument,
-    json_option,
-    overwrite_option,
-)
+from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
@@ -53,12 +48,7 @@ grid_option = click.option(
 @overwrite_option
 @json_option
 def project(
-    timelines: Path,
-    grid: str,
-    output: Path | None,
-    threshold: str,
-    overwrite: bool,
-    as_json: bool,
+    timelines: Path, grid: str, output: Path | None, threshold: str, overwrite: bool, as_json: bool
 ) -> None:
     """Give clips the levels and concepts of annotators' segments.
 
@@ -174,12 +164,7 @@ def merge(
 @overwrite_option
 @json_option
 def sweep(
-    timelines: Path,
-    grid: str,
-    thresholds: str,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
+    timelines: Path, grid: str, thresholds: str, output: Path | None, overwrite: bool, as_json: bool
 ) -> None:
     """How the labels depend on the threshold.
 

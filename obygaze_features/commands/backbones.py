@@ -35,7 +35,7 @@ def backbones(as_json: bool) -> None:
     from obygaze_features.backbones import families, known_checkpoints
     from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST
 
-    known = known_checkpoints()
+    checkpoints = known_checkpoints()
     if as_json:
         echo_json(
             {
@@ -45,9 +45,9 @@ def backbones(as_json: bool) -> None:
             }
         )
         return
-    width = max(map(len, known))
+    width = max(map(len, checkpoints))
     click.echo(f"{'name':<{width}}  sees  keeps frames    a clip  from")
-    for checkpoint in known.values():
+    for checkpoint in checkpoints.values():
         shape = next((_shape(a) for a in checkpoint.arrays if a.name == "frames"), "")
         click.echo(
             f"{checkpoint.name:<{width}}  {checkpoint.sampling.frames:>4}  {shape:>12}"

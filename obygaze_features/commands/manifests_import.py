@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from obygaze_features.common.cli import levels_option, overwrite_option, table_options
 from obygaze_features.common.text import counted, for_shell
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.manifest import Manifest, save_parts
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,14 +39,20 @@ def output_options(default: str) -> Callable[[F], F]:
 
 
 def download_options(function: F) -> F:
-    """The argument SOURCE, which is optional, and the options that replace it."""
+    """The argument SOURCE, or the options that replace it: the command gets `source` and `url`."""
+
+    @functools.wraps(function)
+    def checked(*, source: Path | None, download: bool, url: str | None, **options: Any) -> Any:
+        if (source is None) != (download or url is not None):
+            raise UsageError("give either SOURCE or --download")
+        return function(source=source, url=url, **options)
+
     url = click.option("--url", help="Another address of the same file; its checksum must match.")
     download = click.option(
         "--download", is_flag=True, help="Download the file from its public address."
     )
     source = click.argument("source", type=click.Path(path_type=Path), required=False)
-    decorated: F = source(download(url(function)))
-    return decorated
+    return cast(F, source(download(url(checked))))
 
 
 @click.group("import")
@@ -71,7 +78,7 @@ def import_() -> None:
     help="The default label set; all three are written.",
 )
 def obygaze12(
-    source: Path | None, download: bool, url: str | None, output: Path, overwrite: bool, rule: str
+    source: Path | None, url: str | None, output: Path, overwrite: bool, rule: str
 ) -> None:
     """The annotations of the ObyGaze12 paper.
 
@@ -82,10 +89,8 @@ def obygaze12(
       obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
       obygaze manifests import obygaze12 --download
     """
-    from obygaze_features.manifests.importers.reading import source_or_download
-
-    with source_or_download("obygaze12", source, download=download, url=url) as path:
-        _save(Manifest.from_obygaze12(path, rule=rule), output, overwrite=overwrite)
+    manifest = Manifest.from_obygaze12(source, rule=rule, url=url)
+    _save(manifest, output, overwrite=overwrite)
 
 
 @import_.command("obygaze12-splits")
@@ -128,9 +133,7 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
 @import_.command("mobygaze")
 @download_options
 @output_options("mobygaze")
-def mobygaze(
-    source: Path | None, download: bool, url: str | None, output: Path, overwrite: bool
-) -> None:
+def mobygaze(source: Path | None, url: str | None, output: Path, overwrite: bool) -> None:
     """MObyGaze's segments of 20 films.
 
     SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Every annotator's segment becomes
@@ -140,10 +143,7 @@ def mobygaze(
     Example:
       obygaze manifests import mobygaze mobygaze_dataframe.csv -o manifests/mobygaze
     """
-    from obygaze_features.manifests.importers.reading import source_or_download
-
-    with source_or_download("mobygaze", source, download=download, url=url) as path:
-        _save(Manifest.from_mobygaze(path), output, overwrite=overwrite)
+    _save(Manifest.from_mobygaze(source, url=url), output, overwrite=overwrite)
 
 
 @import_.command("accede")

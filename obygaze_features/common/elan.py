@@ -70,11 +70,11 @@ class Document:
 
 @dataclass(frozen=True)
 class EafContent:
-    """A document as read, and its problems: (location, problem) left out, and what was kept."""
+    """A document as read, and its problems: (location, problem) left out, and requests ignored."""
 
     document: Document
     left_out: Sequence[tuple[str, str]] = ()
-    kept: Sequence[str] = ()
+    ignored: Sequence[str] = ()
 
 
 def to_eaf(document: Document) -> str:
@@ -253,7 +253,9 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> EafContent:
         for name, by_id in annotations.items()
     ]
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    return EafContent(Document(tiers, properties=properties), left_out, list(_kept(root)))
+    return EafContent(
+        Document(tiers, properties=properties), left_out, list(_ignored_requests(root))
+    )
 
 
 def _parse(path: Path, error: type[ObygazeError]) -> Xml.Element:
@@ -356,7 +358,7 @@ def _value(note: Xml.Element) -> str:
     return note.findtext("ANNOTATION_VALUE") or ""
 
 
-def _kept(root: Xml.Element) -> Iterator[str]:
+def _ignored_requests(root: Xml.Element) -> Iterator[str]:
     """What the file asks for and is not done."""
     for node in root.iter("EXTERNAL_REF"):
         address = shorten(node.get("VALUE", ""))

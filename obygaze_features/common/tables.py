@@ -125,11 +125,7 @@ def read_table(
 
 
 def _rows(
-    path: Path,
-    reader: Any,
-    width: int,
-    lines: list[int],
-    bad_rows: list[tuple[int, int]] | None,
+    path: Path, reader: Any, width: int, lines: list[int], bad_rows: list[tuple[int, int]] | None
 ) -> Iterator[list[str]]:
     """The rows that are as wide as the header; `lines` receives where each ends."""
     for row in reader:

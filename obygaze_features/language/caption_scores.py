@@ -44,7 +44,7 @@ class Captions:
     def texts(self) -> dict[str, Sequence[str]]:
         """The suffixes of the columns of scores, and the texts that these score."""
         captions = self.table["caption"]
-        # A caption with a mask is not a text, so there is no such column.
+        # A caption with a mask is not a text, and gets no score of its own.
         has_masks = any(MASK in caption for caption in captions)
         texts: dict[str, Sequence[str]] = {} if has_masks else {"": captions}
         if self.pairs is not None:
@@ -75,7 +75,7 @@ class CaptionScores:
     cut: Sequence[str]
 
 
-def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
+def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
 
     Parameters
@@ -85,6 +85,7 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
     with_variants
         Also make each caption's variants with man and with woman, and leave out those without.
     """
+    path = Path(path)
     table = read_table(path, delimiter=None, required=("id", "caption", "object"))
     table = map_columns(table, {"confidence": ["P(c)"]})
     for name in table.columns:
@@ -112,7 +113,7 @@ def read_captions(path: Path, *, with_variants: bool = False) -> Captions:
 
 def score_captions(
     captions: Captions,
-    output: Path,
+    output: str | Path,
     model: LanguageModel,
     encoder: SentenceEncoder,
     *,
@@ -131,6 +132,7 @@ def score_captions(
     overwrite
         Replace existing files.
     """
+    output = Path(output)
     record = output.with_suffix(".json")
     table = captions.table
     if record == output:

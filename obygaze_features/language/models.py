@@ -56,8 +56,9 @@ _ENCODER_FILES = (
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
-    "1_Pooling/config.json",
 )
+_MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
+"""The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
 LANGUAGE_MODELS: Mapping[str, KnownCheckpoint] = {
     name: KnownCheckpoint(name, title, repository=f"{owner}/{name}")
@@ -186,7 +187,7 @@ class SentenceEncoder:
         return [len(ids) for ids in encoded["input_ids"]]
 
 
-def load_language_model(spec: str, device: str | None = None) -> LanguageModel:
+def load_language_model(spec: str | Path, device: str | None = None) -> LanguageModel:
     """Load a language model in GPT-2's layout.
 
     Parameters
@@ -215,7 +216,7 @@ def load_language_model(spec: str, device: str | None = None) -> LanguageModel:
     return LanguageModel(checkpoint.name, network, tokenizer, device, _about(checkpoint, files))
 
 
-def load_sentence_encoder(spec: str, device: str | None = None) -> SentenceEncoder:
+def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
     """Load a sentence encoder.
 
     Parameters
@@ -262,22 +263,33 @@ def is_text_model(name: str) -> bool:
 
 def prefetch(name: str) -> Path:
     """Download a text model (see `is_text_model`) for a machine without network."""
-    known = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
-    repository = (known[name].repository if name in known else None) or name
+    checkpoints = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
+    repository = (checkpoints[name].repository if name in checkpoints else None) or name
     folder = fetch(repository, name, lambda folder: None, ())
-    fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
+    _fetch_text_files(repository, folder)
     return folder
 
 
-def _resolve(spec: str, known: Mapping[str, KnownCheckpoint]) -> Checkpoint:
-    checkpoint = resolve(spec, known, list_command="obygaze features caption-scores --help")
+def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Checkpoint:
+    checkpoint = resolve(
+        str(spec), checkpoints, list_command="obygaze features caption-scores --help"
+    )
     folder = checkpoint.path
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise BackboneError(f"{folder} is not the folder of a model: it has no config.json")
     if checkpoint.repository and not has_tokenizer(folder):
-        names = (*TOKENIZER_FILES, *_ENCODER_FILES)
-        fetch_files(checkpoint.repository, folder.name, names)
+        _fetch_text_files(checkpoint.repository, folder)
     return checkpoint
+
+
+def _fetch_text_files(repository: str, folder: Path) -> None:
+    """Download the tokenizer, and the modules of a sentence encoder."""
+    fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
+    if not (folder / "modules.json").is_file():
+        return
+    for module in read_json(folder / "modules.json", BackboneError):
+        if path := module["path"]:
+            fetch_files(repository, folder.name, [f"{path}/{name}" for name in _MODULE_FILES])
 
 
 def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:

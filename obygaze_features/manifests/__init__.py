@@ -1,13 +1,7 @@
 """Manifests: the clips, their ids, labels and splits."""
 
 from obygaze_features.manifests.items import Item, Items, Match, match_ids
-from obygaze_features.manifests.labels import (
-    Concept,
-    LabelScheme,
-    LabelSet,
-    Level,
-    obygaze_scheme,
-)
+from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Run, RunSet, Split, leave_film_out, stratified
 

@@ -88,10 +88,7 @@ def audit(
 
 
 def _leaks_of_pair(
-    manifest: Manifest,
-    train_name: str,
-    test_name: str,
-    test_fold: int | None,
+    manifest: Manifest, train_name: str, test_name: str, test_fold: int | None
 ) -> list[Leak]:
     train, test = manifest.split(train_name), manifest.split(test_name)
     fold = test.last_fold if test_fold is None else test_fold

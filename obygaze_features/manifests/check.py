@@ -89,10 +89,7 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
 
 
 def _table_problems(
-    path: Path,
-    kind: str,
-    find_problems: Callable[[Table], RowProblems],
-    ids: Container[str] | None,
+    path: Path, kind: str, find_problems: Callable[[Table], RowProblems], ids: Container[str] | None
 ) -> Iterator[str]:
     try:
         read_about(path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from obygaze_features.common.files import (
     new_folder,
@@ -38,21 +38,6 @@ from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.media import Located
-
-
-class Part(Protocol):
-    """A table over the items' ids: a label set, a split or a set of runs."""
-
-    @property
-    def name(self) -> str:
-        """The file's name without .csv."""
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """Where it comes from."""
-
-    def to_csv(self) -> str:
-        """The file."""
 
 
 P = TypeVar("P")
@@ -155,11 +140,11 @@ class Manifest:
 
     def labels(self, name: str | None = None) -> LabelSet:
         """A label set; without a name the manifest's default one."""
-        name = name or self.default_labels
+        names = self.label_names
+        name = name or self.default_labels or (names[0] if len(names) == 1 else None)
         if name is None:
-            names = ", ".join(self.label_names)
             raise UsageError(
-                f"the manifest {self.name!r} has several label sets; name one of {names} "
+                f"the manifest {self.name!r} has several label sets, {', '.join(names)}; name one "
                 '(--labels NAME, or in an experiment labels = "NAME")'
                 if names
                 else f"the manifest {self.name!r} has no labels; add them: "
@@ -312,14 +297,16 @@ class Manifest:
         return _import("folder", Path(source), ids=ids, kind=kind)
 
     @classmethod
-    def from_obygaze12(cls, source: Path | str, *, rule: str = "paper") -> Manifest:
-        """Import the annotations of the ObyGaze12 paper; see `importers.obygaze12`."""
-        return _import("obygaze12", Path(source), rule=rule)
+    def from_obygaze12(
+        cls, source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
+    ) -> Manifest:
+        """Import ObyGaze12's annotations, by default downloaded; see `importers.obygaze12`."""
+        return _import("obygaze12", source and Path(source), rule=rule, url=url)
 
     @classmethod
-    def from_mobygaze(cls, source: Path | str) -> Manifest:
-        """Import MObyGaze's segments as spans of films; see `importers.mobygaze`."""
-        return _import("mobygaze", Path(source))
+    def from_mobygaze(cls, source: Path | str | None = None, *, url: str | None = None) -> Manifest:
+        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
+        return _import("mobygaze", source and Path(source), url=url)
 
     @classmethod
     def from_mediaeval(
@@ -445,7 +432,7 @@ def save_parts(
     return [_write_part(folder, kind, part) for kind, part in with_kinds]
 
 
-def _write_part(folder: Path, kind: str, part: Part) -> Path:
+def _write_part(folder: Path, kind: str, part: LabelSet | Split | RunSet) -> Path:
     if id_problem(part.name):
         raise UsageError(f"{part.name!r} cannot be the name of a file in {kind}/")
     path = folder / kind / f"{part.name}.csv"

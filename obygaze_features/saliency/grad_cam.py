@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones import Backbone, load_backbone
@@ -55,7 +56,7 @@ class GradCamModel:
         return self.backbone.embed_texts(texts).clone()  # autograd refuses inference tensors
 
 
-def load_grad_cam_model(spec: str, device: str | None = None) -> GradCamModel:
+def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
     """Load a backbone for saliency.
 
     Parameters

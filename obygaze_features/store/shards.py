@@ -13,11 +13,12 @@ import hashlib
 import itertools
 import math
 import os
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -86,33 +87,39 @@ def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: Shard
         The SHA-256 of the file.
     """
     index = np.full((layout.chunks, 2), ABSENT, "<u8")
-    pieces: list[Any] = []
-    offset = 0
-    for number, chunk in enumerate(chunks):
-        if chunk is not None:
-            data = np.ascontiguousarray(chunk, layout.dtype.newbyteorder("<"))
-            pieces += [data.reshape(-1).view(np.uint8), checksum(data.tobytes())]
-            index[number] = offset, data.nbytes + CHECKSUM_BYTES
-            offset += data.nbytes + CHECKSUM_BYTES
-    table = index.tobytes()
-    pieces += [table, checksum(table)]
-    digest = hashlib.sha256()
+    digest, pieces = hashlib.sha256(), SimpleQueue[Any]()
 
-    def hash_all() -> None:
-        for piece in pieces:
+    def hash_pieces() -> None:
+        while (piece := pieces.get()) is not None:
             digest.update(piece)
 
+    def write(file: BinaryIO, piece: Any) -> None:
+        pieces.put(piece)
+        file.write(piece)
+
     # Hashing and writing both release the interpreter lock, so they run at the same time.
-    hashing = threading.Thread(target=hash_all)
-    hashing.start()
-    try:
-        with path.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        hashing.join()
+    with ThreadPoolExecutor(1) as thread:
+        hashing = thread.submit(hash_pieces)
+        try:
+            with path.open("wb") as file:
+                offset = 0
+                for number, chunk in enumerate(chunks):
+                    if chunk is not None:
+                        array = np.ascontiguousarray(chunk, layout.dtype.newbyteorder("<"))
+                        data = array.reshape(-1).view(np.uint8)
+                        data.flags.writeable = False  # as `checksum` needs it
+                        write(file, data)
+                        write(file, checksum(data))
+                        index[number] = offset, data.nbytes + CHECKSUM_BYTES
+                        offset += data.nbytes + CHECKSUM_BYTES
+                table = index.tobytes()
+                write(file, table)
+                write(file, checksum(table))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            pieces.put(None)
+        hashing.result()
     return digest.hexdigest()
 
 

@@ -76,22 +76,22 @@ def make_manifest(films: dict[str, dict[str, Sequence[str]]], seconds: float = 6
     [("shuffled", 0.414, 0.710145), ("uniform", 0.425, 0.717647)],
 )
 def test_the_worked_case(generator: str, expected: float, value: float) -> None:
-    found = gamma(A, B, PAPER, Chance(generator))
-    assert found.clips == 10
-    assert found.distance == pytest.approx(0.12, abs=1e-12)
-    assert found.closed == pytest.approx(expected, abs=1e-12)
-    assert found.closed_gamma == pytest.approx(value, abs=5e-7)
-    assert found.gamma is not None
-    assert found.expected is not None
-    assert found.gamma == 1 - found.distance / found.expected
-    assert abs(found.expected - expected) < 0.05
-    assert found.p == 1 / 63
+    result = gamma(A, B, PAPER, Chance(generator))
+    assert result.clips == 10
+    assert result.distance == pytest.approx(0.12, abs=1e-12)
+    assert result.closed == pytest.approx(expected, abs=1e-12)
+    assert result.closed_gamma == pytest.approx(value, abs=5e-7)
+    assert result.gamma is not None
+    assert result.expected is not None
+    assert result.gamma == 1 - result.distance / result.expected
+    assert abs(result.expected - expected) < 0.05
+    assert result.p == 1 / 63
 
 
 @pytest.mark.parametrize("generator", ["shuffled", "uniform"])
 def test_random_sequences_converge_to_the_closed_form(generator: str) -> None:
-    found = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
-    assert found.expected == pytest.approx(found.closed, abs=0.003)
+    result = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
+    assert result.expected == pytest.approx(result.closed, abs=0.003)
 
 
 @given(levels)
@@ -104,28 +104,28 @@ def test_the_mean_over_all_orders_is_the_closed_form(pairs: list[tuple[str, str]
 def test_p_is_the_share_of_orders_that_agree_as_well() -> None:
     a, b = ["EN", "EN", "HN", "NS", "S", "S"], ["EN", "HN", "NS", "NS", "EN", "S"]
     orders = [apart(a, order) for order in permutations(b)]
-    exact = sum(one <= apart(a, b) for one in orders) / len(orders)
+    exact = sum(entry <= apart(a, b) for entry in orders) / len(orders)
     assert 0.02 < exact < 0.5
-    found = gamma(a, b, PAPER, Chance(samples=20_000, seed=1))
-    assert found.p == pytest.approx(exact, abs=0.01)
+    result = gamma(a, b, PAPER, Chance(samples=20_000, seed=1))
+    assert result.p == pytest.approx(exact, abs=0.01)
 
 
 @given(levels)
 @settings(deadline=None)
 def test_the_distance_is_exact_and_the_same_both_ways(pairs: list[tuple[str, str]]) -> None:
     a, b = zip(*pairs, strict=True)
-    one, other = gamma(a, b, PAPER), gamma(b, a, PAPER)
-    for found in (one, other):
-        assert found.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
-    assert one.closed == pytest.approx(other.closed, abs=1e-12)
+    one, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
+    for result in (one, second):
+        assert result.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
+    assert one.closed == pytest.approx(second.closed, abs=1e-12)
 
 
 @given(levels, st.sampled_from(["shuffled", "uniform"]))
 @settings(deadline=None)
 def test_identical_annotators_have_gamma_1(pairs: list[tuple[str, str]], generator: str) -> None:
     a = [level for level, _ in pairs]
-    found = gamma(a, a, PAPER, Chance(generator))
-    assert (found.distance, found.gamma, found.closed_gamma) == (0, 1, 1)
+    result = gamma(a, a, PAPER, Chance(generator))
+    assert (result.distance, result.gamma, result.closed_gamma) == (0, 1, 1)
 
 
 def test_what_is_not_defined_is_none() -> None:
@@ -133,8 +133,8 @@ def test_what_is_not_defined_is_none() -> None:
     assert (nothing.clips, nothing.gamma, nothing.p) == (0, None, None)
     # Both orders of these two are tried by chance alone; a seed that meets the other one only:
     pairs = [gamma(["EN", "S"], ["S", "EN"], PAPER, Chance(samples=1, seed=s)) for s in range(20)]
-    assert {one.gamma for one in pairs if one.expected == 0} == {None}
-    assert {one.gamma for one in pairs if one.expected != 0} == {0}
+    assert {pair.gamma for pair in pairs if pair.expected == 0} == {None}
+    assert {pair.gamma for pair in pairs if pair.expected != 0} == {0}
 
 
 def test_levels_of_others_are_apart_by_even_steps() -> None:
@@ -149,14 +149,14 @@ def test_levels_of_others_are_apart_by_even_steps() -> None:
 def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
     manifest = make_manifest({"f": {"ann": A, "bea": B}})
     [pair] = find_pairs(manifest)[0]
-    found = pair_agreement(pair, PAPER)
-    kept = [(a, b) for a, b in zip(A, B, strict=True) if "NS" not in (a, b)]
-    assert found.sure is not None
-    assert found.sure.clips == len(kept) == 8
-    assert found.sure.distance == pytest.approx(float(apart(*zip(*kept, strict=True))))
-    a, b = zip(*kept, strict=True)
+    result = pair_agreement(pair, PAPER)
+    remaining = [(a, b) for a, b in zip(A, B, strict=True) if "NS" not in (a, b)]
+    assert result.sure is not None
+    assert result.sure.clips == len(remaining) == 8
+    assert result.sure.distance == pytest.approx(float(apart(*zip(*remaining, strict=True))))
+    a, b = zip(*remaining, strict=True)
     far = [float(apart([x], [y])) for x in a for y in b]
-    assert found.sure.closed == pytest.approx(np.mean(far))
+    assert result.sure.closed == pytest.approx(np.mean(far))
     uniform = pair_agreement(pair, PAPER, Chance("uniform", samples=2000)).sure
     assert uniform is not None
     others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
@@ -177,10 +177,12 @@ def test_a_film_has_its_own_random_sequences() -> None:
         {"first": {"ann": A, "bea": B, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
     )
     [pair] = find_pairs(alone)[0]
-    found = {(one.film, one.a, one.b): pair_agreement(one, PAPER) for one in find_pairs(among)[0]}
-    assert len(found) == 6
-    assert found["second", "ann", "bea"].to_json() == pair_agreement(pair, PAPER).to_json()
-    first, second = (found[film, "ann", "bea"].gamma for film in ("first", "second"))
+    result = {
+        (pair.film, pair.a, pair.b): pair_agreement(pair, PAPER) for pair in find_pairs(among)[0]
+    }
+    assert len(result) == 6
+    assert result["second", "ann", "bea"].to_json() == pair_agreement(pair, PAPER).to_json()
+    first, second = (result[film, "ann", "bea"].gamma for film in ("first", "second"))
     assert (first.distance, first.closed) == (second.distance, second.closed)
     assert first.expected != second.expected
 
@@ -251,11 +253,11 @@ def test_the_order_of_annotators_and_the_seed(
     plain = said()
     assert said("--labels", "bea", "--labels", "ann") == plain
     assert said("--seed", 1) != plain
-    found = json.loads(said("--generator", "uniform", "--samples", 500))
-    assert (found["generator"], found["samples"], found["seed"]) == ("uniform", 500, 0)
-    [pair] = found["pairs"]
+    outcome = json.loads(said("--generator", "uniform", "--samples", 500))
+    assert (outcome["generator"], outcome["samples"], outcome["seed"]) == ("uniform", 500, 0)
+    [pair] = outcome["pairs"]
     assert pair["gamma"]["closed_gamma"] == pytest.approx(0.717647, abs=5e-7)
-    assert found["paper"]["pairs"] == 23
+    assert outcome["paper"]["pairs"] == 23
     with_merged = json.loads(said("--labels", "ann", "--labels", "merged"))
     assert with_merged["means"]["gamma"] == 1
     assert with_merged["differences"] == []
@@ -270,9 +272,9 @@ def test_films_without_a_second_annotator_are_named(
     assert result.exit_code == 3
     assert "made: two ann: no second annotator (left out)" in result.output
     assert "made: three bea: no second annotator (left out)" in result.output
-    found = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)
-    assert [one["film"] for one in found["pairs"]] == ["one"]
-    assert [one["film"] for one in found["remarks"]] == ["two", "three"]
+    outcome = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)
+    assert [pair["film"] for pair in outcome["pairs"]] == ["one"]
+    assert [issue["film"] for issue in outcome["remarks"]] == ["two", "three"]
 
 
 def test_levels_of_others_are_not_held_against_the_paper(
@@ -285,25 +287,25 @@ def test_levels_of_others_are_not_held_against_the_paper(
         LabelSet("bea", ["c0", "c1", "c2"], ["calm", "calm", "x"], [()] * 3),
     ]
     Manifest("mood", items, scheme=scheme).with_parts(labels=sets).save(tmp_path / "m")
-    told = obygaze("annotations", "agreement", tmp_path / "m")
-    assert told.exit_code == 0, told.output
-    assert "even steps between levels" in told.output
-    assert "paper" not in told.output
-    assert "Not Sure" not in told.output
-    found = json.loads(obygaze("annotations", "agreement", tmp_path / "m", "--json").stdout)
-    assert (found["paper"], found["pairs"][0]["sure"]) == (None, None)
+    result = obygaze("annotations", "agreement", tmp_path / "m")
+    assert result.exit_code == 0, result.output
+    assert "even steps between levels" in result.output
+    assert "paper" not in result.output
+    assert "Not Sure" not in result.output
+    outcome = json.loads(obygaze("annotations", "agreement", tmp_path / "m", "--json").stdout)
+    assert (outcome["paper"], outcome["pairs"][0]["sure"]) == (None, None)
 
 
 def test_thousands_are_parted_as_everywhere(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     many = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1200 + ["S"]}}
     make_manifest(many).save(tmp_path / "m")
-    told = [
+    result = [
         line.split()
         for line in obygaze("annotations", "agreement", tmp_path / "m").output.splitlines()
     ]
-    assert ["EN", "0", "0", "0", "1,200"] in told
-    assert next(line[3] for line in told if line[:3] == ["f", "ann,", "bea"]) == "1,201"
-    assert any("1,200" in line for line in told if line[:4] == ["f", "ann,", "bea", "EN"])
+    assert ["EN", "0", "0", "0", "1,200"] in result
+    assert next(line[3] for line in result if line[:3] == ["f", "ann,", "bea"]) == "1,201"
+    assert any("1,200" in line for line in result if line[:4] == ["f", "ann,", "bea", "EN"])
 
 
 def test_annotators_without_a_clip_in_common_are_named() -> None:

@@ -67,9 +67,9 @@ def test_the_longest_in_time_is_first_whatever_its_clips() -> None:
     labels = [("EN", "HN"), ("EN", "HN"), ("S", "S"), ("EN", "HN"), ("S", "S"), ("EN", "S")]
     spans = [(0, 1), (1, 2), (2, 3), (3, 50), (50, 51), (51, 53)]
     # c00 and c01 last as long together as c05, and are more clips.
-    assert [one.first for one in found(made(labels, spans))] == ["c03", "c00", "c05"]
+    assert [span.first for span in found(made(labels, spans))] == ["c03", "c00", "c05"]
     untimed = found(made(labels, None))
-    assert [(one.first, one.clips, one.start) for one in untimed] == [
+    assert [(entry.first, entry.clips, entry.start) for entry in untimed] == [
         ("c00", 2, None),
         ("c05", 1, None),
         ("c03", 1, None),
@@ -97,9 +97,11 @@ def test_against_a_search_over_all_stretches(labels: list[tuple[str, str]]) -> N
         for start, end in every
         if all(map(differs, range(start, end))) and not differs(start - 1) and not differs(end)
     }
-    told = found(made(labels, None))
-    assert {(int(one.first[1:]), int(one.last[1:])) for one in told} == runs
-    assert [one.clips for one in told] == sorted((one.clips for one in told), reverse=True)
+    result = found(made(labels, None))
+    assert {(int(entry.first[1:]), int(entry.last[1:])) for entry in result} == runs
+    assert [entry.clips for entry in result] == sorted(
+        (entry.clips for entry in result), reverse=True
+    )
 
 
 def test_as_many_are_shown_as_asked_for(tmp_path: Path, obygaze: Callable[..., Result]) -> None:

@@ -50,15 +50,17 @@ def by_pympi(path: Path) -> Path:
 
 
 def test_what_another_program_writes(tmp_path: Path) -> None:
-    found = Timelines.from_elan(by_pympi(tmp_path / "Juno 2007.eaf"))
-    assert found.segments == (
+    result = Timelines.from_elan(by_pympi(tmp_path / "Juno 2007.eaf"))
+    assert result.segments == (
         Segment("Juno_2007", "Anna_B", 1, 2.5, "S", ("Body", "Clothing")),
         Segment("Juno_2007", "Anna_B", 3, 4, "HN"),
         Segment("Juno_2007", "Bob", 0, 2, "S", ("Look", "Posture"), "a kiss"),
         Segment("Juno_2007", "Bob", 2, 9, "EN", (), "see above"),
     )
-    assert found.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
-    assert {(one.location.split(", a")[0], one.problem, one.action) for one in found.issues} == {
+    assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
+    assert {
+        (issue.location.split(", a")[0], issue.problem, issue.action) for issue in result.issues
+    } == {
         ("Juno 2007.eaf, tier 'shots'", "unknown label '?'; " + KNOWN, "left out"),
         ("Juno 2007.eaf, tier 'Bob'", "unknown label 'nothing'; " + KNOWN, "left out"),
         (
@@ -79,10 +81,10 @@ def test_annotators_are_named_by_tier_or_folder(tmp_path: Path, obygaze: Run) ->
     (tmp_path / "in/Cleo/juno.eaf").write_text(to_eaf(plain))
     (tmp_path / "in/juno.eaf").write_text(to_eaf(named))
     (tmp_path / "in/notes.txt").write_text("nothing of ELAN's")
-    told = obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
-    assert told.exit_code == 0, told.output
-    found = Timelines.load(tmp_path / "t")
-    assert {film: list(of) for film, of in found.by_film.items()} == {"juno": ["Cleo", "Dan"]}
+    result = obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
+    assert result.exit_code == 0, result.output
+    outcome = Timelines.load(tmp_path / "t")
+    assert {film: list(of) for film, of in outcome.by_film.items()} == {"juno": ["Cleo", "Dan"]}
     assert Timelines.from_elan(tmp_path / "in", film="other").segments[0].film == "other"
     (tmp_path / "none").mkdir()
     with pytest.raises(AnnotationError, match=r"no \.eaf files in"):
@@ -106,10 +108,10 @@ def timelines(draw: st.DrawFn) -> Timelines:
         film, annotator = draw(st.sampled_from("fg")), draw(st.sampled_from("ab"))
         level = draw(st.sampled_from(["EN", "HN", "NS", "S"]))
         concepts = draw(st.sets(concept))
-        names = tuple(one for one in ("Look", "Body", "Speech") if one in concepts)
+        names = tuple(entry for entry in ("Look", "Body", "Speech") if entry in concepts)
         segments.add(Segment(film, annotator, start, end, level, names, draw(TEXTS)))
     end = draw(st.none() | FRAMES.map(lambda value: round(value + 300, 6)))
-    used = sorted({one.film for one in segments})
+    used = sorted({segment.film for segment in segments})
     return Timelines.of("t", segments, films={film: Film(draw(TEXTS), end) for film in used})
 
 
@@ -124,7 +126,7 @@ def test_what_is_exported_comes_back(tmp_path: Path, made: Timelines) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     back = Timelines.from_elan(tmp_path)
     assert (back.segments, back.films, back.scheme) == (made.segments, made.films, made.scheme)
-    assert all("overlaps" in one.problem for one in back.issues)
+    assert all("overlaps" in issue.problem for issue in back.issues)
 
 
 def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:
@@ -133,18 +135,18 @@ def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:
     assert text.count('TIME_VALUE="2044"') == 2
     path = tmp_path / "f.eaf"
     path.write_text(text.replace('TIME_VALUE="2044"', 'TIME_VALUE="2500"'))
-    spans = [(one.start, one.end) for one in Timelines.from_elan(path).segments]
+    spans = [(segment.start, segment.end) for segment in Timelines.from_elan(path).segments]
     assert spans == [(1.000417, 2.5), (2.5, 3)]
 
 
 def test_the_table_of_films_goes_before_what_a_file_notes_of_its_film(tmp_path: Path) -> None:
     noted = Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
     (tmp_path / "f.eaf").write_text(elan_files(noted)["f.eaf"])
-    for said, film in (
+    for text, film in (
         (Film("Said"), Film("Said", 90.5)),
         (Film(end=80), Film("Noted", 80)),
     ):
-        assert Timelines.from_elan(tmp_path / "f.eaf", films={"f": said}).films == {"f": film}
+        assert Timelines.from_elan(tmp_path / "f.eaf", films={"f": text}).films == {"f": film}
 
 
 def test_times_that_milliseconds_cannot_tell_apart(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_times_that_milliseconds_cannot_tell_apart(tmp_path: Path) -> None:
     ]
     (tmp_path / "f.eaf").write_text(elan_files(Timelines.of("t", segments))["f.eaf"])
     back = Timelines.from_elan(tmp_path / "f.eaf")
-    spans = [(one.start, one.end) for one in back.segments]
+    spans = [(segment.start, segment.end) for segment in back.segments]
     assert spans == [(1, 2), (1, 3), (5, 5.001)]
     assert back.issues == ()
 
@@ -213,12 +215,12 @@ def test_a_file_that_is_none_is_one_line(
 ) -> None:
     (tmp_path / "secret.txt").write_text("the password")
     (tmp_path / "f.eaf").write_bytes(data)
-    told = obygaze("annotations", "import", "elan", tmp_path / "f.eaf", "-o", tmp_path / "t")
-    assert told.exit_code == 1, told.output
-    assert told.stderr.startswith(f"Error: {tmp_path / 'f.eaf'}")
-    assert message in told.stderr
-    assert told.stderr.count("\n") == 1
-    assert "password" not in told.output
+    result = obygaze("annotations", "import", "elan", tmp_path / "f.eaf", "-o", tmp_path / "t")
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith(f"Error: {tmp_path / 'f.eaf'}")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "password" not in result.output
     assert not (tmp_path / "t").exists()
 
 
@@ -229,12 +231,12 @@ def test_a_film_that_is_not_there(tmp_path: Path) -> None:
 
 def test_cut_anywhere_it_is_refused_or_whole(tmp_path: Path) -> None:
     path, data = tmp_path / "f.eaf", EAF.encode()
-    whole = len(data.rstrip())
-    for size in range(0, whole, 7):
+    manifest = len(data.rstrip())
+    for size in range(0, manifest, 7):
         path.write_bytes(data[:size])
         with pytest.raises(AnnotationError):
             Timelines.from_elan(path)
-    path.write_bytes(data[:whole])
+    path.write_bytes(data[:manifest])
     assert Timelines.from_elan(path).segments == (Segment("f", "a", 0, 1, "S", (), "why"),)
 
 
@@ -256,11 +258,11 @@ def test_nothing_that_a_file_refers_to_is_fetched(
     text = EAF.replace("</ANNOTATION_DOCUMENT>", outside + "</ANNOTATION_DOCUMENT>")
     text = text.replace('TIME_UNITS="milliseconds">', header)
     (tmp_path / "f.eaf").write_text(text)
-    found = Timelines.from_elan(tmp_path / "f.eaf")
-    assert len(found.segments) == 1
-    assert [one.action for one in found.issues] == ["kept"] * 3
-    assert "https://lab.example/levels.ecv', which is not fetched" in found.issues[1].problem
-    assert "shifted by '500' milliseconds" in found.issues[2].problem
+    result = Timelines.from_elan(tmp_path / "f.eaf")
+    assert len(result.segments) == 1
+    assert [issue.action for issue in result.issues] == ["kept"] * 3
+    assert "https://lab.example/levels.ecv', which is not fetched" in result.issues[1].problem
+    assert "shifted by '500' milliseconds" in result.issues[2].problem
 
 
 def test_tiers_that_hang_in_rings_or_on_nothing_end(tmp_path: Path) -> None:
@@ -286,10 +288,13 @@ def test_tiers_that_hang_in_rings_or_on_nothing_end(tmp_path: Path) -> None:
     <ANNOTATION_VALUE>part</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
     </ANNOTATION_DOCUMENT>"""
     (tmp_path / "f.eaf").write_text(text)
-    found = Timelines.from_elan(tmp_path / "f.eaf")
-    segments = {(one.annotator, one.start, one.end, one.comment) for one in found.segments}
+    result = Timelines.from_elan(tmp_path / "f.eaf")
+    segments = {
+        (segment.annotator, segment.start, segment.end, segment.comment)
+        for segment in result.segments
+    }
     assert segments == {("A", 0.005, 0.009, ""), ("C", 0.005, 0.009, "part")}
-    lost = {one.location.rpartition(" ")[2]: one.problem for one in found.issues}
+    lost = {issue.location.rpartition(" ")[2]: issue.problem for issue in result.issues}
     assert lost["d1"] == "refers to no annotation"
     assert lost["r1"] == lost["r2"] == "refers to no annotation of 'C' that has times"
 
@@ -306,15 +311,15 @@ def test_whatever_is_cut_out_or_doubled_nothing_breaks(tmp_path: Path, data: st.
     (tmp_path / name).write_text(text, encoding="utf-8")
     refused = ""
     try:
-        found = Timelines.from_elan(tmp_path / name)
+        result = Timelines.from_elan(tmp_path / name)
     except AnnotationError as error:
         refused = str(error)
     if refused:
         assert name in refused
         assert "\n" not in refused
     else:
-        found.save(tmp_path / "t", overwrite=True)
-        assert Timelines.load(tmp_path / "t").segments == found.segments
+        result.save(tmp_path / "t", overwrite=True)
+        assert Timelines.load(tmp_path / "t").segments == result.segments
 
 
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, obygaze: Run) -> None:
@@ -323,7 +328,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, oby
     ask = ("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
     assert obygaze(*ask).exit_code == 1
     (tmp_path / "in/good.eaf").write_text(EAF)
-    told = obygaze(*ask)
-    assert told.exit_code == 3
-    assert "bad.eaf is not XML, or is cut short" in told.output
+    result = obygaze(*ask)
+    assert result.exit_code == 3
+    assert "bad.eaf is not XML, or is cut short" in result.output
     assert list(Timelines.load(tmp_path / "t").films) == ["good"]

@@ -85,8 +85,8 @@ def test_another_program_reads_every_annotators_tiers(made: Timelines, tmp_path:
                     ):
                         below[start, end, what] = value
             for start, end, value in spans:
-                said = [below.get((start, end, what), "") for what in ("concepts", "comment")]
-                heard.append((film, about["ANNOTATOR"], start, end, value, *said))
+                text = [below.get((start, end, what), "") for what in ("concepts", "comment")]
+                heard.append((film, about["ANNOTATOR"], start, end, value, *text))
     assert sorted(heard) == [
         ("juno", "ann", 0, 10000, "Easy Negative", "", ""),
         ("juno", "ann", 5000, 20000, "Sure", "Look, Body", "=cmd|'calc'!A0"),
@@ -109,19 +109,23 @@ def test_spreadsheets_get_no_formulas_and_give_all_back(made: Timelines, tmp_pat
 
 
 def test_the_sample_comes_back_from_both(authors: Path, tmp_path: Path, obygaze: Run) -> None:
-    made = Timelines.from_mobygaze(authors / "mobygaze/sample_120_rows.csv")
-    made.save(tmp_path / "t")
+    timelines = Timelines.from_mobygaze(authors / "mobygaze/sample_120_rows.csv")
+    timelines.save(tmp_path / "t")
     ask = ["annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", tmp_path / "out"]
-    told = obygaze(*ask)
-    assert told.exit_code == 0, told.output
-    assert f"1 file for ELAN, one a film -> {tmp_path / 'out'}" in told.stdout
-    assert f"segments.csv, films.csv -> {tmp_path / 'out'}" in told.stdout
+    result = obygaze(*ask)
+    assert result.exit_code == 0, result.output
+    assert f"1 file for ELAN, one a film -> {tmp_path / 'out'}" in result.stdout
+    assert f"segments.csv, films.csv -> {tmp_path / 'out'}" in result.stdout
     films = read_films(tmp_path / "out/films.csv")
     for back in (
         Timelines.from_elan(tmp_path / "out"),
         Timelines.from_csv(tmp_path / "out/segments.csv", films=films),
     ):
-        assert (back.segments, back.films, back.scheme) == (made.segments, made.films, made.scheme)
+        assert (back.segments, back.films, back.scheme) == (
+            timelines.segments,
+            timelines.films,
+            timelines.scheme,
+        )
 
     # What is there is let alone, and nothing is written then.
     (tmp_path / "out/films.csv").unlink()
@@ -143,15 +147,15 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(
     spans = [(0, 10000, "Hard Negative"), (10000, 20500, "Sure")]
     assert sorted(read.get_annotation_data_for_tier("merged, clips")) == spans
     clips = read.get_ref_annotation_data_for_tier("merged, clips, clip")
-    assert sorted(one[2] for one in clips) == ["juno-1", "juno-2"]
+    assert sorted(entry[2] for entry in clips) == ["juno-1", "juno-2"]
     [[_, _, concepts, *_]] = read.get_ref_annotation_data_for_tier("ann, clips, concepts")
     assert concepts == "Body, Look"
     [linked] = read.get_linked_files()
     assert linked["RELATIVE_MEDIA_URL"] == "./Juno.mkv"
     assert Eaf(str(folder / "leon.eaf")).get_linked_files() == []
     # XML has no way of writing a vertical tab.
-    assert [one.start for one in Timelines.from_elan(folder).segments] == [
-        one.start for one in made.segments
+    assert [segment.start for segment in Timelines.from_elan(folder).segments] == [
+        segment.start for segment in made.segments
     ]
     assert Timelines.from_elan(folder).annotators == ["ann", "bob"]
 
@@ -186,23 +190,23 @@ def test_what_timelines_hold(made: Timelines, tmp_path: Path, obygaze: Run) -> N
     for film, by_annotator in made.by_film.items():
         assert facts["films"][film]["title"] == made.films[film].title
         for annotator, segments in by_annotator.items():
-            said = facts["films"][film]["annotators"][annotator]
-            assert said["segments"] == len(segments)
+            text = facts["films"][film]["annotators"][annotator]
+            assert text["segments"] == len(segments)
             for code in made.scheme.codes:
-                of_level = [one for one in segments if one.level == code]
-                assert said["levels"][code] == pytest.approx(float(brute_force(of_level)))
-            assert said["covered"] == pytest.approx(float(brute_force(segments)))
+                of_level = [segment for segment in segments if segment.level == code]
+                assert text["levels"][code] == pytest.approx(float(brute_force(of_level)))
+            assert text["covered"] == pytest.approx(float(brute_force(segments)))
     assert facts["films"]["juno"]["annotators"]["bob"]["remarks"] == 1
-    told = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
-    assert told[0] == "mine: 5 segments of 2 films by 2 annotators"
-    row = next(line.split() for line in told if "ann" in line.split())
+    result = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
+    assert result[0] == "mine: 5 segments of 2 films by 2 annotators"
+    row = next(line.split() for line in result if "ann" in line.split())
     assert row == ["juno", "ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
-    assert told[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
+    assert result[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
 
 
 def brute_force(segments: list[Segment]) -> Fraction:
     """The length of the union: the pieces between all boundaries that some segment covers."""
-    spans = [(Fraction(one.start), Fraction(one.end)) for one in segments]
+    spans = [(Fraction(segment.start), Fraction(segment.end)) for segment in segments]
     edges = sorted({edge for span in spans for edge in span})
     return sum(
         (b - a for a, b in itertools.pairwise(edges) if any(s <= a and b <= e for s, e in spans)),
@@ -214,28 +218,30 @@ def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
     segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
     remarks = tuple(Issue(f"line {n}", "f00", "a", "odd", "kept") for n in range(50))
     Timelines.of("many", segments, issues=remarks).save(tmp_path / "t")
-    told = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
-    assert "and 10 more; --json has all" in told
-    assert "and 38 more; --json has all" in told
+    result = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
+    assert "and 10 more; --json has all" in result
+    assert "and 38 more; --json has all" in result
 
 
 def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze: Run) -> None:
     made.save(tmp_path / "all/mine")
-    told = obygaze("annotations", "show", tmp_path / "all")
-    assert told.stderr.endswith(
+    result = obygaze("annotations", "show", tmp_path / "all")
+    assert result.stderr.endswith(
         f"all is not a folder of timelines; did you mean {tmp_path}/all/mine?\n"
     )
-    told = obygaze("annotations", "show", tmp_path)
-    assert "is not a folder of timelines: it has no timelines.json (make one with: " in told.stderr
+    result = obygaze("annotations", "show", tmp_path)
+    assert (
+        "is not a folder of timelines: it has no timelines.json (make one with: " in result.stderr
+    )
 
 
 def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
     Timelines.of("none", [], films={"juno": Film("Juno")}).save(tmp_path / "t")
-    told = obygaze("annotations", "show", tmp_path / "t")
-    assert told.exit_code == 0, told.output
-    assert told.stdout.startswith("none: 0 segments of 0 films by 0 annotators")
-    made = obygaze("annotations", "export", tmp_path / "t", "--csv", "-o", tmp_path / "x")
-    assert made.exit_code == 0, made.output
+    result = obygaze("annotations", "show", tmp_path / "t")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("none: 0 segments of 0 films by 0 annotators")
+    timelines = obygaze("annotations", "export", tmp_path / "t", "--csv", "-o", tmp_path / "x")
+    assert timelines.exit_code == 0, timelines.output
     assert "juno" in (tmp_path / "x/films.csv").read_text()
 
 
@@ -253,7 +259,7 @@ def test_annotations_of_others_are_never_replaced(
     theirs.to_file(str(film))
     for text in (film.read_text(), "<ANNOTATION_DOCUMENT/>"):
         film.write_text(text)
-        told = obygaze(*ask, "--overwrite")
-        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-        assert f"{film} holds annotations that obygaze did not write" in told.stderr
+        result = obygaze(*ask, "--overwrite")
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert f"{film} holds annotations that obygaze did not write" in result.stderr
         assert film.read_text() == text

@@ -25,8 +25,8 @@ LEVELS = ["EN", "HN", "NS", "S"]
 def merged() -> Manifest:
     """The worked case's clips, both projections and the merge."""
     done = project(worked(), grid())
-    whole = merge_labels(done.label_sets, done.grid).labels
-    return done.grid.with_parts(labels=[*done.label_sets, whole])
+    manifest = merge_labels(done.label_sets, done.grid).labels
+    return done.grid.with_parts(labels=[*done.label_sets, manifest])
 
 
 def bands(timelines: Timelines, manifest: Manifest, **options: str | None) -> dict[str, list[str]]:
@@ -102,24 +102,26 @@ def test_clips_of_other_levels_cannot_be_drawn(
     labels = LabelSet("one", merged.ids, ["calm"] * len(merged), [()] * len(merged))
     Manifest("other", merged.items, scheme=calm).with_parts(labels=[labels]).save(tmp_path / "m")
     worked().save(tmp_path / "t")
-    told = obygaze("annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "out")
-    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-    assert "the clips' levels (calm, tense) are not those of the timelines" in told.stderr
+    result = obygaze(
+        "annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "out"
+    )
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "the clips' levels (calm, tense) are not those of the timelines" in result.stderr
     assert not (tmp_path / "out").exists()
 
 
 def test_the_command(tmp_path: Path, merged: Manifest, obygaze: Callable[..., Result]) -> None:
     worked().save(tmp_path / "timelines")
     merged.save(tmp_path / "manifest")
-    asked = ["annotations", "figure", tmp_path / "timelines", tmp_path / "manifest"]
-    told = obygaze(*asked, "-o", tmp_path / "out")
-    assert told.exit_code == 0, told.output
+    arguments = ["annotations", "figure", tmp_path / "timelines", tmp_path / "manifest"]
+    result = obygaze(*arguments, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
     svg = (tmp_path / "out/film.svg").read_text()
     bars = set(re.findall(r'id="([^/"]*/[0-9]+)"', svg))
     assert len(bars) == len(FIRST) + len(SECOND) + 3 * len(CLIPS)
-    assert obygaze(*asked, "-o", tmp_path / "out").exit_code == 1
-    assert obygaze(*asked, "-o", tmp_path / "out", "--overwrite").exit_code == 0
-    wrong = obygaze(*asked, "--film", "flim", "-o", tmp_path / "out")
+    assert obygaze(*arguments, "-o", tmp_path / "out").exit_code == 1
+    assert obygaze(*arguments, "-o", tmp_path / "out", "--overwrite").exit_code == 0
+    wrong = obygaze(*arguments, "--film", "flim", "-o", tmp_path / "out")
     assert wrong.exit_code == 2
     assert "did you mean film?" in wrong.output
 
@@ -129,8 +131,8 @@ def test_annotators_are_called_as_their_source_calls_them(tmp_path: Path) -> Non
     build_timelines("t", [SourceRow("r", row) for row in rows]).save(tmp_path / "t")
     timelines = Timelines.load(tmp_path / "t")
     done = project(timelines, grid())
-    whole = done.grid.with_parts(labels=done.label_sets)
-    assert {"Zoé B", "bob"} <= set(words(film_figure(timelines, whole, "film")))
+    manifest = done.grid.with_parts(labels=done.label_sets)
+    assert {"Zoé B", "bob"} <= set(words(film_figure(timelines, manifest, "film")))
 
 
 def test_one_annotator_is_not_told_to_merge(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
@@ -138,5 +140,7 @@ def test_one_annotator_is_not_told_to_merge(tmp_path: Path, obygaze: Callable[..
     done = project(lone, grid())
     lone.save(tmp_path / "t")
     done.grid.with_parts(labels=done.label_sets).save(tmp_path / "m")
-    told = obygaze("annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "out")
-    assert (told.exit_code, "merge" in told.output) == (0, False)
+    result = obygaze(
+        "annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "out"
+    )
+    assert (result.exit_code, "merge" in result.output) == (0, False)

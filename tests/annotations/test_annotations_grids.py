@@ -139,8 +139,8 @@ def test_rows_that_are_no_clips_are_named(tmp_path: Path) -> None:
     )
     grid, remarks = read_grid(path, worked())
     assert grid.ids == ["a", "h"]
-    assert {one.action for one in remarks} == {"left out"}
-    assert [(one.location.rpartition(" ")[2], one.problem) for one in remarks] == [
+    assert {issue.action for issue in remarks} == {"left out"}
+    assert [(issue.location.rpartition(" ")[2], issue.problem) for issue in remarks] == [
         ("3", "the clip has no length (100 to 100)"),
         ("4", "the clip ends before it starts (150 to 120)"),
         ("5", "end '2h' is not a time; write seconds or h:mm:ss"),
@@ -165,12 +165,12 @@ def test_gaps_and_overlaps_are_named(tmp_path: Path) -> None:
         "film,220,230",
     )
     _, remarks = read_grid(path, worked())
-    assert [one.problem for one in remarks] == [
+    assert [issue.problem for issue in remarks] == [
         "a gap of 12.5 s before film-0003",
         "film-0004 overlaps what is before it by 80 s",
         "film-0005 overlaps what is before it by 10 s",
     ]
-    assert all(one.action.startswith("kept") for one in remarks)
+    assert all(issue.action.startswith("kept") for issue in remarks)
 
 
 def test_a_manifest_with_spans(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_manifest_with_spans(tmp_path: Path) -> None:
     grid, [remark] = read_grid(tmp_path / "mine", worked())
     assert (grid.folder, grid.ids) == (tmp_path / "mine", ["a", "b", "c"])
     assert (remark.film, remark.problem, remark.action) == ("film", "c has no span", "left out")
-    assert [one.ids for one in project(worked(), grid).label_sets] == [["a", "b"]] * 2
+    assert [labels.ids for labels in project(worked(), grid).label_sets] == [["a", "b"]] * 2
 
 
 def test_a_manifest_without_spans(tmp_path: Path) -> None:
@@ -194,11 +194,11 @@ def test_a_manifest_without_spans(tmp_path: Path) -> None:
 
 
 def test_films_that_only_one_side_has(tmp_path: Path) -> None:
-    both = segments("one", FIRST) + segments("one", SECOND, "other")
-    timelines = Timelines.of("two films", both, films={"unseen": Film(end=10.0)})
+    pair = segments("one", FIRST) + segments("one", SECOND, "other")
+    timelines = Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
     shots = ("film,start,end", "film,0,100", "third,0,100")
     grid, remarks = read_grid(write(tmp_path / "shots.csv", *shots), timelines)
-    assert [(one.film, one.problem, one.action) for one in remarks] == [
+    assert [(issue.film, issue.problem, issue.action) for issue in remarks] == [
         ("other", "the grid has no clips of it", "left out"),
         ("unseen", "nobody annotated it", "no labels"),
         ("third", "nobody annotated it", "no labels"),

@@ -37,16 +37,16 @@ def table(tmp_path: Path, *rows: str, header: str = "film,annotator,start,end,le
 
 
 def spans(timelines: Timelines) -> list[tuple[float, float]]:
-    return [(one.start, one.end) for one in timelines.segments]
+    return [(segment.start, segment.end) for segment in timelines.segments]
 
 
 def what(timelines: Timelines) -> list[tuple[str, str, str]]:
-    return [(one.location, one.problem, one.action) for one in timelines.issues]
+    return [(issue.location, issue.problem, issue.action) for issue in timelines.issues]
 
 
 def test_the_sample_of_mobygaze(authors: Path) -> None:
     path = authors / "mobygaze/sample_120_rows.csv"
-    found = Timelines.from_mobygaze(path)
+    result = Timelines.from_mobygaze(path)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file, delimiter=";"))
     codes = {"Easy Negative": "EN", "Hard Negative": "HN", "Not sure": "NS", "Sure": "S"}
@@ -60,11 +60,14 @@ def test_the_sample_of_mobygaze(authors: Path) -> None:
         )
         for row in rows
     )
-    assert [(one.annotator, one.start, one.end, one.level) for one in found.segments] == wanted
-    assert found.films == {"tt0097576": Film("Indiana Jones and the Last Crusade")}
-    assert found.segments[0].comment == "credits"
+    assert [
+        (segment.annotator, segment.start, segment.end, segment.level)
+        for segment in result.segments
+    ] == wanted
+    assert result.films == {"tt0097576": Film("Indiana Jones and the Last Crusade")}
+    assert result.segments[0].comment == "credits"
     # Two annotators once began a segment on the last frame of the one before.
-    assert {(one.location, one.action) for one in found.issues} == {
+    assert {(issue.location, issue.action) for issue in result.issues} == {
         ("sample_120_rows.csv, line 64", "kept"),
         ("sample_120_rows.csv, line 101", "kept"),
     }
@@ -88,16 +91,16 @@ def test_a_bad_row_is_named_and_the_others_go_on(tmp_path: Path, obygaze: Run) -
     source = write(tmp_path / "m.csv", MOBYGAZE + "\n".join(rows) + "\n")
     films = write(tmp_path / "films.csv", "film,title,end\ntt1,A Film,10\n")
     ask = ["annotations", "import", "mobygaze", source, "--films", films, "-o", tmp_path / "t"]
-    told = obygaze(*ask)
-    assert told.exit_code == 3
-    found = Timelines.load(tmp_path / "t")
-    assert [(one.annotator, one.start, one.end) for one in found.segments] == [
+    result = obygaze(*ask)
+    assert result.exit_code == 3
+    outcome = Timelines.load(tmp_path / "t")
+    assert [(segment.annotator, segment.start, segment.end) for segment in outcome.segments] == [
         ("a", 0, 2), ("a", 4, 6), ("b", 8, 10),
     ]  # fmt: skip
-    assert found.segments[1].comment == "not a list"
-    assert "Lighting" in found.scheme.concept_names
-    assert "Lighting" not in found.scheme.visual_concepts
-    named = {int(one.location.removeprefix("m.csv, line ")): one for one in found.issues}
+    assert outcome.segments[1].comment == "not a list"
+    assert "Lighting" in outcome.scheme.concept_names
+    assert "Lighting" not in outcome.scheme.visual_concepts
+    named = {int(issue.location.removeprefix("m.csv, line ")): issue for issue in outcome.issues}
     for line, (words, done) in {
         3: ("ends (frame 49) before it starts (60)", "left out"),
         4: ("unknown label 'Maybe'", "left out"),
@@ -113,14 +116,14 @@ def test_a_bad_row_is_named_and_the_others_go_on(tmp_path: Path, obygaze: Run) -
     }.items():
         assert words in named[line].problem
         assert named[line].action == done
-        assert f"m.csv, line {line}: " in told.stdout
-    assert len(named) == len(found.issues) == 11
-    assert "9 rows left out" in told.stdout
+        assert f"m.csv, line {line}: " in result.stdout
+    assert len(named) == len(outcome.issues) == 11
+    assert "9 rows left out" in result.stdout
 
-    asked = obygaze(*ask, "--overwrite", "--json")
-    assert asked.exit_code == 3
-    facts = json.loads(asked.stdout)
-    assert [Issue(*one.values()) for one in facts["remarks"]] == list(found.issues)
+    arguments = obygaze(*ask, "--overwrite", "--json")
+    assert arguments.exit_code == 3
+    facts = json.loads(arguments.stdout)
+    assert [Issue(*issue.values()) for issue in facts["remarks"]] == list(outcome.issues)
     assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
 
 
@@ -129,8 +132,8 @@ def test_long_lists_of_remarks_are_cut_and_what_was_lost_comes_first(
 ) -> None:
     rows = [f"f,a,{start},{start + 2},S" for start in range(30)]
     source = table(tmp_path, *rows, "f,a,9,3,S")
-    told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
-    lines = told.stdout.splitlines()
+    result = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
+    lines = result.stdout.splitlines()
     assert "marks.csv, line 32: f a: ends (0:00:03) before it starts" in lines[1]
     assert f"and 18 more; {tmp_path / 't' / 'remarks.csv'} has all" in lines
     assert len(Timelines.load(tmp_path / "t").issues) == 30
@@ -169,9 +172,9 @@ def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_a_cell_that_cannot_be_read(tmp_path: Path, row: str, message: str) -> None:
-    found = Timelines.from_csv(table(tmp_path, "f,a,0,1,EN", row))
-    assert spans(found) == [(0, 1)]
-    [remark] = found.issues
+    result = Timelines.from_csv(table(tmp_path, "f,a,0,1,EN", row))
+    assert spans(result) == [(0, 1)]
+    [remark] = result.issues
     assert remark.location == "marks.csv, line 3"
     assert message in remark.problem
     assert remark.action == "left out"
@@ -180,11 +183,11 @@ def test_a_cell_that_cannot_be_read(tmp_path: Path, row: str, message: str) -> N
 @pytest.mark.parametrize("rate", ["0", "", "x", "-25"])
 def test_a_frame_rate_of_nothing(tmp_path: Path, rate: str) -> None:
     header = "film,annotator,start_frame,end_frame,level,framerate"
-    found = Timelines.from_csv(
+    result = Timelines.from_csv(
         table(tmp_path, "f,a,0,24,EN,25", f"f,a,25,49,S,{rate}", header=header)
     )
-    assert spans(found) == [(0, 1)]
-    assert "framerate" in found.issues[0].problem
+    assert spans(result) == [(0, 1)]
+    assert "framerate" in result.issues[0].problem
 
 
 def test_columns_by_other_names_of_a_spreadsheets_make(tmp_path: Path) -> None:
@@ -193,17 +196,17 @@ def test_columns_by_other_names_of_a_spreadsheets_make(tmp_path: Path) -> None:
         'Movie;film;who;Start;END;Level;Concepts;comment\r\nJuno;7;Ann;1;2;sure;"Body|Look";é\r\n'
     )
     source.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    found = Timelines.from_csv(source, {"film": "Movie", "annotator": "who"})
-    assert found.segments == (Segment("Juno", "Ann", 1, 2, "S", ("Look", "Body"), "é"),)
+    result = Timelines.from_csv(source, {"film": "Movie", "annotator": "who"})
+    assert result.segments == (Segment("Juno", "Ann", 1, 2, "S", ("Look", "Body"), "é"),)
 
 
 def test_names_become_ids_and_the_film_keeps_its_title(tmp_path: Path) -> None:
     rows = ["Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S"]
-    found = Timelines.from_csv(table(tmp_path, *rows))
-    assert {one.title for one in found.films.values()} == {"Été à Paris", "кино"}
-    assert found.annotators == ["Anna_B"]
-    found.save(tmp_path / "t")
-    assert Timelines.load(tmp_path / "t") == found
+    result = Timelines.from_csv(table(tmp_path, *rows))
+    assert {film.title for film in result.films.values()} == {"Été à Paris", "кино"}
+    assert result.annotators == ["Anna_B"]
+    result.save(tmp_path / "t")
+    assert Timelines.load(tmp_path / "t") == result
     with pytest.raises(AnnotationError, match="'A B' and 'a_b' would both be called 'a_b'"):
         Timelines.from_csv(table(tmp_path, "f,A B,0,1,S", "f,a_b,0,1,S"))
 
@@ -233,8 +236,8 @@ def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
     with pytest.raises(ManifestError, match="no column 'who'; there are film, annotator"):
         Timelines.from_csv(source, {"annotator": "who"})
     for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
-        told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t", *option)
-        assert told.exit_code == 2
+        result = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t", *option)
+        assert result.exit_code == 2
     assert not (tmp_path / "t").exists()
 
 
@@ -244,9 +247,9 @@ def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
         (("f,a,2,1,S",), "marks.csv, line 2: f a: ends"),
     ]:
         source = table(tmp_path, *rows)
-        told = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
-        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-        assert reason in told.stderr
+        result = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert reason in result.stderr
         assert not (tmp_path / "t").exists()
 
 
@@ -264,16 +267,16 @@ def test_a_table_of_films_that_is_not_right(
 ) -> None:
     films = write(tmp_path / "films.csv", f"film,title,end\ne,E,1:30:00\n{row}\n")
     source = table(tmp_path, "f,a,0,1,S")
-    told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
-    assert told.exit_code == 1
-    assert message in told.stderr
+    result = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
+    assert result.exit_code == 1
+    assert message in result.stderr
 
 
 def test_a_segment_within_a_longer_one_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
-    found = Timelines.from_csv(
+    result = Timelines.from_csv(
         table(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S")
     )
-    assert [(one.location.rpartition(" ")[2], one.problem) for one in found.issues] == [
+    assert [(issue.location.rpartition(" ")[2], issue.problem) for issue in result.issues] == [
         ("3", "overlaps marks.csv, line 2 by 0:00:05"),
         ("4", "overlaps marks.csv, line 2 by 0:00:30"),
     ]
@@ -283,9 +286,9 @@ def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze:
     """Its end would else be known, and nothing be cut there; nobody would see why."""
     films = write(tmp_path / "films.csv", "film,title,end\nJuno,Juno,1:00\nleon,Léon,0:01\n")
     source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
-    told = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
-    assert told.exit_code == 0
-    assert "films: no rows of 1 film: leon; did you mean Leon? (not used)" in told.output
+    result = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
+    assert result.exit_code == 0
+    assert "films: no rows of 1 film: leon; did you mean Leon? (not used)" in result.output
     assert Timelines.load(tmp_path / "t").films == {
         "Juno": Film("Juno", 60),
         "Leon": Film("Léon", name="Léon"),
@@ -310,8 +313,8 @@ ROWS = st.builds(SourceRow, location=st.uuids().map(str), segment=SEGMENTS)
 def test_the_order_of_rows_does_not_matter(rows: list[SourceRow], chance: random.Random) -> None:
     films = {"f": Film("F", 30.0)}
     one = build_timelines("t", rows, films)
-    other = build_timelines("t", chance.sample(rows, len(rows)), films)
-    assert (one.segments, one.scheme, one.films) == (other.segments, other.scheme, other.films)
+    second = build_timelines("t", chance.sample(rows, len(rows)), films)
+    assert (one.segments, one.scheme, one.films) == (second.segments, second.scheme, second.films)
     # Every row is either a segment, or named as left out.
     left_out = [remark.location for remark in one.issues if remark.action == "left out"]
     assert len(left_out) == len(set(left_out)) == len(rows) - len(one.segments)
@@ -351,17 +354,17 @@ def test_films_are_looked_for_by_their_names_as_they_were(
         "csv": ("csv", tmp_path / "out/segments.csv", "--films", tmp_path / "out/films.csv"),
     }
     for way, words in ways.items():
-        told = obygaze("annotations", "import", *words, "-o", tmp_path / way)
-        assert told.exit_code == 0, told.output
+        result = obygaze("annotations", "import", *words, "-o", tmp_path / way)
+        assert result.exit_code == 0, result.output
         assert Timelines.load(tmp_path / way).films == Timelines.load(first).films
-    made = ("annotations", "project", tmp_path / "elan", "--grid", "60", "-o", tmp_path / "m")
-    assert obygaze(*made).exit_code == 0
+    timelines = ("annotations", "project", tmp_path / "elan", "--grid", "60", "-o", tmp_path / "m")
+    assert obygaze(*timelines).exit_code == 0
     (tmp_path / "videos").mkdir()
     for file in (f"{name}.mp4", "A_C.mp4"):
         (tmp_path / "videos" / file).write_bytes(b"x")
     items = list(Manifest.load(tmp_path / "m"))
-    found = {one.film: MediaFolder(tmp_path / "videos").find(one).name for one in items}
-    assert sorted(found.values()) == sorted([f"{name}.mp4", "A_C.mp4"])
+    outcome = {item.film: MediaFolder(tmp_path / "videos").find(item).name for item in items}
+    assert sorted(outcome.values()) == sorted([f"{name}.mp4", "A_C.mp4"])
     (tmp_path / "videos" / f"{name}.mp4").unlink()
     [one] = [item for item in items if item.film != "A_C"]
     with pytest.raises(VideoError) as error:
@@ -383,9 +386,9 @@ def test_what_spreadsheets_save_in_other_countries(
     (tmp_path / "marks.csv").write_bytes((mark + text).encode(encoding))
     films = f"Film{delimiter}Title{delimiter}End\nÉté{delimiter}Summer{delimiter}122,5\n"
     write(tmp_path / "films.csv", films)
-    found = Timelines.from_csv(tmp_path / "marks.csv", films=read_films(tmp_path / "films.csv"))
-    assert found.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
-    assert what(found) == [
+    result = Timelines.from_csv(tmp_path / "marks.csv", films=read_films(tmp_path / "films.csv"))
+    assert result.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
+    assert what(result) == [
         ("marks.csv, line 2", "ends at 0:02:03.25, past the film's end 0:02:02.5", "cut")
     ]
 
@@ -410,9 +413,9 @@ def test_a_table_of_segments_is_no_table_of_films(tmp_path: Path) -> None:
 
 def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> None:
     rows = ("f,a,0,1,S", "", "f,a,1", "f,a,1,2,HN", ",,,,", "f,a,2,3,S,", "f,a,9,8,S")
-    found = Timelines.from_csv(table(tmp_path, *rows))
-    assert spans(found) == [(0, 1), (1, 2)]
-    assert what(found) == [
+    result = Timelines.from_csv(table(tmp_path, *rows))
+    assert spans(result) == [(0, 1), (1, 2)]
+    assert what(result) == [
         ("marks.csv, line 4", "3 cells where the header has 5", "left out"),
         ("marks.csv, line 7", "6 cells where the header has 5", "left out"),
         ("marks.csv, line 8", "ends (0:00:08) before it starts (0:00:09)", "left out"),
@@ -420,9 +423,9 @@ def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> 
 
 
 def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
-    found = Timelines.from_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
-    assert (found.annotators, list(found.films)) == (["Ann"], ["F"])
-    assert [(one.problem, one.action) for one in found.issues] == [
+    result = Timelines.from_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
+    assert (result.annotators, list(result.films)) == (["Ann"], ["F"])
+    assert [(issue.problem, issue.action) for issue in result.issues] == [
         ("'ann' and 'Ann' differ by case only", "read as one, Ann"),
         ("'f' and 'F' differ by case only", "read as one, F"),
     ]
@@ -436,21 +439,25 @@ def test_another_table_is_not_mobygazes(tmp_path: Path) -> None:
 
 
 def test_a_film_in_another_case_is_asked_for(tmp_path: Path) -> None:
-    found = Timelines.from_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
-    assert [one.problem for one in found.issues] == ["no rows of 1 film: juno; did you mean Juno?"]
+    result = Timelines.from_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
+    assert [issue.problem for issue in result.issues] == [
+        "no rows of 1 film: juno; did you mean Juno?"
+    ]
 
 
 def test_remarks_come_in_the_order_of_lines(tmp_path: Path) -> None:
     odd = ["f,a,0,x,S", "f,a,5,4,S", "f,a,0,1,maybe", "f,a,0"] * 3
-    found = Timelines.from_csv(table(tmp_path, *odd, "f,a,0,1,S"))
-    assert [one.location for one in found.issues] == [f"marks.csv, line {n}" for n in range(2, 14)]
+    result = Timelines.from_csv(table(tmp_path, *odd, "f,a,0,1,S"))
+    assert [issue.location for issue in result.issues] == [
+        f"marks.csv, line {n}" for n in range(2, 14)
+    ]
 
 
 def test_names_with_underscores_and_hyphens(tmp_path: Path) -> None:
     header = "film,annotator,start,end,level,concepts"
     rows = ("f,a,0,1,easy_negative,", "f,a,1,2,HARD-NEGATIVE,low_key|Low-key")
-    found = Timelines.from_csv(table(tmp_path, *rows, header=header))
-    assert [(one.level, one.concepts) for one in found.segments] == [
+    result = Timelines.from_csv(table(tmp_path, *rows, header=header))
+    assert [(segment.level, segment.concepts) for segment in result.segments] == [
         ("EN", ()),
         ("HN", ("Low-key",)),
     ]

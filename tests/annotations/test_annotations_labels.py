@@ -69,15 +69,17 @@ def test_into_a_new_manifest(obygaze: Command, timelines: Path, tmp_path: Path) 
     new = tmp_path / "new"
     result = obygaze("annotations", "project", timelines, "--grid", "100", "-o", new, "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["label_sets"]["one"] == {"clips": 5, "levels": {"EN": 3, "S": 1, "NS": 1}}
-    assert [one["done"] for one in told["remarks"]] == ["the last clip ends with the last segment"]
+    outcome = json.loads(result.stdout)
+    assert outcome["label_sets"]["one"] == {"clips": 5, "levels": {"EN": 3, "S": 1, "NS": 1}}
+    assert [issue["done"] for issue in outcome["remarks"]] == [
+        "the last clip ends with the last segment"
+    ]
     manifest = Manifest.load(new)
     assert manifest.label_names == ["one", "two"]
     assert manifest.labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
-    told = json.loads(obygaze("annotations", "merge", new, "--json", "--name", "ours").stdout)
-    assert (told["labels"], told["default_labels"], told["clips"]) == ("ours", "ours", 5)
-    assert sorted(told["of"]) == ["one", "two"]
+    outcome = json.loads(obygaze("annotations", "merge", new, "--json", "--name", "ours").stdout)
+    assert (outcome["labels"], outcome["default_labels"], outcome["clips"]) == ("ours", "ours", 5)
+    assert sorted(outcome["of"]) == ["one", "two"]
 
 
 def test_a_copy_of_a_manifest_keeps_what_it_has(
@@ -257,16 +259,16 @@ def test_what_is_left_out_ends_with_3_and_is_named(
     obygaze: Command, tmp_path: Path, spans: Path
 ) -> None:
     late = [(500 + 10 * step, 505 + 10 * step, "S", "Look") for step in range(12)]
-    both = [*worked().segments, *segments("one", late), *segments("two", late, "other")]
-    Timelines.of("late", both).save(tmp_path / "late")
+    pair = [*worked().segments, *segments("one", late), *segments("two", late, "other")]
+    Timelines.of("late", pair).save(tmp_path / "late")
     project = ("annotations", "project", tmp_path / "late", "--grid", spans)
     result = obygaze(*project)
     assert result.exit_code == 3
     assert "other: the grid has no clips of it (left out)" in result.output
     assert "from 500 to 505 s (S) is in no clip (left out)" in result.output
     assert "and 1 more; --json has all" in result.output
-    told = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
-    assert len(told["remarks"]) == 13
+    outcome = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
+    assert len(outcome["remarks"]) == 13
     swept = obygaze("annotations", "sweep", *project[2:])
     assert (swept.exit_code, "and 1 more" in swept.output) == (3, True)
     assert obygaze("annotations", "merge", spans).exit_code == 0
@@ -303,11 +305,11 @@ def test_films_that_only_the_media_name_are_films_all_the_way(
     assert obygaze("annotations", "project", tmp_path / "two", "--grid", spans).exit_code == 0
     merged = obygaze("annotations", "merge", spans)
     assert "other one: no second annotator for 5 clips (taken from one)" in merged.output
-    told = json.loads(obygaze("annotations", "agreement", spans, "--json").stdout)
-    assert [(one["film"], one["gamma"]["clips"]) for one in told["pairs"]] == [("film", 5)]
-    assert [one["film"] for one in told["remarks"]] == ["other"]
-    both = (tmp_path / "two", spans)
-    assert obygaze("annotations", "figure", *both, "-o", tmp_path / "figures").exit_code == 0
+    result = json.loads(obygaze("annotations", "agreement", spans, "--json").stdout)
+    assert [(pair["film"], pair["gamma"]["clips"]) for pair in result["pairs"]] == [("film", 5)]
+    assert [issue["film"] for issue in result["remarks"]] == ["other"]
+    pair = (tmp_path / "two", spans)
+    assert obygaze("annotations", "figure", *pair, "-o", tmp_path / "figures").exit_code == 0
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
         "film.svg",
         "other.svg",
@@ -316,7 +318,7 @@ def test_films_that_only_the_media_name_are_films_all_the_way(
     assert obygaze(*export, "-o", tmp_path / "out").exit_code == 0
     with (tmp_path / "out" / "clips.csv").open(newline="", encoding="utf-8-sig") as file:
         rows = [(row["film"], row["clip"]) for row in csv.DictReader(file)]
-    assert rows == [(one.id.partition("-")[0], one.id) for one in items]
+    assert rows == [(item.id.partition("-")[0], item.id) for item in items]
 
 
 def test_the_sweep(obygaze: Command, timelines: Path, spans: Path, tmp_path: Path) -> None:
@@ -335,9 +337,9 @@ def test_the_sweep(obygaze: Command, timelines: Path, spans: Path, tmp_path: Pat
         "0.400000",
         "1.200000",
     )
-    told = json.loads(obygaze(*command, "--json").stdout)
-    assert [one["threshold"] for one in told["thresholds"]] == [0.1, 0.2, 0.3, 0.4]
-    assert told["thresholds"][1]["levels"] == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    outcome = json.loads(obygaze(*command, "--json").stdout)
+    assert [threshold["threshold"] for threshold in outcome["thresholds"]] == [0.1, 0.2, 0.3, 0.4]
+    assert outcome["thresholds"][1]["levels"] == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
     assert {path: path.read_bytes() for path in spans.rglob("*.*")} == before
     again = obygaze(*command, "-o", tmp_path / "sweep.csv")
     assert (again.exit_code, "exists already" in again.stderr) == (1, True)
@@ -392,17 +394,17 @@ def test_an_annotator_who_stopped_early_is_named(
     early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
     Timelines.of("t", [*early, *late]).save(tmp_path / "t")
-    told = obygaze("annotations", "project", tmp_path / "t", "--grid", spans)
-    assert told.exit_code == 0
+    result = obygaze("annotations", "project", tmp_path / "t", "--grid", spans)
+    assert result.exit_code == 0
     line = (
         "film early: nothing is marked after 0:03:25 of 0:07:00; did the annotator stop there? "
         "(the rest counts as Easy Negative)"
     )
-    assert line in told.output
-    assert "film late: nothing" not in told.output
-    told = obygaze("annotations", "agreement", spans)
-    assert "film early: nothing is marked after 0:03:20 of 0:07:00" in told.output
-    assert "film late: nothing" not in told.output
+    assert line in result.output
+    assert "film late: nothing" not in result.output
+    result = obygaze("annotations", "agreement", spans)
+    assert "film early: nothing is marked after 0:03:20 of 0:07:00" in result.output
+    assert "film late: nothing" not in result.output
 
 
 def test_labels_of_several_timelines_are_not_mixed_silently(
@@ -413,8 +415,8 @@ def test_labels_of_several_timelines_are_not_mixed_silently(
         assert obygaze("annotations", "project", folder, "--grid", spans).exit_code == 0
     named = "projected from 2 different timelines: one, two; three (taken together)"
     for command in ("merge", "agreement"):
-        told = obygaze("annotations", command, spans)
-        assert (told.exit_code, named in told.output) == (0, True)
+        result = obygaze("annotations", command, spans)
+        assert (result.exit_code, named in result.output) == (0, True)
     two = ("--labels", "one", "--labels", "two")
     assert "different timelines" not in obygaze("annotations", "agreement", spans, *two).output
 
@@ -434,9 +436,9 @@ def test_a_threshold_in_per_cent_and_a_grid_as_a_time(
 
 def test_timelines_where_a_manifest_is_meant(obygaze: Command, timelines: Path) -> None:
     for command in ("merge", "agreement"):
-        told = obygaze("annotations", command, timelines)
-        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-        assert f"obygaze annotations project {timelines} --grid 60 -o FOLDER" in told.stderr
+        result = obygaze("annotations", command, timelines)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert f"obygaze annotations project {timelines} --grid 60 -o FOLDER" in result.stderr
 
 
 def test_means_are_of_annotators_and_not_of_their_merge(
@@ -447,9 +449,9 @@ def test_means_are_of_annotators_and_not_of_their_merge(
 
     def means(*names: str) -> dict[str, float]:
         named = [word for name in names for word in ("--labels", name)]
-        told = obygaze("annotations", "agreement", spans, *named, "--json")
-        found: dict[str, float] = json.loads(told.stdout)["means"]
-        return found
+        result = obygaze("annotations", "agreement", spans, *named, "--json")
+        outcome: dict[str, float] = json.loads(result.stdout)["means"]
+        return outcome
 
     assert means("one", "two", "merged") == means()
     assert means("two", "merged") != means()
@@ -460,6 +462,6 @@ def test_no_advice_replaces_somebodys_own_labels(
 ) -> None:
     (spans / "labels").mkdir()
     (spans / "labels" / "merged.csv").write_text("id,level\nfilm-0,S\n")
-    told = obygaze("annotations", "project", timelines, "--grid", spans)
-    assert f"next: obygaze annotations merge {spans} --name merged-2\n" in told.output
+    result = obygaze("annotations", "project", timelines, "--grid", spans)
+    assert f"next: obygaze annotations merge {spans} --name merged-2\n" in result.output
     assert obygaze("annotations", "merge", spans, "--name", "merged-2").exit_code == 0

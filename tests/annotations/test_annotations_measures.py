@@ -39,8 +39,8 @@ def test_against_scikit_learn(labels: list[tuple[str, str]]) -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         expected = cohen_kappa_score(a, b, labels=CODES)
-    found = cohen_kappa(counts)
-    assert np.isnan(expected) if found is None else found == pytest.approx(expected, abs=1e-9)
+    result = cohen_kappa(counts)
+    assert np.isnan(expected) if result is None else result == pytest.approx(expected, abs=1e-9)
 
 
 @given(pairs)
@@ -48,20 +48,20 @@ def test_against_scikit_learn(labels: list[tuple[str, str]]) -> None:
 def test_against_krippendorff(labels: list[tuple[str, str]]) -> None:
     a, b = zip(*labels, strict=True)
     counts = confusion(a, b, CODES)
-    ranks = np.array([[CODES.index(level) for level in one] for one in (a, b)], dtype=float)
+    ranks = np.array([[CODES.index(level) for level in entry] for entry in (a, b)], dtype=float)
     for level, differences in (
         ("nominal", nominal(counts)),
         ("ordinal", ordinal(counts)),
         (lambda v1, v2, **rest: by_the_paper(**rest), MATRIX),
     ):
-        found = krippendorff_alpha(counts, differences)
+        result = krippendorff_alpha(counts, differences)
         if len({*a, *b}) == 1:
-            assert found is None
+            assert result is None
             continue
         expected = krippendorff.alpha(
             reliability_data=ranks, level_of_measurement=level, value_domain=[0.0, 1.0, 2.0, 3.0]
         )
-        assert found == pytest.approx(expected, abs=1e-9)
+        assert result == pytest.approx(expected, abs=1e-9)
 
 
 @given(pairs, st.permutations(CODES))
@@ -70,9 +70,9 @@ def test_names_of_levels_do_not_matter(labels: list[tuple[str, str]], names: lis
     a, b = zip(*labels, strict=True)
     renamed = dict(zip(CODES, names, strict=True))
     counts = confusion(a, b, CODES)
-    other = confusion([renamed[one] for one in a], [renamed[one] for one in b], CODES)
-    assert cohen_kappa(counts) == pytest.approx(cohen_kappa(other))
-    for one, two in ((counts, other), (counts, counts.T)):
+    second = confusion([renamed[entry] for entry in a], [renamed[entry] for entry in b], CODES)
+    assert cohen_kappa(counts) == pytest.approx(cohen_kappa(second))
+    for one, two in ((counts, second), (counts, counts.T)):
         assert krippendorff_alpha(one, nominal(one)) == pytest.approx(
             krippendorff_alpha(two, nominal(two))
         )

@@ -33,8 +33,8 @@ CONCEPTS = ("Look", "Body", "Posture")
 
 
 def test_the_papers_case() -> None:
-    found = project(worked(), grid())
-    one, two = found.label_sets
+    result = project(worked(), grid())
+    one, two = result.label_sets
     assert (one.name, two.name) == ("one", "two")
     empty: set[str] = set()
     assert said(one) == [
@@ -53,7 +53,7 @@ def test_the_papers_case() -> None:
     ]
     assert one.ratio == ["", "0.5", "0.38", "", ""]
     assert two.ratio == ["", "0.2", "1", "", "1"]
-    merged = merge_labels([one, two], found.grid)
+    merged = merge_labels([one, two], result.grid)
     assert said(merged.labels) == [
         ("EN", empty),
         ("S", {"Body", "Look"}),
@@ -62,7 +62,7 @@ def test_the_papers_case() -> None:
         ("HN", {"Posture"}),
     ]
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
-    assert merged.issues == found.issues == []
+    assert merged.issues == result.issues == []
 
 
 def test_the_case_at_other_thresholds() -> None:
@@ -73,12 +73,12 @@ def test_the_case_at_other_thresholds() -> None:
     one = project(worked(), grid(), threshold=0.5).label_sets[0]
     assert [level for level, _ in said(one)] == ["EN", "S", "EN", "EN", "EN"]
     swept, remarks = sweep(worked(), grid(), [0.5, 0.2, 0.15])
-    found = {one.threshold: one for one in swept}
-    assert list(found) == [0.15, 0.2, 0.5]
-    assert found[0.15].levels == {"EN": 1, "HN": 1, "NS": 0, "S": 3}
-    assert found[0.2].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
-    assert found[0.2].concepts_per_clip == pytest.approx(6 / 5)
-    assert found[0.5].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    result = {entry.threshold: entry for entry in swept}
+    assert list(result) == [0.15, 0.2, 0.5]
+    assert result[0.15].levels == {"EN": 1, "HN": 1, "NS": 0, "S": 3}
+    assert result[0.2].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    assert result[0.2].concepts_per_clip == pytest.approx(6 / 5)
+    assert result[0.5].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
     assert remarks == []
 
 
@@ -101,8 +101,8 @@ def test_a_fifth_of_the_frames_is_a_fifth_and_one_frame_less_is_not(rate: Fracti
             last = begin + (end - begin) // 5 - short
             marks = [((begin, last), "S", {"Look"})] if last > begin else []
             timelines = timelines_of({"one": [*marks, ((end, end + 1), "EN", set())]}, rate)
-            made = grid([(frames_to_seconds(begin, rate), frames_to_seconds(end, rate))])
-            [labels] = project(timelines, made).label_sets
+            projected = grid([(frames_to_seconds(begin, rate), frames_to_seconds(end, rate))])
+            [labels] = project(timelines, projected).label_sets
             assert labels.levels == [level], (begin, end, rate)
 
 
@@ -140,16 +140,16 @@ def by_hand(
     clip: Frames, marks: Sequence[Mark], threshold: Fraction
 ) -> tuple[str, set[str], Fraction]:
     """The rule, in frames and exact fractions, a clip and a segment at a time."""
-    kept = []
+    remaining = []
     for (start, end), level, names in marks:
         shared = max(0, min(end, clip[1]) - max(start, clip[0]))
         ratio = Fraction(shared, clip[1] - clip[0])
         if shared and ratio >= threshold:
-            kept.append((LEVELS.index(level), names, ratio))
-    best = max((level for level, _, _ in kept), default=0)
-    won = [one for one in kept if one[0] == best]
-    names = set().union(*(one[1] for one in won))
-    return LEVELS[best], names, max((one[2] for one in won), default=Fraction(0))
+            remaining.append((LEVELS.index(level), names, ratio))
+    best = max((level for level, _, _ in remaining), default=0)
+    won = [entry for entry in remaining if entry[0] == best]
+    names = set().union(*(entry[1] for entry in won))
+    return LEVELS[best], names, max((entry[2] for entry in won), default=Fraction(0))
 
 
 @settings(deadline=None, max_examples=150)
@@ -160,9 +160,9 @@ def test_as_by_hand_in_exact_fractions(
     """Also where clips overlap or leave gaps; what is equal in frames is equal in seconds."""
     marks = [*marks, ((0, 1), "EN", set())]
     spans = [tuple(frames_to_seconds(frame, rate) for frame in clip) for clip in clips]
-    made = grid([(start, end) for start, end in spans])
+    timelines = grid([(start, end) for start, end in spans])
     [labels] = project(
-        timelines_of({"one": marks}, rate), made, threshold=float(threshold)
+        timelines_of({"one": marks}, rate), timelines, threshold=float(threshold)
     ).label_sets
     expected = [by_hand(clip, marks, threshold) for clip in clips]
     assert said(labels) == [(level, names) for level, names, _ in expected]
@@ -178,11 +178,15 @@ def test_order_does_not_matter(mine: list[Mark], theirs: list[Mark], chance: ran
     straight = timelines_of({"one": mine, "two": theirs}, rate)
     shuffled = list(straight.segments)
     chance.shuffle(shuffled)
-    made, _ = read_grid("2", straight)
-    found = project(straight, made)
-    again = project(Timelines.of("drawn", shuffled), made)
-    assert [vars(one) for one in again.label_sets] == [vars(one) for one in found.label_sets]
-    forth, back = (merge_labels(sets, made) for sets in (found.label_sets, found.label_sets[::-1]))
+    timelines, _ = read_grid("2", straight)
+    result = project(straight, timelines)
+    again = project(Timelines.of("drawn", shuffled), timelines)
+    assert [vars(labels) for labels in again.label_sets] == [
+        vars(labels) for labels in result.label_sets
+    ]
+    forth, back = (
+        merge_labels(sets, timelines) for sets in (result.label_sets, result.label_sets[::-1])
+    )
     assert vars(forth.labels) == vars(back.labels)
 
 
@@ -190,25 +194,25 @@ def test_order_does_not_matter(mine: list[Mark], theirs: list[Mark], chance: ran
 @given(MARKS.filter(bool))
 def test_identical_annotators_merge_to_themselves(marks: list[Mark]) -> None:
     timelines = timelines_of({"one": marks, "two": marks}, Fraction(24))
-    made, _ = read_grid("3s", timelines)
-    one, two = project(timelines, made).label_sets
-    merged = merge_labels([one, two], made)
+    projected, _ = read_grid("3s", timelines)
+    one, two = project(timelines, projected).label_sets
+    merged = merge_labels([one, two], projected)
     assert said(one) == said(two) == said(merged.labels)
     assert merged.labels.ratio == one.ratio
-    assert merged.labels.extra["annotators"] == ["2"] * len(made)
+    assert merged.labels.extra["annotators"] == ["2"] * len(projected)
 
 
 @settings(deadline=None, max_examples=60)
 @given(MARKS.filter(bool), MARKS.filter(bool))
 def test_raising_the_threshold_never_raises_a_level(mine: list[Mark], theirs: list[Mark]) -> None:
     timelines = timelines_of({"one": mine, "two": theirs}, Fraction(24))
-    made, _ = read_grid("2.5", timelines)
+    projected, _ = read_grid("2.5", timelines)
     before = None
     for threshold in (0.05, 0.1, 0.2, 0.35, 0.6, 1):
-        sets = project(timelines, made, threshold=threshold).label_sets
+        sets = project(timelines, projected, threshold=threshold).label_sets
         now = [
-            [LEVELS.index(level) for level in one.levels]
-            for one in (*sets, merge_labels(sets, made).labels)
+            [LEVELS.index(level) for level in entry.levels]
+            for entry in (*sets, merge_labels(sets, projected).labels)
         ]
         if before is not None:
             for lower, higher in zip(before, now, strict=True):
@@ -242,24 +246,24 @@ def test_merging_takes_from_one_what_only_one_has() -> None:
     ]
     assert merged.labels.ratio == ["0.25", "0.5", "", ""]
     assert merged.labels.extra["annotators"] == ["2", "1", "1", "1"]
-    assert [(one.film, one.annotator, one.problem) for one in merged.issues] == [
+    assert [(issue.film, issue.annotator, issue.problem) for issue in merged.issues] == [
         ("a", "two", "no second annotator for 1 of its 2 clips"),
         ("b", "two", "no second annotator for 2 clips"),
     ]
 
 
 def test_what_the_labels_say_of_themselves() -> None:
-    found = project(worked(), grid(), threshold=0.3)
-    about = found.label_sets[0].about
+    result = project(worked(), grid(), threshold=0.3)
+    about = result.label_sets[0].about
     assert about["threshold"] == 0.3
     assert about["annotator"] == "one"
     assert about["grid"] == {"name": "grid", "digest": grid().digest}
-    other = Timelines.of("worked", segments("one", FIRST[1:]) + segments("two", SECOND))
-    changed = project(other, grid()).label_sets[0].about
+    second = Timelines.of("worked", segments("one", FIRST[1:]) + segments("two", SECOND))
+    changed = project(second, grid()).label_sets[0].about
     assert len(about["timelines"]["sha256"]) == 64
     assert changed["timelines"]["sha256"] != about["timelines"]["sha256"]
-    merged = merge_labels(found.label_sets, found.grid).labels.about
-    assert merged["of"] == {one.name: one.about for one in found.label_sets}
+    merged = merge_labels(result.label_sets, result.grid).labels.about
+    assert merged["of"] == {labels.name: labels.about for labels in result.label_sets}
     assert "highest level wins" in merged["rule"]
 
 
@@ -272,28 +276,28 @@ def test_segments_in_no_clip_are_named() -> None:
 
 def test_a_segment_beside_a_clip_of_a_few_microseconds_does_not_count_for_it() -> None:
     """A fifth of such a clip is less than the slack; that a long clip lies over it is no help."""
-    made = grid([(0, 100), (10, 10.000005)])
+    timelines = grid([(0, 100), (10, 10.000005)])
     beside = Timelines.of("tiny", segments("one", [(10.000006, 60, "S", "Look")]))
-    assert project(beside, made).label_sets[0].levels == ["S", "EN"]
+    assert project(beside, timelines).label_sets[0].levels == ["S", "EN"]
     within = Timelines.of("tiny", segments("one", [(10, 60, "S", "Look")]))
-    assert project(within, made).label_sets[0].levels == ["S", "S"]
+    assert project(within, timelines).label_sets[0].levels == ["S", "S"]
 
 
 def test_schemes_must_have_the_same_levels() -> None:
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    made = Manifest("other", grid().items, scheme=calm)
+    timelines = Manifest("other", grid().items, scheme=calm)
     with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) are not those"):
-        project(worked(), made)
+        project(worked(), timelines)
 
 
 def test_concepts_that_the_grid_does_not_have_are_added() -> None:
     """The grid calls a concept by another name, and lacks another."""
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
     scheme = LabelScheme("ours", obygaze_scheme().levels, names)
-    found = project(worked(), Manifest("other", grid().items, scheme=scheme))
-    assert said(found.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
-    assert found.grid.scheme.concept_names[:2] == ("Gaze", "Body")
-    assert said(merge_labels(found.label_sets, found.grid).labels)[1] == ("S", {"Body", "Gaze"})
+    result = project(worked(), Manifest("other", grid().items, scheme=scheme))
+    assert said(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
+    assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
+    assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
 def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
@@ -311,10 +315,10 @@ def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
         ],
         scheme=read.scheme,
     )
-    made, remarks = read_grid("60", timelines)
-    found = project(timelines, made)
-    assert [one.problem for one in remarks] == ["1 film without an end: tt0097576"]
-    [early] = found.issues
+    projected, remarks = read_grid("60", timelines)
+    result = project(timelines, projected)
+    assert [issue.problem for issue in remarks] == ["1 film without an end: tt0097576"]
+    [early] = result.issues
     assert (early.annotator, early.problem) == (
         "annotator2",
         "nothing is marked after 0:36:54.548 of 2:06:45.814; did the annotator stop there?",
@@ -338,8 +342,8 @@ def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
                 if min(end, begin + length) - max(start, begin) >= length / 5
             ]
             levels.setdefault(annotator, []).append(LEVELS[max(counts, default=0)])
-    assert {one.name: one.levels for one in found.label_sets} == levels
+    assert {labels.name: labels.levels for labels in result.label_sets} == levels
     both = zip(levels["annotator1"], levels["annotator2"], strict=True)
-    merged = merge_labels(found.label_sets, found.grid).labels
+    merged = merge_labels(result.label_sets, result.grid).labels
     assert merged.levels == [max(pair, key=LEVELS.index) for pair in both]
     assert {"HN", "NS", "S"} & set(merged.levels)

@@ -13,13 +13,13 @@ from tests.annotations.worked import worked
 
 
 def test_what_was_left_out_comes_first_and_odd_names_are_quoted() -> None:
-    kept = Issue("a.csv, line 2", "juno", "ann", "overlaps", "kept")
+    remaining = Issue("a.csv, line 2", "juno", "ann", "overlaps", "kept")
     lost = Issue("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
-    assert list(describe_issues([kept, lost], "--json has all")) == [
+    assert list(describe_issues([remaining, lost], "--json has all")) == [
         r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",
         "a.csv, line 2: juno ann: overlaps (kept)",
     ]
-    assert list(describe_issues([kept] * 14, "--json has all"))[12:] == [
+    assert list(describe_issues([remaining] * 14, "--json has all"))[12:] == [
         "and 2 more; --json has all"
     ]
 
@@ -30,9 +30,9 @@ def test_a_table_of_remarks_that_somebody_edited(
     folder = tmp_path / "t"
     worked().save(folder)
     (folder / "remarks.csv").write_text("where,film\na,b\n")
-    told = obygaze("annotations", "show", folder)
-    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-    assert "remarks.csv, line 1: " in told.stderr
+    result = obygaze("annotations", "show", folder)
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "remarks.csv, line 1: " in result.stderr
     (folder / "remarks.csv").write_text("mine,where,film,annotator,what,done\nx,a,b,c,d,kept\n")
     assert Timelines.load(folder).issues == (Issue("a", "b", "c", "d", "kept"),)
     (folder / "remarks.csv").unlink()

@@ -54,12 +54,12 @@ def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None
     np.random.seed(3)  # noqa: NPY002
     drawn = np.random.random()  # noqa: NPY002
     np.random.seed(3)  # noqa: NPY002
-    [found], remarks = segment_gammas(made(ann=ANN, bea=BEA), samples=30, seed=7)
+    [result], remarks = segment_gammas(made(ann=ANN, bea=BEA), samples=30, seed=7)
     assert np.random.random() == drawn  # noqa: NPY002
     assert logging.getLogger().handlers == handlers
     assert caplog.messages == []
     assert remarks == []
-    assert (found.film, found.a, found.segments_a, found.b, found.segments_b) == (
+    assert (result.film, result.a, result.segments_a, result.b, result.segments_b) == (
         *("f", "ann", 4),
         *("bea", 5),
     )
@@ -75,9 +75,9 @@ def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None
     expected = continuum.compute_gamma(
         CombinedCategoricalDissimilarity(cat_dissim=categories), n_samples=30
     )
-    assert found.disorder == pytest.approx(expected.observed_disorder)
-    assert found.expected == pytest.approx(expected.expected_disorder)
-    assert found.gamma == pytest.approx(
+    assert result.disorder == pytest.approx(expected.observed_disorder)
+    assert result.expected == pytest.approx(expected.expected_disorder)
+    assert result.gamma == pytest.approx(
         float(expected.gamma), rel=1e-4
     )  # its are of single precision
 
@@ -87,14 +87,14 @@ def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
     [same], _ = segment_gammas(made(ann=ANN, bea=ANN), samples=5, seed=0)
     assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
     one = segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
-    other = segment_gammas(made(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
-    assert one == other
+    second = segment_gammas(made(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
+    assert one == second
 
 
 @pytest.mark.slow
 def test_a_film_of_one_annotator_is_named() -> None:
-    found, [remark] = segment_gammas(made(ann=ANN), samples=5, seed=0)
-    assert found == []
+    result, [remark] = segment_gammas(made(ann=ANN), samples=5, seed=0)
+    assert result == []
     assert (remark.film, remark.annotator, remark.action) == ("f", "ann", "left out")
 
 
@@ -109,19 +109,19 @@ def save(folder: Path) -> tuple[Path, Path]:
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     manifest, timelines = save(tmp_path)
-    told = obygaze(
+    result = obygaze(
         *("annotations", "agreement", manifest, "--segments", timelines),
         *("--samples", 5, "-o", tmp_path / "out"),
     )
-    assert told.exit_code == 0, told.output
-    assert "gamma on free segments, another measure" in told.output
-    assert "these segments are not those that ann, bea were projected from" in told.output
-    assert "CBC" not in told.output
-    assert "agreement, confusion, differences and segments as CSV -> " in told.output
+    assert result.exit_code == 0, result.output
+    assert "gamma on free segments, another measure" in result.output
+    assert "these segments are not those that ann, bea were projected from" in result.output
+    assert "CBC" not in result.output
+    assert "agreement, confusion, differences and segments as CSV -> " in result.output
     assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
-    asked = ("annotations", "agreement", manifest, "--segments", timelines, "--samples", 5)
-    [found] = json.loads(obygaze(*asked, "--json").stdout)["segments"]
-    assert (found["segments_a"], found["segments_b"]) == (4, 5)
+    arguments = ("annotations", "agreement", manifest, "--segments", timelines, "--samples", 5)
+    [outcome] = json.loads(obygaze(*arguments, "--json").stdout)["segments"]
+    assert (outcome["segments_a"], outcome["segments_b"]) == (4, 5)
 
 
 @pytest.mark.slow
@@ -129,8 +129,8 @@ def test_timelines_that_the_labels_came_from_need_no_remark(tmp_path: Path) -> N
     timelines = made(ann=ANN, bea=BEA)
     grid, _ = read_grid("10", timelines)
     labels = project(timelines, grid).label_sets
-    found = agreement_report(grid.with_parts(labels=labels), timelines=timelines)
-    assert not any("these segments" in one.problem for one in found.issues)
+    result = agreement_report(grid.with_parts(labels=labels), timelines=timelines)
+    assert not any("these segments" in issue.problem for issue in result.issues)
 
 
 def test_without_the_library_one_line_says_how_to_get_it(
@@ -140,6 +140,6 @@ def test_without_the_library_one_line_says_how_to_get_it(
     with pytest.raises(MissingExtra, match=r"pip install 'obygaze\[agreement\]'"):
         segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
     manifest, timelines = save(tmp_path)
-    told = obygaze("annotations", "agreement", manifest, "--segments", timelines)
-    assert (told.exit_code, told.output.count("\n")) == (1, 1)
+    result = obygaze("annotations", "agreement", manifest, "--segments", timelines)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
     assert obygaze("annotations", "agreement", manifest).exit_code == 0

@@ -100,7 +100,7 @@ def changed(path: Path, change) -> Path:
 
 
 BROKEN = {
-    "not ours": (lambda s: s.pop("frame_mat_weight"), "it lacks frame_mat_weight; of any other"),
+    "not ours": (lambda s: s.pop("frame_mat_weight"), "it lacks frame_mat_weight; for any other"),
     "a weight lost": (
         lambda s: s.pop("transformerClip.resblocks.2.ln_1.bias"),
         "lacks 1 weights, such as transformerClip.resblocks.2.ln_1.bias",
@@ -113,7 +113,7 @@ BROKEN = {
         lambda s: s.update({"clip.visual.positional_embedding": torch.zeros(16, 64)}),
         "sizes that no X-CLIP has: 15 patches",
     ),
-    "not tensors": (lambda s: s.update({"epoch": 3}), "something else than tensors"),
+    "not tensors": (lambda s: s.update({"epoch": 3}), "something other than tensors"),
     "flat": (lambda s: s.update({"clip.visual.proj": torch.zeros(3)}), r"has the shape \(3,\)"),
 }
 

@@ -27,9 +27,9 @@ RANKING = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "annotations"
-    found.mkdir()
-    return found
+    result = tmp_path / "annotations"
+    result.mkdir()
+    return result
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -77,11 +77,11 @@ def test_without_sets_there_is_no_split_and_it_is_said(folder: Path) -> None:
     manifest = Manifest.from_mediaeval(write(folder, MEDIAEVALviolence=VIOLENCE))
     notes = manifest.notes
     assert manifest.split_names == []
-    [note] = [one for one in notes if "split" in one]
+    [note] = [entry for entry in notes if "split" in entry]
     assert note.startswith("NOTE: no official split")
     assert "MEDIAEVALsets.txt or ACCEDEsets.txt" in note
     notes = Manifest.from_mediaeval(write(folder, ACCEDEsets=SETS)).notes
-    assert not any("official split" in one for one in notes)
+    assert not any("official split" in entry for entry in notes)
 
 
 def test_without_a_validation_set_there_is_one_split(folder: Path) -> None:
@@ -106,7 +106,7 @@ def test_values_become_classes_only_where_nobody_gave_any(folder: Path) -> None:
     manifest = Manifest.from_mediaeval(folder)
     notes = manifest.notes
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
-    assert [one for one in notes if "official split" not in one] == []
+    assert [entry for entry in notes if "official split" not in entry] == []
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
 
 
@@ -141,8 +141,8 @@ def test_the_command(folder: Path, tmp_path: Path, obygaze: Run) -> None:
     assert "no fold: 1 clip, which is in no set" in result.output
     assert obygaze("manifests", "check", manifest).exit_code == 0
     for labels, level in (("violence", "violent"), ("valence", "neutral"), ("arousal", "calm")):
-        told = obygaze("manifests", "stats", manifest, "--labels", labels, "--json")
-        assert json.loads(told.output)["levels"][level]["count"] == 1
+        outcome = obygaze("manifests", "stats", manifest, "--labels", labels, "--json")
+        assert json.loads(outcome.output)["levels"][level]["count"] == 1
 
 
 def test_labels_are_held_against_their_own_scheme(folder: Path, tmp_path: Path) -> None:
@@ -169,12 +169,12 @@ def test_label_sets_of_two_schemes_are_neither_merged_nor_compared(
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
     manifest.with_parts(labels=[again]).save(tmp_path / "m")
     for command in ("merge", "agreement"):
-        both = ("--labels", "violence", "--labels", "valence")
-        result = obygaze("annotations", command, tmp_path / "m", *both)
+        pair = ("--labels", "violence", "--labels", "valence")
+        result = obygaze("annotations", command, tmp_path / "m", *pair)
         assert (result.exit_code, len(result.output.splitlines())) == (1, 1)
         assert "of accede have different levels or concepts" in result.output
-    mine = ("--labels", "others", "--labels", "valence")
-    assert obygaze("annotations", "merge", tmp_path / "m", *mine).exit_code == 0
+    own = ("--labels", "others", "--labels", "valence")
+    assert obygaze("annotations", "merge", tmp_path / "m", *own).exit_code == 0
     merged = Manifest.load(tmp_path / "m")
     assert merged.labels("merged").levels == ["positive"] * 3
     assert merged.label_scheme("merged") == merged.label_scheme("valence")

@@ -99,5 +99,5 @@ def test_command_takes_the_right_file(
 
 def test_source_or_download(obygaze: Callable[..., Result], tmp_path: Path) -> None:
     assert obygaze("manifests", "import", "obygaze12").exit_code == 2
-    both = obygaze("manifests", "import", "obygaze12", tmp_path / "x.csv", "--download")
-    assert (both.exit_code, both.stderr.count("\n")) == (2, 1)
+    pair = obygaze("manifests", "import", "obygaze12", tmp_path / "x.csv", "--download")
+    assert (pair.exit_code, pair.stderr.count("\n")) == (2, 1)

@@ -66,8 +66,8 @@ def test_what_cannot_be_read_hides_nothing_else(manifest: Path) -> None:
     (manifest / "splits").mkdir()
     (manifest / "splits" / "mine.csv").write_text("id,fold\na,one\n")
     (manifest / "labels" / "raw.csv").write_text("id,level\na\n")
-    found = [problem.replace(f"{manifest}/", "") for problem in check(manifest)]
-    assert [problem for problem in found if problem.startswith("items.csv")] == [
+    result = [problem.replace(f"{manifest}/", "") for problem in check(manifest)]
+    assert [problem for problem in result if problem.startswith("items.csv")] == [
         "items.csv, line 2: end 'y' is not a number of seconds",
         "items.csv, line 2: start 'x' is not a number of seconds",
         "items.csv, line 3: a span needs both start and end",
@@ -75,8 +75,8 @@ def test_what_cannot_be_read_hides_nothing_else(manifest: Path) -> None:
         "starting with a letter or digit",
         "items.csv, line 4: duplicate id 'a'",
     ]
-    assert "labels/raw.csv, line 2: 1 cells where the header has 2" in found
-    assert "splits/mine.csv, line 2: fold 'one' is not a whole number from 0 to 999999" in found
+    assert "labels/raw.csv, line 2: 1 cells where the header has 2" in result
+    assert "splits/mine.csv, line 2: fold 'one' is not a whole number from 0 to 999999" in result
 
 
 def test_a_header_of_wrong_types(manifest: Path, obygaze: Run) -> None:
@@ -136,12 +136,12 @@ def test_line_numbers_count_lines_within_quotes(manifest: Path) -> None:
 
 
 def test_diff(manifest: Path, source: Path, tmp_path: Path, obygaze: Run) -> None:
-    other = tmp_path / "other"
+    second = tmp_path / "other"
     lines = source.read_text().splitlines(keepends=True)
     changed = "".join(lines[:-1]).replace("Easy Neg", "Sure").replace("scene_3.avi", "scene_33.avi")
     source.write_text(changed.replace("[''];tt", "['Body'];tt"))
-    obygaze("manifests", "import", "obygaze12", source, "-o", other)
-    result = obygaze("manifests", "diff", manifest, other)
+    obygaze("manifests", "import", "obygaze12", source, "-o", second)
+    result = obygaze("manifests", "diff", manifest, second)
     assert result.exit_code == 1
     assert f"1 item only in {manifest}: tt0110912-001" in result.output
     assert "1 item with another media: tt0108160-003" in result.output
@@ -149,10 +149,10 @@ def test_diff(manifest: Path, source: Path, tmp_path: Path, obygaze: Run) -> Non
     assert "tt0108160-001: EN | S Body" in result.output
     same = obygaze("manifests", "diff", manifest, manifest)
     assert (same.exit_code, same.output.startswith("No difference")) == (0, True)
-    (other / "labels" / "ours.csv").write_text("id,level\ntt0108160-001,S\n")
-    one_sided = obygaze("manifests", "diff", manifest, other).output
+    (second / "labels" / "ours.csv").write_text("id,level\ntt0108160-001,S\n")
+    one_sided = obygaze("manifests", "diff", manifest, second).output
     assert "labels 'ours': 1 item changed\n  tt0108160-001: none | S" in one_sided
-    facts = json.loads(obygaze("manifests", "diff", manifest, other, "--json").stdout)
+    facts = json.loads(obygaze("manifests", "diff", manifest, second, "--json").stdout)
     assert facts["only_left"] == ["tt0110912-001"]
     assert facts["same_order"] is True
 
@@ -172,15 +172,15 @@ def test_locate(manifest: Path, tmp_path: Path, obygaze: Run) -> None:
     for name in names:
         (videos / name).parent.mkdir(parents=True, exist_ok=True)
         (videos / name).touch()
-    found = locate(Manifest.load(manifest), videos)
-    assert {i: str(path.relative_to(videos)) for i, path in found.found.items()} == {
+    outcome = locate(Manifest.load(manifest), videos)
+    assert {i: str(path.relative_to(videos)) for i, path in outcome.found.items()} == {
         "tt0108160-001": names[0],
         "tt0108160-002": names[1],
         "tt0108160-003": names[2],
         "tt0108160-005": names[5],
     }
-    assert found.missing == ["tt0110912-001"]
-    assert list(found.ambiguous) == ["tt0108160-004"]
+    assert outcome.missing == ["tt0110912-001"]
+    assert list(outcome.ambiguous) == ["tt0108160-004"]
     result = obygaze("manifests", "locate", manifest, "--videos", videos)
     assert result.exit_code == 3
     assert "missing: tt0110912-001" in result.output

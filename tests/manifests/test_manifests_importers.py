@@ -266,9 +266,9 @@ def test_csv_says_what_is_wrong(
 
 def test_names_of_moviegraphs() -> None:
     for scene in (1, 99, 100, 1234):
-        found = id_from_file(f"tt0108160_scene_{scene}.avi")
-        assert found is not None
-        assert stem_from_id(found[0]) == f"tt0108160_scene_{scene}"
+        result = id_from_file(f"tt0108160_scene_{scene}.avi")
+        assert result is not None
+        assert stem_from_id(result[0]) == f"tt0108160_scene_{scene}"
     assert id_from_file("tt0108160_scene_x.avi") is None
     assert stem_from_id("anything-else") is None
 

@@ -34,9 +34,9 @@ def write(path: Path, *rows: str, end: str = "\n", encoding: str = "utf-8") -> P
 
 
 def found_files(manifest: Manifest, films: Path) -> dict[str, str]:
-    found = locate(manifest, films)
-    assert (found.missing, found.ambiguous) == ([], {})
-    return {i: path.relative_to(films).as_posix() for i, path in found.found.items()}
+    result = locate(manifest, films)
+    assert (result.missing, result.ambiguous) == ([], {})
+    return {i: path.relative_to(films).as_posix() for i, path in result.found.items()}
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_one_column_is_both_id_and_media(
 ) -> None:
     source = write(tmp_path / "t.csv", "video,label", *(f"{name},S" for name in FILES))
     options = [word for column in columns for word in ("--column", column)]
-    made = obygaze("manifests", "import", "csv", source, *options, "-o", tmp_path / "m")
-    assert made.exit_code == 0, made.output
-    assert "ids: ep 1.mp4 is S1-ep_1" in made.output
+    timelines = obygaze("manifests", "import", "csv", source, *options, "-o", tmp_path / "m")
+    assert timelines.exit_code == 0, timelines.output
+    assert "ids: ep 1.mp4 is S1-ep_1" in timelines.output
     located = obygaze("manifests", "locate", tmp_path / "m", "--videos", films)
     assert (located.exit_code, located.stdout.splitlines()[0]) == (0, "found      4")
 
@@ -124,8 +124,8 @@ def test_names_with_points_need_no_extension(tmp_path: Path) -> None:
         (tmp_path / f"films/{name}.mp4").touch()
     manifest = Manifest.from_csv(write(tmp_path / "t.csv", "video", *names))
     assert manifest.ids == ["ep.1", "ep.2", "Dr._No", "ep"]
-    found = found_files(manifest, tmp_path / "films")
-    assert list(found.values()) == [f"{name}.mp4" for name in names]
+    result = found_files(manifest, tmp_path / "films")
+    assert list(result.values()) == [f"{name}.mp4" for name in names]
 
 
 def test_pictures_are_images(tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ def test_locate_says_what_it_looked_for(films: Path, tmp_path: Path, obygaze: Ru
     facts = obygaze("manifests", "locate", tmp_path / "m", "--videos", films, "--json")
     assert json.loads(facts.stdout)["missing"] == ["Juno-a", "Juno-b"]
     for command in (("features", "probe"), ("features", "extract", "--backbone", "tiny-xclip")):
-        told = obygaze(*command, tmp_path / "m", "--videos", films, "-o", tmp_path / "out")
-        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-        assert f"none of the 2 clips of t: {hint}" in told.stderr
+        result = obygaze(*command, tmp_path / "m", "--videos", films, "-o", tmp_path / "out")
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert f"none of the 2 clips of t: {hint}" in result.stderr
 
 
 def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path: Path, obygaze: Run) -> None:
@@ -241,9 +241,11 @@ def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path: Path, obygaze:
     obygaze("manifests", "import", "folder", tmp_path / "films", "-o", tmp_path / "m")
     inside = tmp_path / "films" / "A"
     for command in (("manifests", "locate"), ("features", "probe")):
-        told = obygaze(*command, tmp_path / "m", "--videos", inside)
-        assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-        assert f"{inside / 's1' / '1.mp4'} would be the file of A-s1-1 and of B-s1-1" in told.stderr
+        result = obygaze(*command, tmp_path / "m", "--videos", inside)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert (
+            f"{inside / 's1' / '1.mp4'} would be the file of A-s1-1 and of B-s1-1" in result.stderr
+        )
     located = obygaze("manifests", "locate", tmp_path / "m", "--videos", tmp_path / "films")
     assert located.stdout.startswith("found      2")
 
@@ -251,8 +253,8 @@ def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path: Path, obygaze:
 def test_the_next_command_is_quoted_for_the_shell(
     films: Path, tmp_path: Path, obygaze: Run
 ) -> None:
-    made = obygaze("manifests", "import", "folder", films, "-o", tmp_path / "my films")
-    _, _, command = made.stdout.splitlines()[-1].partition("obygaze ")
+    timelines = obygaze("manifests", "import", "folder", films, "-o", tmp_path / "my films")
+    _, _, command = timelines.stdout.splitlines()[-1].partition("obygaze ")
     assert shlex.split(command) == ["manifests", "label", str(tmp_path / "my films"), "LABELS.csv"]
 
 
@@ -261,8 +263,11 @@ def test_several_label_sets_say_how_to_name_one(films: Path, tmp_path: Path, oby
     for name in ("first", "second"):
         table = write(tmp_path / f"{name}.csv", "video,label", "alone,S")
         assert obygaze("manifests", "label", tmp_path / "m", table).exit_code == 0
-    told = obygaze("manifests", "split", tmp_path / "m")
-    assert (told.exit_code, "name one of first, second (--labels NAME" in told.stderr) == (2, True)
+    result = obygaze("manifests", "split", tmp_path / "m")
+    assert (result.exit_code, "first, second; name one (--labels NAME" in result.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_a_mistyped_folder_is_said_not_to_exist(films: Path, tmp_path: Path, obygaze: Run) -> None:
@@ -274,15 +279,15 @@ def test_a_mistyped_folder_is_said_not_to_exist(films: Path, tmp_path: Path, oby
         ("features", "probe", folder, "--videos", near),
         ("features", "extract", folder, "--videos", near, "--backbone", "tiny-xclip", "-o", "s"),
     ):
-        told = obygaze(*words)
-        assert told.stderr == f"Error: {near} does not exist; did you mean {films}?\n", words
+        result = obygaze(*words)
+        assert result.stderr == f"Error: {near} does not exist; did you mean {films}?\n", words
     table = write(tmp_path / "labels.csv", "video,label", "alone,S")
-    told = obygaze("manifests", "label", folder, tmp_path / "lables.csv")
-    assert told.stderr.endswith(f"lables.csv does not exist; did you mean {table}?\n")
-    told = obygaze("manifests", "stats", tmp_path / "nothing")
-    assert f"{tmp_path / 'nothing'} does not exist; give a manifest" in told.stderr
-    told = obygaze("manifests", "locate", folder, "--videos", folder / "items.csv")
-    assert "items.csv is not a folder; give a folder of videos" in told.stderr
+    result = obygaze("manifests", "label", folder, tmp_path / "lables.csv")
+    assert result.stderr.endswith(f"lables.csv does not exist; did you mean {table}?\n")
+    result = obygaze("manifests", "stats", tmp_path / "nothing")
+    assert f"{tmp_path / 'nothing'} does not exist; give a manifest" in result.stderr
+    result = obygaze("manifests", "locate", folder, "--videos", folder / "items.csv")
+    assert "items.csv is not a folder; give a folder of videos" in result.stderr
 
 
 def test_manifests_are_one_line_in_a_notebook(obygaze12: Manifest) -> None:

@@ -61,21 +61,21 @@ def test_default_rule_is_kept(source: Path, tmp_path: Path) -> None:
     ],
 )
 def test_the_papers_figures(obygaze12: Manifest, rule: str, counts: list[int]) -> None:
-    found = statistics(obygaze12, rule).all
-    assert [found.levels[code] for code in ("EN", "HN", "NS", "S")] == counts
+    result = statistics(obygaze12, rule).all
+    assert [result.levels[code] for code in ("EN", "HN", "NS", "S")] == counts
 
 
 def test_the_papers_shares_and_concepts(obygaze12: Manifest) -> None:
-    found = statistics(obygaze12).all
-    shares = [f"{found.share(code):.1%}" for code in ("EN", "HN", "NS", "S")]
+    result = statistics(obygaze12).all
+    shares = [f"{result.share(code):.1%}" for code in ("EN", "HN", "NS", "S")]
     assert shares == ["52.4%", "16.1%", "15.3%", "16.2%"]
-    means = [f"{found.concepts_per_item(code):.4f}" for code in ("HN", "NS", "S")]
+    means = [f"{result.concepts_per_item(code):.4f}" for code in ("HN", "NS", "S")]
     assert means == ["1.2557", "1.7089", "2.6032"]
 
 
 def test_the_released_files_hold_fewer(obygaze12: Manifest) -> None:
-    found = statistics(obygaze12, "released", split="02_EN_HN_S").all
-    assert [found.levels[code] for code in ("EN", "HN", "NS", "S")] == [436, 304, 0, 308]
+    result = statistics(obygaze12, "released", split="02_EN_HN_S").all
+    assert [result.levels[code] for code in ("EN", "HN", "NS", "S")] == [436, 304, 0, 308]
 
 
 def test_against_a_plain_reading(obygaze12: Manifest, authors: Path) -> None:

@@ -138,7 +138,9 @@ def touch(folder: Path, *names: str) -> Path:
 
 def test_a_folder_of_images(tmp_path: Path, obygaze: Run) -> None:
     names = ["a.png", "a.JPG", "b.webp", "c.bmp", "d.tif", "e.jpeg", "f.txt", ".g.png"]
-    folder = touch(tmp_path / "photos", *(f"yes/{one}" for one in names[1:]), "no/a.png", "top.png")
+    folder = touch(
+        tmp_path / "photos", *(f"yes/{name}" for name in names[1:]), "no/a.png", "top.png"
+    )
     result = obygaze("manifests", "import", "folder", folder, "-o", tmp_path / "m")
     assert result.exit_code == 0
     assert "7 images of 2 groups" in result.stdout
@@ -186,8 +188,8 @@ def test_a_battery_is_its_own_prompts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(battery).mkdir()  # such as the manifest of another day
-    told = obygaze("manifests", "import", "prompts", battery, "-o", tmp_path / "m")
-    assert told.exit_code == 0, told.output
+    result = obygaze("manifests", "import", "prompts", battery, "-o", tmp_path / "m")
+    assert result.exit_code == 0, result.output
     manifest = Manifest.load(tmp_path / "m")
     sets = Counter(manifest.items.extra["set"])
     for pair in pairs:

@@ -18,11 +18,11 @@ def test_all_sixteen_runs_come_out_id_by_id(obygaze12: Manifest, authors: Path) 
     golden = json.loads((authors / "obygaze12" / "released_runs.json").read_text())
     assert sum(map(len, golden["runs"].values())) == 16
     for name, runs in golden["runs"].items():
-        found = {run.name: run for run in obygaze12.runs(name).runs}
-        assert found.keys() == runs.keys()
+        result = {run.name: run for run in obygaze12.runs(name).runs}
+        assert result.keys() == runs.keys()
         for run, ids in runs.items():
-            assert found[run].train == sorted(ids["train"])
-            assert found[run].validation == sorted(ids["val"])
+            assert result[run].train == sorted(ids["train"])
+            assert result[run].validation == sorted(ids["val"])
     with_media = {item.id for item in obygaze12 if item.media}
     for name, ids in golden["tests"].items():
         assert sorted(with_media & set(obygaze12.split(name).fold(9))) == sorted(ids)
@@ -62,8 +62,8 @@ def test_runs_that_leak(obygaze12: Manifest, train: str, least: int, most: int) 
 def test_a_column_for_all_clips_never_leaks(obygaze12: Manifest) -> None:
     from obygaze_features.manifests.splits import stratified
 
-    whole = obygaze12.with_parts(splits=[stratified(obygaze12, name="ours")])
-    assert [leak.ids for leak in audit(whole, train=["ours"], test=["ours"])] == [[]]
+    manifest = obygaze12.with_parts(splits=[stratified(obygaze12, name="ours")])
+    assert [leak.ids for leak in audit(manifest, train=["ours"], test=["ours"])] == [[]]
 
 
 def test_split_sizes_and_leave_film_out_classes(obygaze12: Manifest) -> None:

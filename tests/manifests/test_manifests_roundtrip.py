@@ -26,14 +26,14 @@ SPANS = st.none() | st.tuples(st.integers(0, 10**10), st.integers(3, 10**9)).map
 @st.composite
 def items(draw: st.DrawFn) -> list[Item]:
     ids = draw(st.lists(IDS, unique_by=str.lower, min_size=1, max_size=12))
-    found = []
+    result = []
     for identifier in ids:
         kind = draw(st.sampled_from(["clip", "image", "text"]))
         start, end = draw(SPANS) or (None, None)
         text = draw(st.text(st.characters(codec="utf-8"), max_size=30)) if kind == "text" else ""
         text = text.replace("\x00", "")
-        found.append(Item(identifier, kind, draw(NAMES), draw(NAMES), text, start, end))
-    return found
+        result.append(Item(identifier, kind, draw(NAMES), draw(NAMES), text, start, end))
+    return result
 
 
 @given(items(), st.data())

@@ -31,14 +31,16 @@ def labelled(levels: list[str], items: Items = ITEMS) -> Manifest:
 )
 def test_stratified(levels: list[str], folds: int, seed: int) -> None:
     manifest = labelled(levels)
-    found = manifest.labels()
+    result = manifest.labels()
     split = stratified(manifest, folds=folds, seed=seed)
-    assert split.ids == found.ids
+    assert split.ids == result.ids
     sizes = Counter(split.folds)
     assert set(sizes) <= set(range(folds))
     assert max(sizes.values()) - min(sizes[fold] for fold in range(folds)) <= 1
     for level in set(levels):
-        counts = Counter(split.fold_of[i] for i, other in found.level_of.items() if other == level)
+        counts = Counter(
+            split.fold_of[i] for i, second in result.level_of.items() if second == level
+        )
         assert max(counts.values()) - min(counts[fold] for fold in range(folds)) <= 1
     assert stratified(manifest, folds=folds, seed=seed).folds == split.folds
 
@@ -75,9 +77,9 @@ def test_spans_that_overlap_are_not_dealt_singly() -> None:
     spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
     apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])
     assert stratified(labelled(["S"] * 3, apart), folds=3)
-    both = Items.of([*spans, Item("b1", media="f", start=5, end=15)])
+    pair = Items.of([*spans, Item("b1", media="f", start=5, end=15)])
     with pytest.raises(UsageError, match=r"a1 and b1 show the same seconds.*--by-film"):
-        stratified(labelled(["S"] * 3, both), folds=3)
+        stratified(labelled(["S"] * 3, pair), folds=3)
 
 
 SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
@@ -94,16 +96,16 @@ def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]],
     tested, trained = items.ids[:cut], items.ids[cut:]
 
     def overlap(a: int, b: int) -> bool:
-        (film, start, length), (other, begin, duration) = spans[a], spans[b]
-        return film == other and start < begin + duration and begin < start + length
+        (film, start, length), (second, begin, duration) = spans[a], spans[b]
+        return film == second and start < begin + duration and begin < start + length
 
     rows = range(len(spans))
     assert overlapping(items, tested, trained) == [
         f"i{a}" for a in rows[:cut] if any(overlap(a, b) for b in rows[cut:])
     ]
-    found = first_overlap(items, items.ids)
-    assert (found is None) == (not any(overlap(a, b) for a in rows for b in rows if a < b))
-    assert found is None or overlap(int(found[0][1:]), int(found[1][1:]))
+    result = first_overlap(items, items.ids)
+    assert (result is None) == (not any(overlap(a, b) for a in rows for b in rows if a < b))
+    assert result is None or overlap(int(result[0][1:]), int(result[1][1:]))
 
 
 def test_command(manifest: Path, obygaze: Callable[..., Result]) -> None:

@@ -16,12 +16,12 @@ Run = Callable[..., Result]
 
 def test_against_pandas(manifest: Path, obygaze: Run) -> None:
     pandas = pytest.importorskip("pandas")
-    found = json.loads(obygaze("manifests", "stats", manifest, "--labels", "raw", "--json").stdout)
+    result = json.loads(obygaze("manifests", "stats", manifest, "--labels", "raw", "--json").stdout)
     table = pandas.read_csv(manifest / "labels" / "raw.csv", keep_default_na=False)
     table["concepts"] = [c.split("|") if c else [] for c in table["concepts"]]
-    assert found["items"] == len(table)
+    assert result["items"] == len(table)
     for level, rows in table.groupby("level"):
-        seen = found["levels"][level]
+        seen = result["levels"][level]
         assert seen["count"] == len(rows)
         assert seen["share"] == pytest.approx(len(rows) / len(table))
         assert seen["concepts_per_item"] == pytest.approx(rows["concepts"].map(len).mean())
@@ -29,7 +29,7 @@ def test_against_pandas(manifest: Path, obygaze: Run) -> None:
         for name, rate in seen["concept_rates"].items():
             assert rate == pytest.approx(exploded.get(name, 0) / len(rows))
     by_film = table.assign(film=table["id"].str.split("-").str[0]).groupby("film")
-    assert {film: seen["items"] for film, seen in found["films"].items()} == dict(by_film.size())
+    assert {film: seen["items"] for film, seen in result["films"].items()} == dict(by_film.size())
 
 
 @pytest.mark.parametrize("by_film", [False, True])

@@ -49,7 +49,7 @@ def import_timelines(
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), film_of(document))
         for location, problem in content.left_out:
             rows.append(Issue(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
-        rows += [Issue(path.name, name, "", problem, KEPT) for problem in content.kept]
+        rows += [Issue(path.name, name, "", problem, KEPT) for problem in content.ignored]
         rows += read_rows(document, name, path.name, scheme, annotator)
     if len(errors) == len(files):
         raise errors[0]

@@ -15,9 +15,14 @@ from obygaze_features.manifests.importers.mobygaze import frame_span, read_mobyg
 from obygaze_features.manifests.importers.reading import parse_list
 
 
-def import_timelines(source: Path, films: Mapping[str, Film] | None = None) -> Timelines:
-    """Read ``mobygaze_dataframe.csv``; films are named by their IMDb keys."""
-    table = read_mobygaze(source)
+def import_timelines(
+    source: Path | None = None,
+    films: Mapping[str, Film] | None = None,
+    *,
+    url: str | None = None,
+) -> Timelines:
+    """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
+    table = read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
     titled = {film: Film(title) for film, title in titles.items() if film}
     about = reference_json("sources.json")["mobygaze"]

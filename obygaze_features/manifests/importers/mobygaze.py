@@ -12,28 +12,20 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.reading import parse_list
+from obygaze_features.manifests.importers.reading import parse_list, source_or_download
 from obygaze_features.manifests.items import Item, ItemProblem, Items
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 
-REQUIRED = (
-    "annotator",
-    "label",
-    "concepts",
-    "start_frame",
-    "end_frame",
-    "imdb_key",
-    "framerate",
-)
+REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
 #: In the label set, not in the items, which are copied into stores: subtitles are the film's.
 LABEL_EXTRAS = ("annotator", "comment", "subtitle", "text")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-def import_manifest(source: Path) -> Manifest:
-    """Read MObyGaze's segments into a manifest of spans."""
-    table = read_mobygaze(source)
+def import_manifest(source: Path | None = None, *, url: str | None = None) -> Manifest:
+    """Read MObyGaze's segments into a manifest of spans; by default they are downloaded."""
+    table = read_mobygaze(source, url)
     scheme, unlisted = _with_unlisted_concepts(table, obygaze_scheme())
     counts: Counter[tuple[str, str]] = Counter()
     items, levels, concepts = [], [], []
@@ -79,13 +71,14 @@ def import_manifest(source: Path) -> Manifest:
     ).with_parts(labels=[labels])
 
 
-def read_mobygaze(source: Path) -> Table:
+def read_mobygaze(source: Path | None = None, url: str | None = None) -> Table:
     """The table as published, with all columns that its segments need."""
-    table = map_columns(read_table(source, delimiter=None), {"index": [""]})
+    with source_or_download("mobygaze", source, url) as path:
+        table = map_columns(read_table(path, delimiter=None), {"index": [""]})
     if missing := [name for name in REQUIRED if name not in table.columns]:
         raise ManifestError(
-            f"{source} is not MObyGaze's table: it has no {', '.join(missing)}; import any other "
-            "table with: obygaze annotations import csv"
+            f"{table.path} is not MObyGaze's table: it has no {', '.join(missing)}; "
+            "import any other table with: obygaze annotations import csv"
         )
     return table
 

@@ -11,7 +11,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.reading import parse_list
+from obygaze_features.manifests.importers.reading import parse_list, source_or_download
 from obygaze_features.manifests.items import ItemProblem, Items
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
@@ -30,17 +30,22 @@ TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
-def import_manifest(source: Path, *, rule: str = "paper") -> Manifest:
+def import_manifest(
+    source: Path | None = None, *, rule: str = "paper", url: str | None = None
+) -> Manifest:
     """Read the authors' file into a manifest with a label set for each of `RULES`.
 
     Parameters
     ----------
     source
-        ``ObyGaze12_thresh_02.csv`` or a file like it.
+        ``ObyGaze12_thresh_02.csv`` or a file like it; by default it is downloaded.
     rule
         Which label set is the default one.
+    url
+        Another address to download it from.
     """
-    table = read_table(source, delimiter=";", required=REQUIRED).without_blank_rows()
+    with source_or_download("obygaze12", source, url) as path:
+        table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
     try:
         items = Items(
             ids=table["id"],

@@ -16,13 +16,7 @@ from obygaze_features.manifests import items
 from obygaze_features.manifests.items import MAX_ID_LENGTH, Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
 
-TEMPLATES = (
-    "{}",
-    "a {}",
-    "a photo of a {}",
-    "an image of a {}",
-    "a picture of a {}",
-)
+TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
 """The templates of Wolfe et al. (2023), common prompts for CLIP."""
 SHIPPED = ("emotion", "professions")
 """Batteries that come with obygaze."""
@@ -34,11 +28,7 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
 def import_manifest(
-    source: Path,
-    templates: Sequence[str] = (),
-    *,
-    article: str = "letter",
-    name: str | None = None,
+    source: Path, templates: Sequence[str] = (), *, article: str = "letter", name: str | None = None
 ) -> Manifest:
     """Make a manifest of texts: every stimulus in every template.
 

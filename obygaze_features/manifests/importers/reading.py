@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.items import Item, media_stem, safe_id
 from obygaze_features.manifests.media import MEDIA_SUFFIXES
 
@@ -94,12 +94,8 @@ start=None, end=None)
 
 
 @contextlib.contextmanager
-def source_or_download(
-    dataset: str, source: Path | None, *, download: bool, url: str | None
-) -> Iterator[Path]:
+def source_or_download(dataset: str, source: Path | None, url: str | None = None) -> Iterator[Path]:
     """The source that was given, or the pinned public file in a temporary folder."""
-    if (source is None) != (download or url is not None):
-        raise UsageError("give either SOURCE or --download")
     if source is not None:
         yield source
         return
