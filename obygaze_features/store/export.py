@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.package import need
-from obygaze_features.common.progress import progress
+from obygaze_features.common.progress import meter
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
@@ -25,7 +26,6 @@ SOURCES, REASONS = "rows.source", "rows.reason"
 """Datasets of an exported HDF5 file that are not arrays."""
 POOLED = ("native", "cls", "max", "mean")
 """The arrays with one vector a clip, which tables are for."""
-PART_BYTES = 32 * 2**20
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 _COLUMNS = ("id", "film", "status", "source", "reason")
 
@@ -95,17 +95,16 @@ def export(
     }
 
 
-def _parts(
+def _done_rows(
     store: Store, specs: Sequence[ArraySpec]
-) -> Iterator[tuple[range, NDArray[np.bool_], dict[str, NDArray[Any]]]]:
-    """All rows in order, some at a time: which of them are done, and the arrays of these."""
-    step = max(1, PART_BYTES // sum(array.row_bytes for array in specs))
-    names = [array.name for array in specs]
-    for start in progress(range(0, len(store), step), "Exporting", unit="part"):
-        rows = range(start, min(start + step, len(store)))
-        done = store.status[rows.start : rows.stop] == Status.DONE
-        numbers = np.flatnonzero(done) + start
-        yield rows, done, {name: store.read_rows(name, numbers) for name in names}
+) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[Any]]]]:
+    """The rows that are done, some at a time: their numbers, and the arrays."""
+    done, start = np.flatnonzero(store.status == Status.DONE), 0
+    with meter(len(done), "Exporting", unit="row") as advance:
+        for ids, values in store.iter_blocks([array.name for array in specs]):
+            yield done[start : start + len(ids)], values
+            start += len(ids)
+            advance(len(ids))
 
 
 def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
@@ -139,15 +138,13 @@ def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
                 fletcher32=True,
             )
             datasets[array.name].attrs["meaning"] = array.meaning
-        for rows, done, values in _parts(store, specs):
+        for rows, values in _done_rows(store, specs):
             # Runs of rows, as HDF5 is slow at single ones.
-            runs = np.flatnonzero(np.diff(done, prepend=False, append=False)).reshape(-1, 2)
-            offset = 0
-            for start, stop in runs.tolist():
+            breaks = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+            for start, stop in itertools.pairwise(breaks):
+                first = int(rows[start])
                 for name, part in values.items():
-                    run = part[offset : offset + stop - start]
-                    datasets[name][rows.start + start : rows.start + stop] = run
-                offset += stop - start
+                    datasets[name][first : first + stop - start] = part[start:stop]
 
 
 def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
@@ -172,20 +169,33 @@ def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None
     with parquet.ParquetWriter(
         path, schema, compression="none", use_dictionary=False, write_page_checksum=True
     ) as writer:
-        for rows, done, values in _parts(store, specs):
-            ids = store.ids[rows.start : rows.stop]
+        start = 0
+
+        def write_rows(stop: int, done: NDArray[np.intp], values: Mapping[str, Any]) -> None:
+            """Write the rows from `start` on; those that are not done are null."""
+            ids = store.ids[start:stop]
             columns = [
                 ids,
-                films[rows.start : rows.stop],
-                store.status[rows.start : rows.stop],
+                films[start:stop],
+                store.status[start:stop],
                 [store.sources[item] for item in ids],
                 [store.failures.get(item) for item in ids],
             ]
+            empty = np.ones(stop - start, np.bool_)
+            empty[done - start] = False
             for array in specs:
-                every = np.zeros((len(done), *array.shape), array.dtype)
-                every[done] = values[array.name]
+                rows = np.zeros((stop - start, *array.shape), array.dtype)
+                if len(done):
+                    rows[done - start] = values[array.name]
                 lists = pa.FixedSizeListArray.from_arrays(
-                    pa.array(every.reshape(-1)), math.prod(array.shape), mask=pa.array(~done)
+                    pa.array(rows.reshape(-1)), math.prod(array.shape), mask=pa.array(empty)
                 )
                 columns.append(lists)
             writer.write_table(pa.table(columns, schema=schema))
+
+        for done, values in _done_rows(store, specs):
+            stop = int(done[-1]) + 1
+            write_rows(stop, done, values)
+            start = stop
+        if start < len(store):
+            write_rows(len(store), np.empty(0, np.intp), {})

@@ -103,23 +103,24 @@ class ClipFolders:
         ]
         if not files:
             first = self._describe_missing(name, manifest.items[0], [])
-            other = ".npy" if self.suffix == ".pth" else ".pth"
+            other_suffix = ".npy" if self.suffix == ".pth" else ".pth"
             hint = ""
-            if next(self.folders[name].rglob(f"*{other}"), None) is not None:
-                hint = f"; it has {other} files: did you mean obygaze stores import {other[1:]}?"
+            if next(self.folders[name].rglob(f"*{other_suffix}"), None) is not None:
+                command = f"obygaze stores import {other_suffix[1:]}"
+                hint = f"; it has {other_suffix} files: did you mean {command}?"
             raise StoreError(
                 f"none of the {len(manifest)} items of {manifest.name} is there: {first}{hint}"
             )
         examples = self._sample(name, files)
         counts = Counter({kind: len(alike) for kind, alike in examples.items()})
-        (shape, dtype), most = counts.most_common(1)[0]
-        if 2 * most <= counts.total():
-            both = " and ".join(
+        (shape, dtype), largest = counts.most_common(1)[0]
+        if 2 * largest <= counts.total():
+            pair = " and ".join(
                 f"{self._short(name, examples[kind][0])} holds {describe_shape(*kind)}"
                 for kind, _ in counts.most_common(2)
             )
             raise StoreError(
-                f"{both}, and most files of {self.folders[name].name} are not alike; an array of "
+                f"{pair}, and most files of {self.folders[name].name} are not alike; an array of "
                 "a store has one shape and type a clip, so remove the files that do not belong"
             )
         return ArraySpec(name, shape, dtype, f"imported from {self.suffix} files")
@@ -129,7 +130,7 @@ class ClipFolders:
     ) -> dict[tuple[tuple[int, ...], str], list[Path]]:
         """Shape and type -> some of the files that have it; all are tried if none can be read."""
         kinds: dict[tuple[tuple[int, ...], str], list[Path]] = {}
-        why, step = "", -(-len(files) // MAX_SAMPLED)
+        reason, step = "", -(-len(files) // MAX_SAMPLED)
         rest = (file for number, file in enumerate(files) if number % step)
         for number, file in enumerate((*files[::step], *rest)):
             if number >= MAX_SAMPLED and kinds:
@@ -137,11 +138,11 @@ class ClipFolders:
             try:
                 values = self._read(name, file)
             except StoreError as problem:
-                why = why or f"{self._short(name, file)}: {problem}"
+                reason = reason or f"{self._short(name, file)}: {problem}"
             else:
                 kinds.setdefault((values.shape, str(values.dtype)), []).append(file)
         if not kinds:
-            raise StoreError(f"{self.folders[name]}: no file can be read; {why}")
+            raise StoreError(f"{self.folders[name]}: no file can be read; {reason}")
         return kinds
 
     def _read(self, name: str, file: Path) -> NDArray[Any]:
@@ -167,8 +168,8 @@ class ClipFolders:
 
     def _describe_missing(self, name: str, item: Item, files: list[Path]) -> str:
         if files:
-            both = " and ".join(self._short(name, file) for file in files)
-            return f"both {both} may be meant"
+            pair = " and ".join(self._short(name, file) for file in files)
+            return f"both {pair} may be meant"
         stem = (expected_stem(item) if item.start is None else "") or item.id
         film = f"{item.film}/" if item.film else ""
         return f"no {film}{stem}{self.suffix} in {self.folders[name].name}"

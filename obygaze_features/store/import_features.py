@@ -122,18 +122,18 @@ def _open_source(
         return read_parquet(first, str(ids or "id"), provenance)
     if kind == "hdf5":
         return read_hdf5(first, provenance)
-    known = provenance or stated()
+    stated_provenance = provenance or stated()
     if kind == "pth" or (kind == "npy" and not any(file.is_file() for file in paths.values())):
         if ids or in_order:
             raise UsageError(
                 f"{first} is not a file; --ids and --in-order are for one file with all rows"
             )
-        return ClipFolders(paths, f".{kind}", known)
+        return ClipFolders(paths, f".{kind}", stated_provenance)
     listed = read_ids(Path(ids)) if isinstance(ids, Path | str) else ids
     if kind == "npy":
-        source = read_npy(paths, listed, known)
+        source = read_npy(paths, listed, stated_provenance)
     else:
-        source = read_safetensors(first, listed, known, manifest)
+        source = read_safetensors(first, listed, stated_provenance, manifest)
     if source.ids is None and not in_order:
         raise UsageError(
             f"{source.path} does not say whose its rows are; give --ids FILE with an id a line, "
@@ -146,11 +146,11 @@ def _fill_store(source: Source, manifest: Manifest, path: Path, *, retry_failed:
     """Write the rows that a store does not have yet."""
     names = source.match(manifest)
     if path.exists():
-        begun = open_store(path)
-        if begun.is_final:
+        existing = open_store(path)
+        if existing.is_final:
             raise UsageError(f"{path} is final; choose another output")
         # As the first file that could be read said, though another may be the first by now.
-        arrays = tuple(begun.specs)
+        arrays = tuple(existing.specs)
         stored = [array.name for array in arrays]
         if set(names) != set(stored):
             raise UsageError(

@@ -135,8 +135,8 @@ class RowSource:
             try:
                 values[name] = check_row(to_storable(np.array(self.matrices[name][row])), array)
             except (StoreError, OSError, ValueError) as problem:
-                why = f"{self.path.name}, {name}: {problem!s:.140}"
-                return Failed(Status.UNREADABLE, why, source)
+                reason = f"{self.path.name}, {name}: {problem!s:.140}"
+                return Failed(Status.UNREADABLE, reason, source)
         return Done(values, source)
 
 

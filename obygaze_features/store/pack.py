@@ -157,8 +157,8 @@ def list_store_files(path: Path, action: str) -> tuple[dict[str, str], list[str]
 
 def unrelated_files(path: Path, names: list[str]) -> list[str]:
     """What is in a store's folder and is none of its files."""
-    every = (file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir())
-    return sorted(set(every).difference(names))
+    files = (file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir())
+    return sorted(set(files).difference(names))
 
 
 def file_size(path: Path, name: str, action: str) -> int:
@@ -169,10 +169,10 @@ def file_size(path: Path, name: str, action: str) -> int:
         raise damaged(path, name, f"cannot be read ({problem.strerror})", action) from None
 
 
-def damaged(path: Path, name: str, why: str, action: str) -> StoreError:
+def damaged(path: Path, name: str, reason: str, action: str) -> StoreError:
     """The error for a file that is not right, so that the store is not packed or pushed."""
     return StoreError(
-        f"{path / name} {why}, so the store is not {action}; run: obygaze stores verify {path}"
+        f"{path / name} {reason}, so the store is not {action}; run: obygaze stores verify {path}"
     )
 
 

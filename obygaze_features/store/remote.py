@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.package import need
@@ -260,10 +261,10 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
     return system, root.rstrip("/"), ""
 
 
-def parse_hf_address(address: str, *, whole: bool = False) -> tuple[str, str, str]:
-    """Repository, revision and folder; `whole` if it must be a data set, not a part of it."""
+def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, str, str]:
+    """Repository, revision and folder; `dataset_only` refuses a part of a data set."""
     parts = _HF_ADDRESS.fullmatch(address.rstrip("/"))
-    if not parts or (whole and (parts[2] or parts[3])):
+    if not parts or (dataset_only and (parts[2] or parts[3])):
         raise UsageError(f"{address} is not an address of the Hub; give hf://datasets/OWNER/NAME")
     return parts[1], parts[2] or "main", parts[3] or ""
 
@@ -273,7 +274,7 @@ def _open_http(headers: Mapping[str, str]) -> Any:
     http = need("fsspec.implementations.http", extra="remote")
     return http.HTTPFileSystem(
         client_kwargs={
-            "trust_env": True,  # proxies
+            "trust_env": bool(getproxies()),  # takes a thread for each request
             "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
             "headers": {
                 "User-Agent": f"obygaze/{version('obygaze')}",
@@ -304,36 +305,40 @@ def one_line_errors(where: str) -> Iterator[None]:
 def _describe(problem: Exception, where: str) -> str:
     """What went wrong and what to do, without users, passwords and queries of URLs."""
     kind = type(problem).__name__
-    why = " ".join(str(problem).split()) or kind
-    why = re.sub(r"\[Errno -?\d+\] ", "", re.sub(r"://[^/]*@", "://", why))
-    why = _URL.sub(lambda url: redact_url(url[0]), why)
+    message = " ".join(str(problem).split()) or kind
+    message = re.sub(r"\[Errno -?\d+\] ", "", re.sub(r"://[^/]*@", "://", message))
+    message = _URL.sub(lambda url: redact_url(url[0]), message)
     status = getattr(problem, "status", None)
-    if isinstance(status, int):
-        why = f"the server answers {status} {getattr(problem, 'message', '')}".strip()
+    if status is None:  # the Hub's client
+        status = getattr(getattr(problem, "response", None), "status_code", None)
+    if status in (401, 403) and where.startswith("hf://"):
+        message += "; log in with: hf auth login"
+    elif isinstance(status, int):
+        message = f"the server answers {status} {getattr(problem, 'message', '')}".strip()
         if status in (401, 403):
-            why += "; give a user and a password (https://USER:PASSWORD@HOST/...)"
+            message += "; give a user and a password (https://USER:PASSWORD@HOST/...)"
         elif status in _TRY_AGAIN:
-            why += f", {len(PAUSES_S) + 1} times; run the same command again later"
+            message += f", {len(PAUSES_S) + 1} times; run the same command again later"
     elif kind == "ClientPayloadError":
-        why = "the connection was cut; check the network, and run the same command again"
+        message = "the connection was cut; check the network, and run the same command again"
     elif "CertificateError" in kind:
-        why = f"the certificate is not trusted ({why})"
+        message = f"the certificate is not trusted ({message})"
     elif kind in ("EndpointConnectionError", "ConnectTimeoutError"):
-        asked = urlsplit(next(iter(_URL.findall(why)), where))
-        why = (
+        asked = urlsplit(next(iter(_URL.findall(message)), where))
+        message = (
             f"nobody answers at {asked.scheme}://{asked.netloc}; check the network and the "
             "endpoint (for S3 AWS_ENDPOINT_URL), and run the same command again"
         )
     elif kind.startswith("ClientConnector"):
-        why += "; check the host and port in the address"
-    elif isinstance(problem, PermissionError) or "redential" in f"{kind}{why}":
-        why = (
-            f"no access ({why}); set credentials that may read it, for S3 AWS_ACCESS_KEY_ID "
+        message += "; check the host and port in the address"
+    elif isinstance(problem, PermissionError) or "redential" in f"{kind}{message}":
+        message = (
+            f"no access ({message}); set credentials that may read it, for S3 AWS_ACCESS_KEY_ID "
             "and AWS_SECRET_ACCESS_KEY or a profile in ~/.aws"
         )
     else:
-        why += "; check the network, and run the same command again"
-    return why
+        message += "; check the network, and run the same command again"
+    return message
 
 
 def _seconds_to_wait(problem: BaseException, pause: float) -> float:

@@ -131,10 +131,10 @@ class RowReader:
             try:
                 return open_shard(self.location, name, array, shard)
             except FileNotFoundError:
-                why = "it is not there"
+                reason = "it is not there"
             except OSError as problem:
-                why = f"it cannot be read ({problem.strerror})"
-        raise DamagedChunk(self.location.join(names[-1]), range(array.layout.shard_rows), why)
+                reason = f"it cannot be read ({problem.strerror})"
+        raise DamagedChunk(self.location.join(names[-1]), range(array.layout.shard_rows), reason)
 
 
 def _count_from_store(problem: DamagedChunk, first: int) -> DamagedChunk:

@@ -38,9 +38,9 @@ def make_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
     try:
         return Server((host, port), Handler)
     except (OSError, OverflowError) as problem:
-        why = getattr(problem, "strerror", None) or str(problem)
+        reason = getattr(problem, "strerror", None) or str(problem)
         raise StoreError(
-            f"cannot listen at {host}:{port}: {why}; choose another --port or --host"
+            f"cannot listen at {host}:{port}: {reason}; choose another --port or --host"
         ) from None
 
 

@@ -254,7 +254,7 @@ def _holds_something_else(where: str, names: Iterable[str]) -> StoreError:
 
 def _push_to_hub(path: Path, address: str, checksums: Mapping[str, str], names: list[str]) -> int:
     """Put a store into a data set of the Hub, in one commit; gives the number of files sent."""
-    repo = parse_hf_address(address, whole=True)[0]
+    repo = parse_hf_address(address, dataset_only=True)[0]
     hub = need("huggingface_hub", extra="remote")
     there = Remote(address)
     if not sys.stderr.isatty():
@@ -309,7 +309,9 @@ def _pull_folder(location: Location, output: Path, *, overwrite: bool) -> int:
         )
     with (
         disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as made,
+        new_folder(
+            output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True
+        ) as final_folder,
         _pulling_folder(output) as folder,
     ):
         _start_anew_if_other(folder, location.read(fmt.CHECKSUMS))
@@ -321,8 +323,8 @@ def _pull_folder(location: Location, output: Path, *, overwrite: bool) -> int:
         with contextlib.suppress(FileNotFoundError):  # it may be lost: it says nothing of features
             (folder / fmt.LOG).write_bytes(location.read(fmt.LOG))
         _check_pulled(location.where, folder, checksums)
-        made.rmdir()
-        folder.rename(made)
+        final_folder.rmdir()
+        folder.rename(final_folder)
     return fetched
 
 
@@ -333,7 +335,7 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
     location, fetched = Remote(f"{parent}{mark}{query}"), 0
     with disk_errors(output, StoreError), _pulling_folder(output) as folder:
         part = folder / f".{name}.part"
-        # What was begun may be of another zip file: then once from its beginning.
+        # An earlier start may be of another zip file: then once from its beginning.
         for resumed in (True, False) if part.exists() else (False,):
             folder.mkdir(parents=True, exist_ok=True)
             with meter(None, "Fetching", unit="B") as advance:
@@ -383,12 +385,12 @@ def _lock(file: BinaryIO) -> bool:
 
 def _start_anew_if_other(folder: Path, listed: bytes) -> None:
     """Remove what an earlier run fetched, if it was of another store."""
-    known = folder / fmt.CHECKSUMS
-    if folder.exists() and not (known.is_file() and known.read_bytes() == listed):
+    listing = folder / fmt.CHECKSUMS
+    if folder.exists() and not (listing.is_file() and listing.read_bytes() == listed):
         shutil.rmtree(folder)
     if not folder.exists():
-        write_bytes(known, listed)
-        known.chmod(READ_ONLY)
+        write_bytes(listing, listed)
+        listing.chmod(READ_ONLY)
 
 
 def _check_pulled(where: str, folder: Path, checksums: Mapping[str, str]) -> None:
@@ -414,7 +416,7 @@ def _fetch(
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     fetched = 0
-    for _ in range(2):  # what was begun may be useless: then once from its beginning
+    for _ in range(2):  # an earlier start may be useless: then once from the beginning
         try:
             fetched += _append(location, name, part, advance)
         except FileNotFoundError:
@@ -434,7 +436,7 @@ def _fetch(
 
 
 def _append(location: Location, name: str, part: Path, advance: Callable[[int], None]) -> int:
-    """Fetch the rest of a file that was begun; gives the bytes fetched."""
+    """Fetch the rest of a file; gives the bytes fetched."""
     fetched = 0
     with part.open("ab") as file:
         for data in location.stream(name, file.tell()):

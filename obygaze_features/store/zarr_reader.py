@@ -108,9 +108,9 @@ class RangeShard:
             content = values
         return content.view(self.layout.dtype.newbyteorder("<")).reshape(self.layout.chunk_shape)
 
-    def _damaged(self, chunk: int, why: str) -> DamagedChunk:
+    def _damaged(self, chunk: int, reason: str) -> DamagedChunk:
         step = self.layout.chunk_rows
-        return DamagedChunk(self.where, range(chunk * step, (chunk + 1) * step), why)
+        return DamagedChunk(self.where, range(chunk * step, (chunk + 1) * step), reason)
 
 
 class ZarrShard:

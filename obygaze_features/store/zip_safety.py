@@ -34,14 +34,14 @@ def check_zip_members(where: object, infos: Sequence[ZipInfo], size: int) -> Non
     names: set[str] = set()
     folders: set[str] = set()
 
-    def refused(name: str, why: str) -> StoreError:
-        return StoreError(f"{where}: {name!r:.80} {why}")
+    def refused(name: str, reason: str) -> StoreError:
+        return StoreError(f"{where}: {name!r:.80} {reason}")
 
     for info in infos:
         name = info.orig_filename
         if name.endswith("/"):
-            why = "is a folder, so obygaze did not make this zip file; pack the store with: "
-            raise refused(name, f"{why}obygaze stores pack STORE -o NAME.zip")
+            reason = "is a folder, so obygaze did not make this zip file; pack the store with: "
+            raise refused(name, f"{reason}obygaze stores pack STORE -o NAME.zip")
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise refused(name, "is a link or a device, not a plain file")
         if not is_store_name(name):
@@ -57,7 +57,7 @@ def check_zip_members(where: object, infos: Sequence[ZipInfo], size: int) -> Non
         folders |= {str(parent) for parent in PurePosixPath(folded).parents}
         if info.header_offset + info.file_size > size:
             raise StoreError(f"{where}: {name!r:.80} claims more bytes than the zip file has")
-    if both := sorted(names & folders):
-        raise refused(both[0], "is a file and a folder")
+    if clashes := sorted(names & folders):
+        raise refused(clashes[0], "is a file and a folder")
     if sum(info.file_size for info in infos) > size:
         raise StoreError(f"{where}: its files claim more bytes than the zip file has")

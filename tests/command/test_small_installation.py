@@ -132,6 +132,7 @@ CALLS = [
     ("extract", "features saliency MANIFEST --images . --backbone tiny-xclip --text x -o maps"),
     ("language", "features caption-scores captions.csv --language-model gpt2 -o scores.csv"),
     ("remote", "stores info s3://bucket/a.zarr"),
+    ("remote", "stores info https://lab.example/a.zarr"),
     ("views", "stores export STORE -o s.parquet"),
 ]
 

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError, UsageError
-from obygaze_features.store import remote, verify
+from obygaze_features.store import finalise, remote, verify
 from obygaze_features.store.pack import pack
+from obygaze_features.store.remote import PIECE_BYTES
 from obygaze_features.store.transfer import pull
 from tests.exchange.travelling import files_of, obygaze
 from tests.store import toys
-from tests.store.making import flip_bit
+from tests.store.making import flip_bit, numbers, open_state
 from tests.store.serving import Served, serve
 
 
@@ -51,35 +52,34 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_pull_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path):
+def test_a_pull_killed_three_times_at_random_bytes_goes_on(tmp_path):
+    """Whole pieces stay; of the one that was being fetched nothing does."""
+    values = {"frames": numbers(1200, (32, 512), "float16")}
+    store = open_state(tmp_path / "www/large.zarr", values, block_rows=400)
+    finalise(store)
     chance = np.random.default_rng(11)
-    output, address = tmp_path / "got.zarr", ""
-    with serve(large_store.parent) as served:
+    output = tmp_path / "here/got.zarr"
+    with serve(store.parent) as served:
         address = f"{served.url}/large.zarr"
         for _ in range(3):
-            left = int(chance.integers(50_000, 250_000))
+            served.forget()
+            limit = int(chance.integers(PIECE_BYTES, 2 * PIECE_BYTES))
             running = obygaze("pull", address, "-o", output)
-
-            def kill_at(path: str) -> int | None:
-                nonlocal left
-                if left < 0:  # it asks for what was cut off, and so has what came before
-                    running.send_signal(signal.SIGKILL)  # noqa: B023  # none other is started yet
-                    return 0
-                size = (large_store.parent / path[1:]).stat().st_size
-                left -= size
-                return None if left >= 0 else size + left
-
-            served.cut = kill_at
+            # The piece after that is cut off, and when it is asked for again, there is an end.
+            served.cut = lambda path: 50_000 if served.bytes > limit else None  # noqa: B023
+            served.then = lambda path: (
+                running.send_signal(signal.SIGKILL) if served.bytes > limit + 50_000 else None  # noqa: B023
+            )
             running.communicate(timeout=60)
             assert running.returncode == -signal.SIGKILL
             assert not output.exists()
-        served.cut = lambda path: None
+        served.cut, served.then = lambda path: None, lambda path: None
         last = obygaze("pull", address, "-o", output, "--json")
         told = json.loads(last.communicate(timeout=60)[0])
     assert told["fetched"] < 0.8 * told["size"]
-    assert files_of(output) == files_of(large_store)
+    assert files_of(output) == files_of(store)
     assert verify(output) == []
-    assert [one.name for one in tmp_path.iterdir()] == ["got.zarr"]
+    assert [one.name for one in output.parent.iterdir()] == ["got.zarr"]
 
 
 def test_what_was_fetched_wrong_is_fetched_again(server, final_store, tmp_path, monkeypatch):
