@@ -41,38 +41,38 @@ def measure() -> Iterator[Result]:
 
 def _decode(folder: Path) -> Iterator[Result]:
     """32 frames of 3,000, by us, by decord, and by decoding everything in order."""
-    wanted = uniform_indices(FRAMES, WANTED)
+    numbers = uniform_indices(FRAMES, WANTED)
     for gop, target in ((25, 1.0), (250, 1 / 1.3)):
         film = folder / f"gop{gop}.mp4"
         write_pictures(
             film, _film(FRAMES), rate=25, gop=gop, b_frames=3, options={"preset": "veryfast"}
         )
-        what = f"{WANTED} of {FRAMES} frames, 720p, GOP {gop}"
+        label = f"{WANTED} of {FRAMES} frames, 720p, GOP {gop}"
         yield side_by_side(
-            f"{what} (decord)", partial(_ours, film, wanted), partial(_decord, film, wanted),
+            f"{label} (decord)", partial(_ours, film, numbers), partial(_decord, film, numbers),
             target=target,
         )  # fmt: skip
         in_order = side_by_side(
-            f"{what} (all in order)",
-            partial(_ours, film, wanted), partial(_in_order, film, wanted),
+            f"{label} (all in order)",
+            partial(_ours, film, numbers), partial(_in_order, film, numbers),
             target=None, runs=3,
         )  # fmt: skip
         yield in_order
         rate = FRAMES / in_order.value, FRAMES / in_order.peer
         yield Result(
-            f"{what}: frames passed a second and core (all in order)",
+            f"{label}: frames passed a second and core (all in order)",
             rate[0], "1/s", rate[1], rate[0] / rate[1], None,
         )  # fmt: skip
-        ours, theirs = _ours(film, wanted), _in_order(film, wanted)
-        yield _differing(f"{what}: frames that differ (of, all in order)", ours, theirs)
-        yield _differing(f"{what}: frames that differ (of, decord)", ours, _decord(film, wanted))
+        ours, in_sequence = _ours(film, numbers), _in_order(film, numbers)
+        yield _differing(f"{label}: frames that differ (of, all in order)", ours, in_sequence)
+        yield _differing(f"{label}: frames that differ (of, decord)", ours, _decord(film, numbers))
     film = folder / "film.avi"
     write_pictures(film, _film(FRAMES, 144, 176), rate=25, codec="mpeg4", gop=250, b_frames=3)
     yield Result(
         "AVI with B-frames: wrong frames of 32 (decord)",
-        _wrong(_ours(film, wanted), wanted), "",
-        peer := _wrong(_decord(film, wanted), wanted),
-        _wrong(_ours(film, wanted), wanted) / max(peer, 1), 0,
+        _wrong(_ours(film, numbers), numbers), "",
+        peer := _wrong(_decord(film, numbers), numbers),
+        _wrong(_ours(film, numbers), numbers) / max(peer, 1), 0,
     )  # fmt: skip
 
 
@@ -105,33 +105,33 @@ def _span(folder: Path) -> Iterator[Result]:
     first = time.perf_counter() - start
     start = time.perf_counter()
     index_file(film, cache=cache)
-    kept = time.perf_counter() - start
-    yield Result(f"index of {HOURS} h, kept (made anew)", kept, "s", first, kept / first, None)
+    cached = time.perf_counter() - start
+    yield Result(f"index of {HOURS} h, kept (made anew)", cached, "s", first, cached / first, None)
 
 
-def _ours(film: Path, wanted: NDArray[np.int32]) -> NDArray[np.uint8]:
-    return decode_frames(film, wanted).rgb
+def _ours(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
+    return decode_frames(film, numbers).rgb
 
 
-def _decord(film: Path, wanted: NDArray[np.int32]) -> NDArray[np.uint8]:
+def _decord(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
     import decord
 
     reader = decord.VideoReader(str(film), num_threads=1)
-    found: NDArray[np.uint8] = reader.get_batch(wanted.tolist()).asnumpy()
-    return found
+    frames: NDArray[np.uint8] = reader.get_batch(numbers.tolist()).asnumpy()
+    return frames
 
 
-def _in_order(film: Path, wanted: NDArray[np.int32]) -> NDArray[np.uint8]:
+def _in_order(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
     pictures = {}
     with av.open(film) as container:
         stream = container.streams.video[0]
         stream.thread_type = "SLICE"
         stream.codec_context.thread_count = 1
-        of = set(wanted.tolist())
+        requested = set(numbers.tolist())
         for number, frame in enumerate(container.decode(stream)):
-            if number in of:
+            if number in requested:
                 pictures[number] = frame.to_ndarray(format="rgb24")
-    return np.stack([pictures[number] for number in wanted.tolist()])
+    return np.stack([pictures[number] for number in numbers.tolist()])
 
 
 def _differing(name: str, ours: NDArray[np.uint8], peer: NDArray[np.uint8]) -> Result:
@@ -140,9 +140,9 @@ def _differing(name: str, ours: NDArray[np.uint8], peer: NDArray[np.uint8]) -> R
     return Result(name, differ, "", len(ours), differ / len(ours), 0)
 
 
-def _wrong(rgb: NDArray[np.uint8], wanted: NDArray[np.int32]) -> int:
-    numbers = [read_frame_number(picture) for picture in rgb]
-    return sum(a != b for a, b in zip(numbers, wanted.tolist(), strict=True))
+def _wrong(rgb: NDArray[np.uint8], numbers: NDArray[np.int32]) -> int:
+    drawn = [read_frame_number(picture) for picture in rgb]
+    return sum(a != b for a, b in zip(drawn, numbers.tolist(), strict=True))
 
 
 def _film(count: int, height: int = HEIGHT, width: int = WIDTH) -> Iterator[NDArray[np.uint8]]:

@@ -59,8 +59,8 @@ def _three_in_one(folder: Path) -> Result:
     extract(manifest, videos, backbones, folder / "together", workers=1)
     together = time.perf_counter() - begin
     begin = time.perf_counter()
-    for one in backbones:
-        extract(manifest, videos, [one], folder / "apart", workers=1)
+    for backbone in backbones:
+        extract(manifest, videos, [backbone], folder / "apart", workers=1)
     saved = time.perf_counter() - begin - together
     return Result(
         "saved by one pass for three backbones (decoding twice)",
@@ -108,12 +108,14 @@ def _on_a_gpu(folder: Path) -> Iterator[Result]:
     name = torch.cuda.get_device_name()
     manifest = _clips(folder / "gpu", 256, seconds=10, width=640, height=360, files=8)
     weights = str(write_checkpoint(FULL, folder / "weights" / FULL))
-    exact, fast = (load_backbone(weights, "cuda", precision=one) for one in ("float32", "bfloat16"))
+    exact, fast = (
+        load_backbone(weights, "cuda", precision=precision) for precision in ("float32", "bfloat16")
+    )
     summary = extract(manifest, folder / "gpu", [exact], folder / "exact")
     idle = 1 - summary.shares["device"] / (1 - summary.shares["start"])
     yield Result(f"{name}: share of time idle, float32 (limit)", idle, "", 0.15, idle / 0.15, 1)
     extract(manifest, folder / "gpu", [fast], folder / "fast")
-    stores = [open_store(folder / which / f"{FULL}.zarr") for which in ("exact", "fast")]
+    stores = [open_store(folder / name / f"{FULL}.zarr") for name in ("exact", "fast")]
     for array in ("native", "frames"):
         least = diff(*stores).rows[array].least
         assert least is not None

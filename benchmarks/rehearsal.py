@@ -47,12 +47,12 @@ def measure() -> Iterator[Result]:
 def _end_to_end(folder: Path) -> Iterator[Result]:
     """Every stage at a tenth of the clips and at all of them."""
     small = _stages(folder / "small", CLIPS // TENTH, FILMS // TENTH)
-    whole = _stages(folder / "whole", CLIPS, FILMS)
-    for stage, (seconds, mib) in whole.items():
+    full = _stages(folder / "whole", CLIPS, FILMS)
+    for stage, (seconds, mib) in full.items():
         before, held = small[stage]
-        what = f"{stage}, {CLIPS:,} clips ({CLIPS // TENTH:,})"
+        label = f"{stage}, {CLIPS:,} clips ({CLIPS // TENTH:,})"
         growth = TENTH**2 if stage == SQUARED else TENTH
-        yield Result(what, seconds, "s", before, seconds / before, 1.5 * growth)
+        yield Result(label, seconds, "s", before, seconds / before, 1.5 * growth)
         room = growth if stage == SQUARED else 2
         yield Result(f"{stage}: memory", mib, "MiB", held, mib / held, room)
 
@@ -60,8 +60,18 @@ def _end_to_end(folder: Path) -> Iterator[Result]:
 def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, float]]:
     data, manifest, stores = folder / "data", folder / "manifest", folder / "stores"
     store = stores / "tiny-xclip.zarr"
-    each = -(-clips // films)
-    _run("features", "make-clips", data, "--films", films, "--scenes", each, "--seconds", 0.5)
+    clips_per_film = -(-clips // films)
+    _run(
+        "features",
+        "make-clips",
+        data,
+        "--films",
+        films,
+        "--scenes",
+        clips_per_film,
+        "--seconds",
+        0.5,
+    )
     table = data / "annotations.csv"
     rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
     table.write_text("".join(rows[: clips + 1]), encoding="utf-8")
@@ -69,7 +79,7 @@ def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, floa
         text = EXPERIMENT.replace("{estimator}", estimator)
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
     runs = folder / "network", folder / "bottleneck"
-    found = {
+    stages = {
         "import the manifest": _run("manifests", "import", "csv", table, "-o", manifest),
         "split": _run("manifests", "split", manifest),
         "extract": _run(
@@ -83,7 +93,7 @@ def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, floa
         "report": _run("report", *runs, "-o", folder / "report.html"),
     }  # fmt: skip
     assert len(open_store(store)) == clips
-    return found
+    return stages
 
 
 def _million(folder: Path) -> Iterator[Result]:
@@ -95,13 +105,13 @@ def _million(folder: Path) -> Iterator[Result]:
     yield Result(
         f"write {MILLION:,} rows in {PARTS} parts (limit)", wrote, "s", 120, wrote / 120, 1
     )
-    whole = folder / "whole.zarr"
+    full = folder / "whole.zarr"
     for stage, command, limit in (
-        ("merge them", ("stores", "merge", *parts, "-o", whole), 240.0),
-        ("finalise", ("stores", "finalise", whole), 120.0),
+        ("merge them", ("stores", "merge", *parts, "-o", full), 240.0),
+        ("finalise", ("stores", "finalise", full), 120.0),
         (
             "a film of it",
-            ("stores", "subset", whole, "--films", "tt0000500", "-o", folder / "film.zarr"),
+            ("stores", "subset", full, "--films", "tt0000500", "-o", folder / "film.zarr"),
             60,
         ),
     ):

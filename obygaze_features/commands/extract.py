@@ -193,8 +193,8 @@ def _check_options(
         "--videos": videos, "--arrays": options.get("arrays"), "--dry-run": dry_run,
         "--engine ray": is_ray,
     }  # fmt: skip
-    if given := [option for option, value in clips_only.items() if value]:
-        raise UsageError(f"{manifest.name} has images or texts, and {given[0]} is for clips")
+    if unfit := [option for option, value in clips_only.items() if value]:
+        raise UsageError(f"{manifest.name} has images or texts, and {unfit[0]} is for clips")
     if "image" in kinds and images is None:
         raise UsageError(
             f"{manifest.name} has images; say in which folder they are: --images FOLDER"

@@ -190,7 +190,7 @@ def fill(
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     """The kinds of a manifest's items: clips, or images and texts, and their folder is given."""
-    kinds = sorted(set(manifest.items.kinds))
+    kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
     for kind, folder in (("clip", "--videos FOLDER"), ("image", "--images FOLDER")):

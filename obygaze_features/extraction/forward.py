@@ -18,7 +18,7 @@ from obygaze_features.store.format import BLOCK_ROWS
 
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH = 64
-"""On a CPU larger batches are no faster, and delay the answer to Ctrl-C."""
+"""Larger batches do not make a CPU faster, and delay the answer to Ctrl-C."""
 
 
 class Forward:

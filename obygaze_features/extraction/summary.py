@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -140,24 +140,13 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """As JSON values, with the rates."""
         return {
+            **asdict(self),
             "stores": [str(path) for path in self.stores],
-            "wanted": self.wanted,
-            "clips": self.clips,
-            "frames": self.frames,
-            "done": self.done,
-            "left": self.left,
-            "failed": self.failed,
-            "slow": self.slow,
-            "lost": self.lost,
-            "cut": self.cut,
             "seconds": round(self.seconds, 3),
             "clips_a_second": round(self.clips_a_second, 3),
             "frames_a_second": round(self.frames_a_second, 3),
             "shares": {stage: round(share, 3) for stage, share in self.shares.items()},
             "bound_by": self.bound_by,
-            "batches": self.batches,
-            "bytes": self.bytes,
-            "ended": self.ended,
         }
 
 

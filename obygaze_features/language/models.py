@@ -56,8 +56,9 @@ _ENCODER_FILES = (
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
-    "1_Pooling/config.json",
 )
+_MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
+"""The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
 LANGUAGE_MODELS: Mapping[str, KnownCheckpoint] = {
     name: KnownCheckpoint(name, title, repository=f"{owner}/{name}")
@@ -265,7 +266,7 @@ def prefetch(name: str) -> Path:
     checkpoints = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
     repository = (checkpoints[name].repository if name in checkpoints else None) or name
     folder = fetch(repository, name, lambda folder: None, ())
-    fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
+    _fetch_text_files(repository, folder)
     return folder
 
 
@@ -277,9 +278,18 @@ def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Ch
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise BackboneError(f"{folder} is not the folder of a model: it has no config.json")
     if checkpoint.repository and not has_tokenizer(folder):
-        names = (*TOKENIZER_FILES, *_ENCODER_FILES)
-        fetch_files(checkpoint.repository, folder.name, names)
+        _fetch_text_files(checkpoint.repository, folder)
     return checkpoint
+
+
+def _fetch_text_files(repository: str, folder: Path) -> None:
+    """Download the tokenizer, and the modules of a sentence encoder."""
+    fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
+    if not (folder / "modules.json").is_file():
+        return
+    for module in read_json(folder / "modules.json", BackboneError):
+        if path := module["path"]:
+            fetch_files(repository, folder.name, [f"{path}/{name}" for name in _MODULE_FILES])
 
 
 def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def manifest() -> Manifest:
 
 
 @pytest.fixture(scope="session")
-def whole(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> Path:
+def whole_store(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> Path:
     """The local engine's store."""
     (store,) = extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
     return store
@@ -55,5 +55,5 @@ def whole(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> 
 def cluster() -> Iterator[Any]:
     from tests.extraction.ray_clusters import head
 
-    with head() as one:
-        yield one
+    with head() as cluster:
+        yield cluster

@@ -53,12 +53,12 @@ def extract_on(cluster, manifest, films, backbone, output, load, **options):
 
 
 def children(pid: int) -> list[int]:
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def named(processes: Iterable[int]) -> dict[str, int]:
@@ -67,10 +67,10 @@ def named(processes: Iterable[int]) -> dict[str, int]:
 
 def below(pid: int) -> set[int]:
     """All processes that a process started, and that these did."""
-    found = {pid}
-    while more := {child for one in found for child in children(one)} - found:
-        found |= more
-    return found - {pid}
+    pids = {pid}
+    while more := {child for parent in pids for child in children(parent)} - pids:
+        pids |= more
+    return pids - {pid}
 
 
 class Watching:
@@ -125,9 +125,9 @@ def once(sign: Path, do: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def go_on(manifest, films, tiny, output: Path, whole: Path) -> None:
+def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> None:
     """With the local engine: it is the same store for both."""
     assert 0 < open_store(output / "tiny.zarr").status.sum() < len(manifest)
     assert Claims(output / "tiny.zarr/claims").active_blocks() == []
     extract(manifest, films, [tiny], output)
-    assert contents(output / "tiny.zarr") == contents(whole)
+    assert contents(output / "tiny.zarr") == contents(whole_store)

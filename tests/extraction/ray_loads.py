@@ -14,13 +14,13 @@ from obygaze_features.backbones import Backbone, load_backbone
 
 
 def slow(spec: str, device: str, **settings: Any) -> Backbone:
-    one = load_backbone(spec, device, **settings)
+    backbone = load_backbone(spec, device, **settings)
 
     def encode(pixels: Any, present: Any, names: Any) -> Any:
         time.sleep(0.3)
-        return one.embed_clips(pixels, present)
+        return backbone.embed_clips(pixels, present)
 
-    return replace(one, encode_clips=encode)
+    return replace(backbone, encode_clips=encode)
 
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
@@ -30,9 +30,9 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
     """
     import ray
 
-    one = load_backbone(spec, device)
-    given = ray.get_runtime_context().get_assigned_resources()
-    deaths.with_name(f"given-{os.getpid()}.json").write_text(json.dumps(given))
+    backbone = load_backbone(spec, device)
+    resources = ray.get_runtime_context().get_assigned_resources()
+    deaths.with_name(f"given-{os.getpid()}.json").write_text(json.dumps(resources))
     seen = []
 
     def encode(pixels: Any, present: Any, names: Any) -> Any:
@@ -42,9 +42,9 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
         if len(pixels) == size and seen != [8] and len([*deaths.iterdir()]) < count:
             (deaths / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return one.embed_clips(pixels, present)
+        return backbone.embed_clips(pixels, present)
 
-    return replace(one, encode_clips=encode)
+    return replace(backbone, encode_clips=encode)
 
 
 def broken(spec: str, device: str) -> Backbone:

@@ -97,7 +97,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no FIFOs")
-def test_every_broken_file_is_named_and_every_other_one_extracted(tiny, tmp_path):
+def test_broken_files_are_named_and_the_others_extracted(tiny, tmp_path):
     videos = tmp_path / "videos"
     videos.mkdir()
     for name, (make, _) in BROKEN.items():
@@ -115,7 +115,7 @@ def test_every_broken_file_is_named_and_every_other_one_extracted(tiny, tmp_path
     begin = time.monotonic()
     summary = extract(manifest, videos, [tiny], tmp_path, stall_timeout=20)
     assert time.monotonic() - begin < 15
-    reasons = {one: why for kind in summary.failed.values() for one, why in kind.items()}
+    reasons = {entry: reason for kind in summary.failed.values() for entry, reason in kind.items()}
     for name in BROKEN:
         assert BROKEN[name][1] in reasons.pop(Path(name).stem)
     assert reasons == {}
@@ -134,15 +134,15 @@ def decoders_of(process: int) -> list[int]:
     children = []
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # it may end meanwhile
-            children += [int(one) for one in thread.read_text().split()]
-    return [one for one in children if b"video.worker" in command_of(one)]
+            children += [int(entry) for entry in thread.read_text().split()]
+    return [entry for entry in children if b"video.worker" in command_of(entry)]
 
 
 def has_pictures(process: int) -> bool:
     """Whether a decoder has put anything into the memory that it shares."""
     with contextlib.suppress(OSError):
-        for one in Path(f"/proc/{process}/fd").iterdir():
-            if "frames" in str(one.readlink()) and one.stat().st_size:
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            if "frames" in str(entry.readlink()) and entry.stat().st_size:
                 return True
     return False
 
@@ -159,15 +159,15 @@ def meddling() -> Iterator[Callable[[Callable[[int], None], int], threading.Thre
     """Do something to each of the first decoders of this process, as soon as it is at work."""
     threads = []
 
-    def begin(what: Callable[[int], None], times: int) -> None:
+    def begin(action: Callable[[int], None], times: int) -> None:
         def watch() -> None:
             seen: set[int] = set()
             end = time.monotonic() + 30
             while len(seen) < times and time.monotonic() < end:
-                for one in decoders_of(os.getpid()):
-                    if one not in seen and has_pictures(one):
-                        seen.add(one)
-                        what(one)
+                for entry in decoders_of(os.getpid()):
+                    if entry not in seen and has_pictures(entry):
+                        seen.add(entry)
+                        action(entry)
                 time.sleep(0.01)
 
         threads.append(threading.Thread(target=watch))
@@ -185,13 +185,13 @@ MANIFEST = Manifest(
 
 
 @linux
-def test_a_decoder_that_hangs_is_given_up_and_the_run_goes_on(films, tiny, tmp_path, meddling):
+def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, meddling):
     """It is stopped for real, as on a network drive that does not answer."""
     meddling(lambda process: os.kill(process, signal.SIGSTOP), 1)
     summary = extract(MANIFEST, films, [tiny], tmp_path, stall_timeout=1.5, workers=1)
     (reasons,) = summary.failed.values()
-    (why,) = reasons.values()
-    assert "was given up: decoding made no progress for 1.5 s" in why
+    (reason,) = reasons.values()
+    assert "was given up: decoding made no progress for 1.5 s" in reason
     assert summary.done == 19
     assert decoders_of(os.getpid()) == []
     again = extract(MANIFEST, films, [tiny], tmp_path, retry_failed=True)
@@ -232,7 +232,7 @@ def test_where_no_decoder_can_start_no_clip_is_blamed(films, tiny, tmp_path, mon
     assert not open_store(tmp_path / "tiny.zarr").status.any()
 
 
-def test_a_folder_that_is_no_folder_of_films_costs_its_film_alone(films, tiny, tmp_path):
+def test_an_unreadable_folder_costs_only_its_film(films, tiny, tmp_path):
     """What cannot be listed is named: here a name too long for any file system."""
     videos = tmp_path / "videos"
     (videos / "tt1").mkdir(parents=True)

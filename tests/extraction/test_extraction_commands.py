@@ -22,12 +22,12 @@ def obygaze(*arguments: object) -> Result:
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
     """Synthetic clips, weights and the manifest of the clips, all made by the commands."""
-    made = obygaze("features", "make-clips", tmp_path / "data", "--seconds", 0.5)
-    assert made.exit_code == 0
-    assert "12 SYNTHETIC clips" in made.stdout
-    made = obygaze("features", "make-weights", "tiny-xclip", tmp_path / "weights")
-    assert made.exit_code == 0
-    assert "SYNTHETIC" in made.stdout
+    result = obygaze("features", "make-clips", tmp_path / "data", "--seconds", 0.5)
+    assert result.exit_code == 0
+    assert "12 SYNTHETIC clips" in result.stdout
+    result = obygaze("features", "make-weights", "tiny-xclip", tmp_path / "weights")
+    assert result.exit_code == 0
+    assert "SYNTHETIC" in result.stdout
     Manifest.from_csv(tmp_path / "data/annotations.csv").save(tmp_path / "manifest")
     return tmp_path
 
@@ -119,14 +119,14 @@ def test_failed_clips_can_be_tried_again(world):
     assert again.exit_code == 0
     assert "1 clip in" in again.stdout
     assert "12 of 12 clips done" in again.stdout
-    whole = world / "stores/tiny.zarr"
+    store_path = world / "stores/tiny.zarr"
     (world / "stores").rename(world / "first")
     extract(world)
     for name in ("native", "frames"):
-        one, other = (
-            open_store(p).read(name, missing="nan") for p in (world / "first/tiny.zarr", whole)
+        first, second = (
+            open_store(p).read(name, missing="nan") for p in (world / "first/tiny.zarr", store_path)
         )
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(first, second)
 
 
 def test_parts_share_the_work(world):
@@ -170,26 +170,26 @@ def test_probe_looks_into_every_file(world):
         assert (row["frames"], row["fps"], row["seconds"]) == ("12", "24.000", "0.500")
         assert row["problems"] == "short"
         assert float(row["decode_seconds"]) > 0
-    told = json.loads(
+    result = json.loads(
         obygaze(
             "features", "probe", world / "manifest", "--videos", world / "data/videos",
             "--films", "tt0000003", "--limit", 2, "--json",
         ).stdout
     )  # fmt: skip
-    assert [row["id"] for row in told] == ["tt0000003-001", "tt0000003-002"]
+    assert [row["id"] for row in result] == ["tt0000003-001", "tt0000003-002"]
 
 
 def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
-    told = extract(world, "--dry-run", "--json")
-    assert told.exit_code == 0
+    result = extract(world, "--dry-run", "--json")
+    assert result.exit_code == 0
     assert not (world / "stores").exists()
-    found = json.loads(told.stdout)
-    assert (found["clips"], found["missing"]) == (12, [])
-    assert found["free"] > 0
+    estimate = json.loads(result.stdout)
+    assert (estimate["clips"], estimate["missing"]) == (12, [])
+    assert estimate["free"] > 0
     extract(world, "--limit", 5)
     store = open_store(world / "stores/tiny.zarr")
-    a_row = sum(one.row_bytes for one in store.specs)
-    assert found["stores"]["tiny"]["bytes"] == 12 * a_row
+    row_bytes = sum(first.row_bytes for first in store.specs)
+    assert estimate["stores"]["tiny"]["bytes"] == 12 * row_bytes
     again = json.loads(extract(world, "--dry-run", "--json").stdout)["stores"]["tiny"]
     assert (again["to_do"], again["is_new"]) == (7, False)
     (world / "data/videos/tt0000003/tt0000003_scene_4.mp4").unlink()
@@ -216,9 +216,9 @@ def test_which_arrays_and_how_they_are_made_is_recorded(world):
         options = {
             "--arrays": "native,tokens", "--preprocessing": "author", "--precision": "bfloat16",
         } | dict([change])  # fmt: skip
-        other = extract(world, *[word for pair in options.items() for word in pair])
-        assert other.exit_code == 1
-        assert f"made with other {word}" in other.stderr
+        second = extract(world, *[word for pair in options.items() for word in pair])
+        assert second.exit_code == 1
+        assert f"made with other {word}" in second.stderr
 
 
 def test_when_the_time_is_up_the_code_says_that_not_all_is_done(world):

@@ -62,9 +62,9 @@ def texts(*words: str) -> Manifest:
     return Manifest("words", Items.of(items))
 
 
-def embedding(found):
+def embedding(output):
     """A tensor up to transformers 4, and more than that from 5 on."""
-    return (found if isinstance(found, torch.Tensor) else found.pooler_output).numpy()
+    return (output if isinstance(output, torch.Tensor) else output.pooler_output).numpy()
 
 
 def rows(store: Store, *ids: str) -> np.ndarray:
@@ -80,13 +80,15 @@ def test_images_are_embedded_as_transformers_does_it(clip, towers, images, photo
     for item in images.items.take([0, 7, 21, 39]):
         picture = Image.open(photos / item.film / item.media).convert("RGB")
         with torch.no_grad():
-            theirs = embedding(model.get_image_features(**processor(picture, return_tensors="pt")))
+            expected = embedding(
+                model.get_image_features(**processor(picture, return_tensors="pt"))
+            )
         # What is between them is a level of a byte, in resizing.
-        np.testing.assert_allclose(rows(store, item.id)[0], theirs[0], atol=0.01)
-    made = store.attributes["preprocessing"]
-    assert made["orientation"].startswith("upright")
-    assert made["texts"]["longest"] == 77
-    assert [one.name for one in store.specs] == ["native"]
+        np.testing.assert_allclose(rows(store, item.id)[0], expected[0], atol=0.01)
+    preprocessing = store.attributes["preprocessing"]
+    assert preprocessing["orientation"].startswith("upright")
+    assert preprocessing["texts"]["longest"] == 77
+    assert [first.name for first in store.specs] == ["native"]
     assert store.sources[images.ids[0]].startswith("bytes=")
 
 
@@ -99,8 +101,8 @@ def test_images_and_texts_share_a_store(clip, towers, photos, tmp_path):
     tokens = AutoTokenizer.from_pretrained(clip)(words, padding=True, return_tensors="pt")
     with torch.no_grad():
         model = CLIPModel.from_pretrained(clip).eval()
-        theirs = embedding(model.get_text_features(**tokens))
-    np.testing.assert_allclose(rows(store, "t0", "t1"), theirs, atol=1e-5)
+        expected = embedding(model.get_text_features(**tokens))
+    np.testing.assert_allclose(rows(store, "t0", "t1"), expected, atol=1e-5)
     assert rows(store, "p").shape == (1, 32)
 
 
@@ -110,33 +112,33 @@ def test_several_towers_read_each_image_once(towers, images, photos, tmp_path, m
     others = [load_backbone(str(tmp_path / name), "cpu") for name in ("tiny-siglip", "tiny-xclip")]
     summary = extract(images, photos, [towers, *others], tmp_path / "all")
     assert (summary.clips, summary.done) == (40, 40)
-    for one in (towers, *others):
-        extract(images, photos, [one], tmp_path / "each")
+    for first in (towers, *others):
+        extract(images, photos, [first], tmp_path / "each")
         left, right = (
-            open_store(tmp_path / where / f"{one.name}.zarr").read("native", missing="nan")
+            open_store(tmp_path / where / f"{first.name}.zarr").read("native", missing="nan")
             for where in ("all", "each")
         )
         np.testing.assert_array_equal(left, right)
 
 
-def test_a_run_goes_on_where_another_ended(towers, images, photos, tmp_path):
+def test_a_run_resumes_where_another_ended(towers, images, photos, tmp_path):
     extract(images, photos, [towers], tmp_path / "whole")
     parts = tmp_path / "parts"
     first = extract(images, photos, [towers], parts, part="2/2")
     assert (first.wanted, first.done) == (8, 8)
-    some = extract(images, photos, [towers], parts, films=("yes",))
-    assert (some.wanted, some.clips) == (20, 12)
+    part = extract(images, photos, [towers], parts, films=("yes",))
+    assert (part.wanted, part.clips) == (20, 12)
     rest = extract(images, photos, [towers], parts)
     assert (rest.clips, rest.done) == (20, 40)
     assert extract(images, photos, [towers], parts).clips == 0
-    one, other = (
+    first, second = (
         open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
         for name in ("whole", "parts")
     )
-    np.testing.assert_allclose(one, other, atol=1e-6)
+    np.testing.assert_allclose(first, second, atol=1e-6)
     finalise(parts / "small.zarr")
     np.testing.assert_array_equal(
-        open_store(parts / "small.zarr").read("native", missing="nan"), other
+        open_store(parts / "small.zarr").read("native", missing="nan"), second
     )
 
 
@@ -151,19 +153,19 @@ def test_two_runs_share_the_work(towers, tmp_path):
         run.start()
     for run in runs:
         run.join()
-    assert sum(one.clips for one in done) == 200
+    assert sum(first.clips for first in done) == 200
     assert open_store(tmp_path / "small.zarr").status.tolist() == [Status.DONE] * 200
 
 
 def broken(folder: Path) -> dict[str, tuple[Status, str]]:
     """Files that cannot be embedded, and why."""
-    whole = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
-    Image.fromarray(whole).save(folder / "whole.png")
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "whole.png")
     content = (folder / "whole.png").read_bytes()
     (folder / "cut.png").write_bytes(content[: len(content) // 2])
     (folder / "words.jpg").write_text("no picture")
     (folder / "empty.webp").touch()
-    Image.fromarray(whole[:1].repeat(2, 1)[:, :80]).resize((500, 2)).save(folder / "line.bmp")
+    Image.fromarray(pixels[:1].repeat(2, 1)[:, :80]).resize((500, 2)).save(folder / "line.bmp")
     Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(folder / "deep.png")
     (folder / "twice.png").touch()
     (folder / "twice.gif").touch()
@@ -178,7 +180,7 @@ def broken(folder: Path) -> dict[str, tuple[Status, str]]:
     }
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
+def test_what_cannot_be_read_is_named(towers, tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
     expected = broken(folder)
@@ -189,9 +191,9 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
     store = open_store(tmp_path / "s/small.zarr")
     status = dict(zip(store.ids, store.status.tolist(), strict=True))
     assert (status["whole"], status["fine"], summary.done) == (Status.DONE, Status.DONE, 2)
-    for name, (kind, why) in expected.items():
+    for name, (kind, reason) in expected.items():
         assert status[name] == kind, name
-        assert why in store.failures[name], store.failures[name]
+        assert reason in store.failures[name], store.failures[name]
         assert str(tmp_path) not in store.failures[name]
         assert "\n" not in store.failures[name]
     assert store.failures["blank"] == "the text is empty"
@@ -199,8 +201,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(towers, tmp_path):
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
     again = extract(manifest, folder, [towers], tmp_path / "s", retry_failed=True)
     assert (again.clips, again.done) == (8, 3)
-    one, same = rows(open_store(tmp_path / "s/small.zarr"), "cut", "whole")
-    np.testing.assert_allclose(one, same, atol=1e-6)
+    first, same = rows(open_store(tmp_path / "s/small.zarr"), "cut", "whole")
+    np.testing.assert_allclose(first, same, atol=1e-6)
 
 
 def test_pictures_are_seen_upright_and_in_colour(tmp_path):
@@ -210,10 +212,10 @@ def test_pictures_are_seen_upright_and_in_colour(tmp_path):
     exif = turned.getexif()
     exif[0x0112] = 6  # to be turned to the right
     turned.save(tmp_path / "turned.png", exif=exif)
-    found = read_picture(tmp_path / "turned.png")
-    assert found.shape == (30, 20, 3)
+    output = read_picture(tmp_path / "turned.png")
+    assert output.shape == (30, 20, 3)
     expected = ImageOps.exif_transpose(Image.open(tmp_path / "turned.png"))
-    np.testing.assert_array_equal(found, np.asarray(expected))
+    np.testing.assert_array_equal(output, np.asarray(expected))
     for mode in ("L", "P", "RGBA", "CMYK", "1"):
         suffix = "tif" if mode == "CMYK" else "png"
         Image.fromarray(picture).convert(mode).save(tmp_path / f"{mode}.{suffix}")
@@ -224,7 +226,7 @@ def test_pictures_are_seen_upright_and_in_colour(tmp_path):
     assert read_picture(tmp_path / "moving.gif")[0, 0].tolist() == [255, 0, 0]
 
 
-def test_a_longer_text_is_cut_and_it_is_said(towers, tmp_path, obygaze, clip):
+def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):
     manifest = texts("a photo of a person", "a happy woman " * 30)
     summary = extract(manifest, None, [towers], tmp_path)
     assert summary.cut == {"t1": 92}
@@ -251,11 +253,11 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
     summary = extract(manifest, None, [poor], tmp_path / "poor")
     assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
     extract(manifest, None, [towers], tmp_path / "rich")
-    one, other = (
+    first, second = (
         open_store(tmp_path / name / "small.zarr").read("native", missing="nan")
         for name in ("poor", "rich")
     )
-    np.testing.assert_allclose(one, other, atol=1e-6)
+    np.testing.assert_allclose(first, second, atol=1e-6)
 
 
 def test_manifests_that_do_not_fit_are_refused(towers, tmp_path, images):
@@ -272,8 +274,8 @@ def test_the_command(clip, images, photos, tmp_path, obygaze):
     base = ("features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone")
     result = obygaze(*base, f"mine={clip}", "--images", photos, "--json")
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
-    assert (told["done"], told["clips"], told["cut"]) == (40, 40, {})
+    summary = json.loads(result.stdout)
+    assert (summary["done"], summary["clips"], summary["cut"]) == (40, 40, {})
     info = obygaze("stores", "info", tmp_path / "s/mine.zarr").stdout
     assert "frames     none, of images and texts; preprocessing standard" in info
     wrong = {
@@ -284,9 +286,9 @@ def test_the_command(clip, images, photos, tmp_path, obygaze):
         ("tiny-clip", "--videos", photos): "--videos is for clips",
         ("tiny-clip", "--images", photos, "--engine", "ray"): "--engine ray is for clips",
     }
-    for arguments, why in wrong.items():
+    for arguments, reason in wrong.items():
         result = obygaze(*base, *arguments)
-        assert (result.exit_code, why in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, reason in result.stderr) == (2, True), result.stderr
         assert result.stderr.count("\n") <= 1
     films = Manifest("films", Items.of([Item("a", media="a.mp4")]))
     films.save(tmp_path / "films")

@@ -29,8 +29,8 @@ CLIPS = Manifest("clips", Items.of([Item(name, media=f"{name}.mp4") for name in 
 
 def pictures(path: Path, count: int) -> np.ndarray:
     with av.open(str(path)) as container:
-        every = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    return np.stack([every[int(i * len(every) / count)] for i in range(count)])
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    return np.stack([frames[int(i * len(frames) / count)] for i in range(count)])
 
 
 def of_xclip(model: XCLIPModel, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -71,7 +71,7 @@ def test_a_store_holds_what_transformers_computes(films, tmp_path, name, model, 
     more = {"add_pooling_layer": False} if model is VivitModel else {}
     network = model.from_pretrained(tmp_path / "weights", **more).eval()
     plain = load_backbone(f"{name}={tmp_path / 'weights'}", "cpu")
-    arrays = [*(one.name for one in plain.arrays), "tokens"]
+    arrays = [*(spec.name for spec in plain.arrays), "tokens"]
     backbone = load_backbone(f"{name}={tmp_path / 'weights'}", "cpu", arrays=arrays)
     extract(CLIPS, films, [backbone], tmp_path)
     store = open_store(tmp_path / f"{name}.zarr")
@@ -79,15 +79,15 @@ def test_a_store_holds_what_transformers_computes(films, tmp_path, name, model, 
         rgb = pictures(films / f"{clip}.mp4", backbone.sampling.frames)
         small = resize_and_crop(torch.from_numpy(rgb), backbone.preprocessing)
         images = list(small.permute(0, 2, 3, 1).numpy())
-        told = processor(images, do_resize=False, do_center_crop=False, return_tensors="pt")
-        pixels = told["pixel_values"].float()
+        inputs = processor(images, do_resize=False, do_center_crop=False, return_tensors="pt")
+        pixels = inputs["pixel_values"].float()
         pixels = pixels if pixels.dim() == 5 else pixels[None]
         with torch.no_grad():
-            wanted = {key: value[0].numpy() for key, value in expected(network, pixels).items()}
+            reference = {key: value[0].numpy() for key, value in expected(network, pixels).items()}
         (ours,) = Forward(backbone)([small])
         row = store[clip]
-        assert set(wanted) == set(arrays)
-        for array, value in wanted.items():
+        assert set(reference) == set(arrays)
+        for array, value in reference.items():
             np.testing.assert_allclose(ours[array], value, atol=1e-4, err_msg=array)
             # What is stored is that, rounded once.
             np.testing.assert_array_equal(row[array], ours[array].astype(row[array].dtype))

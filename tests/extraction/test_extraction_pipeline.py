@@ -43,7 +43,7 @@ def contents(store: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(manifest, films, tiny, tmp_path_factory) -> Path:
+def whole_store(manifest, films, tiny, tmp_path_factory) -> Path:
     """The store of a run that nothing interrupted."""
     (store,) = extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
     return store
@@ -71,6 +71,24 @@ def test_features_are_those_of_the_processor_and_the_model(films, weights, tiny,
         np.testing.assert_allclose(row["frame_time"], np.array(indices) / 24, atol=1e-3)
 
 
+def test_names_and_text_paths_serve_as_well(manifest, films, weights, tiny, tmp_path):
+    import obygaze_features
+
+    extract(manifest, films, [tiny], tmp_path / "loaded", limit=8)
+    summary = obygaze_features.extract(
+        manifest, str(films), f"tiny={weights}", str(tmp_path / "named"), limit=8, device="cpu"
+    )
+    assert summary.stores == [tmp_path / "named/tiny.zarr"]
+    assert contents(tmp_path / "named/tiny.zarr") == contents(tmp_path / "loaded/tiny.zarr")
+
+
+def test_a_misspelt_option_is_refused(manifest, films, tiny, tmp_path):
+    with pytest.raises(TypeError, match="lmit"):
+        extract(manifest, films, tiny, tmp_path, lmit=8)
+    with pytest.raises(UsageError, match="unknown engine 'slurm'"):
+        extract(manifest, films, tiny, tmp_path, engine="slurm")
+
+
 def test_a_clip_shorter_than_the_backbones_frames_repeats_them(films, tiny, tmp_path):
     extract(clips("clip0.mp4"), films, [tiny], tmp_path)
     row = open_store(tmp_path / "tiny.zarr")["clip0"]
@@ -89,13 +107,13 @@ def test_the_summary_says_what_was_done_and_what_took_the_time(films, tiny, tmp_
 
 def test_several_backbones_share_one_decoding(films, tiny, tmp_path):
     """Two that look at the same frames cost no more decoding than one."""
-    other = replace(tiny, name="other")
+    second = replace(tiny, name="other")
     half = replace(tiny, name="half", sampling=Sampling(4), encode_clips=lambda *_: {}, arrays=())
     items = clips("clip1.mp4", "clip2.mp4")
     alone = extract(items, films, [tiny], tmp_path)
     assert alone.frames == 8 + 8
-    both = extract(items, films, [tiny, other, half], tmp_path / "both")
-    assert both.frames == alone.frames
+    together = extract(items, films, [tiny, second, half], tmp_path / "both")
+    assert together.frames == alone.frames
     first = contents(tmp_path / "tiny.zarr")
     assert contents(tmp_path / "both/tiny.zarr") == first
     shards = {name for name in first if "/c/" in name}
@@ -105,7 +123,7 @@ def test_several_backbones_share_one_decoding(films, tiny, tmp_path):
     assert halves.tolist() == [int(i * 19 / 4) for i in range(4)]
 
 
-def test_broken_clips_are_named_with_the_reason_and_the_others_extracted(films, tiny, tmp_path):
+def test_broken_clips_are_named_with_the_reason(films, tiny, tmp_path):
     videos = tmp_path / "videos"
     videos.mkdir()
     shutil.copy(films / "clip1.mp4", videos / "good.mp4")
@@ -137,9 +155,7 @@ def test_broken_clips_are_named_with_the_reason_and_the_others_extracted(films, 
     ]
 
 
-def test_recorded_reasons_are_the_same_from_wherever_a_run_is_started(
-    films, tiny, tmp_path, monkeypatch
-):
+def test_reasons_do_not_depend_on_the_current_folder(films, tiny, tmp_path, monkeypatch):
     items = clips("clip1.mp4", "missing.mp4", "empty.mp4")
     shutil.copytree(films, tmp_path / "films")
     (tmp_path / "films/empty.mp4").touch()
@@ -151,7 +167,7 @@ def test_recorded_reasons_are_the_same_from_wherever_a_run_is_started(
     assert open_store(store).failures["empty"] == "empty.mp4 is empty"
 
 
-def test_a_folder_with_none_of_the_clips_is_refused_rather_than_recorded(films, tiny, tmp_path):
+def test_a_folder_without_any_of_the_clips_is_refused(films, tiny, tmp_path):
     with pytest.raises(VideoError, match="none of the 1 clips"):
         extract(clips("other.mp4"), films, [tiny], tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -202,8 +218,8 @@ def test_a_clip_that_ends_before_the_last_frame_is_padded(films, tmp_path):
     assert verify(store.path) == []
     shutil.copytree(store.path, tmp_path / "open.zarr")
     finalise(store.path, compress=True)
-    found = diff(open_store(tmp_path / "open.zarr"), open_store(store.path))
-    for name, agreement in found.rows.items():
+    difference = diff(open_store(tmp_path / "open.zarr"), open_store(store.path))
+    for name, agreement in difference.rows.items():
         assert (agreement.equal, agreement.least) == (1, 1.0), name
     again = open_store(store.path)["clip5"]
     np.testing.assert_array_equal(again["frames"], row["frames"])
@@ -217,13 +233,13 @@ def test_two_backbones_of_one_name_are_refused(films, tiny, tmp_path):
 
 def test_other_weights_cannot_go_on_with_a_store(films, tiny, tmp_path):
     write_checkpoint("tiny-xclip", tmp_path / "weights", seed=1)
-    other = load_backbone(f"tiny={tmp_path / 'weights'}", "cpu")
+    second = load_backbone(f"tiny={tmp_path / 'weights'}", "cpu")
     extract(clips("clip1.mp4"), films, [tiny], tmp_path)
     with pytest.raises(StoreError, match="made with other backbone weights"):
-        extract(clips("clip1.mp4"), films, [other], tmp_path)
+        extract(clips("clip1.mp4"), films, [second], tmp_path)
 
 
-def test_a_run_that_is_interrupted_goes_on_where_it_was(manifest, films, tiny, whole, tmp_path):
+def test_an_interrupted_run_resumes(manifest, films, tiny, whole_store, tmp_path):
     calls = []
 
     def interrupted(pixels, present, names):
@@ -236,7 +252,7 @@ def test_a_run_that_is_interrupted_goes_on_where_it_was(manifest, films, tiny, w
         extract(manifest, films, [replace(tiny, encode_clips=interrupted)], tmp_path)
     assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 32
     assert extract(manifest, films, [tiny], tmp_path).clips == 38
-    assert contents(tmp_path / "tiny.zarr") == contents(whole)
+    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
 
 
 SLOW_RUN = """
@@ -256,8 +272,8 @@ extract(Manifest.load(manifest), films, [replace(tiny, encode_clips=slowly)], ou
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
-def test_a_run_that_is_killed_goes_on_to_the_same_store(
-    manifest, films, weights, tiny, whole, tmp_path
+def test_a_killed_run_resumes_to_the_same_store(
+    manifest, films, weights, tiny, whole_store, tmp_path
 ):
     manifest.save(tmp_path / "manifest")
     store = tmp_path / "tiny.zarr"
@@ -275,4 +291,4 @@ def test_a_run_that_is_killed_goes_on_to_the_same_store(
         for name, data in contents(store).items()
         if ".partial" not in name and not name.startswith("claims/")
     }
-    assert resumed == contents(whole)
+    assert resumed == contents(whole_store)

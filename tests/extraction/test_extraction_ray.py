@@ -15,7 +15,7 @@ from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError, ClusterError, VideoError
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
-from tests.extraction.ray_clusters import STORE, Watching, extract_on, go_on, head, once
+from tests.extraction.ray_clusters import STORE, Watching, extract_on, finish_locally, head, once
 from tests.extraction.ray_loads import broken, mortal, slow
 from tests.extraction.test_extraction_pipeline import contents
 from tests.tiny_models import write_checkpoint
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.slow
 def test_processes_killed_in_mid_block_change_nothing(
-    cluster, manifest, films, weights, tiny, whole, tmp_path
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
     """Two that compute share a CPU and a GPU, and one reads for both; one of each kind is lost."""
     (tmp_path / "deaths").mkdir()
@@ -40,20 +40,20 @@ def test_processes_killed_in_mid_block_change_nothing(
     assert sum(summary.lost.values()) == 2
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     assert summary.batches == {"tiny": 8}
-    assert contents(tmp_path / "tiny.zarr") == contents(whole)
+    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
     assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
     # The two and one that took the place of the lost, unless all was done before.
     assert len(watching.seen["Reader"]) == 2
     assert len(watching.seen["Computer"]) in (2, 3)
-    given = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
-    assert given == [{"CPU": 0.5, "GPU": 0.5}] * len(given)
-    assert len(given) in (2, 3)
+    resources = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
+    assert resources == [{"CPU": 0.5, "GPU": 0.5}] * len(resources)
+    assert len(resources) in (2, 3)
 
 
 @pytest.mark.faults
-def test_a_machine_that_does_not_see_the_films_is_named_and_nothing_recorded(
+def test_a_machine_that_does_not_see_the_films_is_named(
     cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
 ):
     """Here the folder has all films, for the cluster's processes it is another one."""
@@ -97,22 +97,22 @@ def test_a_machine_without_the_folder_is_named(
 
 @pytest.mark.faults
 def test_a_machine_that_is_lost_changes_nothing(
-    cluster, manifest, films, weights, tiny, whole, tmp_path
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
     """Of two: that which has no room but for two that read, and frames in its memory."""
-    other = cluster.add_node(num_cpus=2, object_store_memory=STORE)
+    node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     load = partial(slow, f"tiny={weights}")
-    lose = partial(cluster.remove_node, other, allow_graceful=False)
+    lose = partial(cluster.remove_node, node, allow_graceful=False)
     thread = once(tmp_path / "tiny.zarr/blocks/000000.json", lose)
     summary = extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=3)
     thread.join()
     assert (summary.clips, summary.done) == (70, 70)
-    assert contents(tmp_path / "tiny.zarr") == contents(whole)
+    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
 
 
 @pytest.mark.faults
-def test_a_block_that_kills_whoever_computes_it_is_named_and_left_to_do(
-    cluster, manifest, films, weights, tiny, whole, tmp_path
+def test_a_block_that_kills_its_processes_is_left_to_do(
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 6, 100)  # the last block's batch
@@ -124,12 +124,12 @@ def test_a_block_that_kills_whoever_computes_it_is_named_and_left_to_do(
     store = open_store(tmp_path / "tiny.zarr")
     assert (store.status == 1).sum() == 64
     assert not store.failures
-    go_on(manifest, films, tiny, tmp_path, whole)
+    finish_locally(manifest, films, tiny, tmp_path, whole_store)
 
 
 @pytest.mark.faults
 def test_those_that_read_make_room_for_one_that_computes(
-    cluster, manifest, films, weights, tiny, whole, tmp_path, monkeypatch, caplog
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, caplog
 ):
     """Three are to read where there is room for two in all: one waits for the place of the dead."""
     from obygaze_features.extraction import ray_engine
@@ -139,7 +139,7 @@ def test_those_that_read_make_room_for_one_that_computes(
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
     extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=3)
-    assert contents(tmp_path / "tiny.zarr") == contents(whole)
+    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
     assert caplog.messages[-1] == (
         "Waiting for the Ray cluster (2 CPU, 1 GPU) to give 1 x (1 CPU, 0 GPU) to compute and "
         "3 x 1 CPU to read"

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from obygaze_features.extraction import extract
-from tests.extraction.ray_clusters import below, children, go_on, named
+from tests.extraction.ray_clusters import below, children, finish_locally, named
 from tests.extraction.test_extraction_pipeline import contents
 
 pytest.importorskip("ray")
@@ -59,45 +59,47 @@ def start(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", ["local", pytest.param("ray", marks=pytest.mark.faults)])
-def test_a_cluster_that_is_killed_is_one_line_and_the_command_goes_on(
-    manifest, films, weights, tiny, whole, tmp_path, then
+def test_a_killed_cluster_is_one_line_and_the_run_resumes(
+    manifest, films, weights, tiny, whole_store, tmp_path, then
 ):
     with start(manifest, films, weights, tmp_path / "stores") as process:
-        mine = named(children(process.pid))
+        processes = named(children(process.pid))
         for name in ("gcs_server", "raylet"):
-            os.kill(mine[name], signal.SIGKILL)
-        out, told = process.communicate(timeout=60)
+            os.kill(processes[name], signal.SIGKILL)
+        out, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert out == ""
-    assert "Extracting 70 clips" in told.splitlines()[0]
-    assert told.splitlines()[1:] == [
-        f"Error: the Ray cluster ({told.partition('cluster (')[2].partition(')')[0]}) no longer "
+    assert "Extracting 70 clips" in stderr.splitlines()[0]
+    assert stderr.splitlines()[1:] == [
+        f"Error: the Ray cluster ({stderr.partition('cluster (')[2].partition(')')[0]}) no longer "
         "answers; what was computed is kept, and the same command resumes"
     ]
     if then == "ray":
         with start(manifest, films, weights, tmp_path / "stores", until="never") as process:
             process.communicate()
         assert process.returncode == 0
-        assert contents(tmp_path / "stores/tiny.zarr") == contents(whole)
+        assert contents(tmp_path / "stores/tiny.zarr") == contents(whole_store)
     else:
-        go_on(manifest, films, tiny, tmp_path / "stores", whole)
+        finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
 
 
 @pytest.mark.faults
-def test_ctrl_c_stops_cleanly_and_soon(manifest, films, weights, tiny, whole, cluster, tmp_path):
+def test_ctrl_c_stops_cleanly_and_soon(
+    manifest, films, weights, tiny, whole_store, cluster, tmp_path
+):
     address = ("--ray-address", cluster.address)
     with start(manifest, films, weights, tmp_path / "stores", *address) as process:
         begin = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
         assert_stopped(process, 130, "Interrupted.")
     assert time.monotonic() - begin < 10
-    go_on(manifest, films, tiny, tmp_path / "stores", whole)
+    finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
 
 
 def assert_stopped(process: subprocess.Popen[str], code: int, word: str) -> None:
-    _, told = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == code
-    assert told.splitlines()[1:] == [
+    assert stderr.splitlines()[1:] == [
         "What was computed is kept; the same command resumes.",
         word,
     ]
@@ -106,15 +108,15 @@ def assert_stopped(process: subprocess.Popen[str], code: int, word: str) -> None
 @pytest.mark.faults
 @pytest.mark.parametrize("whom", [os.kill, os.killpg])
 def test_sigterm_stops_cleanly_and_takes_its_cluster_with_it(
-    manifest, films, weights, tiny, whole, tmp_path, whom
+    manifest, films, weights, tiny, whole_store, tmp_path, whom
 ):
     with start(manifest, films, weights, tmp_path / "stores") as process:
-        mine = below(process.pid)
+        processes = below(process.pid)
         whom(process.pid, signal.SIGTERM)
         assert_stopped(process, 143, "Terminated.")
-    assert [pid for pid in mine if Path(f"/proc/{pid}").exists()] == []
+    assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
     assert ray_processes(process.pid) == []
-    go_on(manifest, films, tiny, tmp_path / "stores", whole)
+    finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
 
 
 @pytest.mark.faults
@@ -127,47 +129,47 @@ def test_a_signal_while_ray_starts_leaves_nothing_behind(
         while "gcs_server" not in named(below(process.pid)):
             time.sleep(0.01)
         time.sleep(seconds)
-        mine = below(process.pid)
+        processes = below(process.pid)
         process.send_signal(getattr(signal, name))
-        _, told = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == code
-    assert told.splitlines()[-1] == word
-    assert [pid for pid in mine if Path(f"/proc/{pid}").exists()] == []
+    assert stderr.splitlines()[-1] == word
+    assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
     assert ray_processes(process.pid) == []
 
 
 def ray_processes(session: int) -> list[str]:
     """What is left of a command's session: what was started is in it, whoever is its parent now."""
-    found = []
+    names = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
-                found.append((stat.parent / "comm").read_text().strip())
-    return found
+                names.append((stat.parent / "comm").read_text().strip())
+    return names
 
 
 @pytest.mark.faults
-def test_clusters_killed_at_random_moments_come_to_the_same_store(
-    manifest, films, weights, tiny, whole, tmp_path
+def test_clusters_killed_at_random_give_the_same_store(
+    manifest, films, weights, tiny, whole_store, tmp_path
 ):
     chance, ended = random.Random(7), []
     for number in range(5):
         output = tmp_path / f"{number}/stores"
         output.parent.mkdir()
         with start(manifest, films, weights, output, until="../manifest") as process:
-            while "raylet" not in (mine := named(children(process.pid))):
+            while "raylet" not in (processes := named(children(process.pid))):
                 time.sleep(0.01)
             time.sleep(chance.uniform(0, 9))
-            for pid in mine.values():
+            for pid in processes.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            _, told = process.communicate(timeout=120)
+            _, stderr = process.communicate(timeout=120)
         ended.append(process.returncode)
-        assert process.returncode in (0, 1), told
+        assert process.returncode in (0, 1), stderr
         # One line: where it was only being started, Ray's own, which then ends the process.
-        assert len(told.split("\n")) == 2 + process.returncode, told
+        assert len(stderr.split("\n")) == 2 + process.returncode, stderr
         extract(manifest, films, [tiny], output)
-        assert contents(output / "tiny.zarr") == contents(whole)
+        assert contents(output / "tiny.zarr") == contents(whole_store)
     assert ended.count(1) >= 3
 
 
@@ -180,10 +182,10 @@ def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, f
     manifest.save(tmp_path / "manifest")
     command = ["features", "extract", tmp_path / "manifest", "--videos", films]
     command += ["--backbone", "tiny-xclip", "-o", tmp_path / "stores"]
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         for address, code, words in [
-            (f"127.0.0.1:{other.server_port}", 1, "no Ray cluster answers at 127.0.0.1:"),
+            (f"127.0.0.1:{server.server_port}", 1, "no Ray cluster answers at 127.0.0.1:"),
             ("127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1; check its address"),
             ("nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere.invalid:6379"),
             ("ray://127.0.0.1:10001", 2, "--ray-address is HOST:PORT"),
@@ -193,7 +195,7 @@ def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, f
             assert result.exit_code == code, address
             assert result.stderr.startswith(f"Error: {words}")
             assert len(result.stderr.splitlines()) == 1
-        other.shutdown()
+        server.shutdown()
     assert not (tmp_path / "stores").exists()
 
 

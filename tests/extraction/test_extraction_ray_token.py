@@ -28,8 +28,10 @@ cluster.shutdown()
 
 
 def without_token(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    return {**kept, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")
+    }
+    return {**environment, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def extract(manifest, films, weights, tmp_path, address, **environment):
     )
 
 
-def test_a_token_is_used_or_asked_for(manifest, films, weights, whole, tmp_path, address):
+def test_a_token_is_used_or_asked_for(manifest, films, weights, whole_store, tmp_path, address):
     lacking = extract(manifest, films, weights, tmp_path, address)
     assert lacking.returncode == 1
     line = lacking.stderr.splitlines()[-1]
@@ -77,4 +79,4 @@ def test_a_token_is_used_or_asked_for(manifest, films, weights, whole, tmp_path,
     (tmp_path / "home/.ray/auth_token").write_text(f"{TOKEN}\n")  # where `ray start` keeps it
     right = extract(manifest, films, weights, tmp_path, address, RAY_AUTH_MODE="token")
     assert right.returncode == 0, right.stderr
-    assert contents(tmp_path / "stores/tiny.zarr") == contents(whole)
+    assert contents(tmp_path / "stores/tiny.zarr") == contents(whole_store)

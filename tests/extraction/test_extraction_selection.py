@@ -25,14 +25,14 @@ def two_films() -> Manifest:
 
 
 @pytest.fixture(scope="module")
-def whole(two_films, films, tiny, tmp_path_factory) -> Path:
+def whole_store(two_films, films, tiny, tmp_path_factory) -> Path:
     (store,) = extract(two_films, films, [tiny], tmp_path_factory.mktemp("whole")).stores
     return store
 
 
-def assert_equal(one: Path, other: Path) -> None:
+def assert_equal(left: Path, right: Path) -> None:
     """The same arrays and the same records, so byte for byte the same shards."""
-    a, b = open_store(one), open_store(other)
+    a, b = open_store(left), open_store(right)
     assert a.status.tolist() == b.status.tolist()
     for name in a.arrays:
         np.testing.assert_array_equal(a.read(name, missing="nan"), b.read(name, missing="nan"))
@@ -40,11 +40,11 @@ def assert_equal(one: Path, other: Path) -> None:
         assert a.record_of(block) == b.record_of(block)
 
 
-def test_one_film_and_then_the_other(two_films, films, tiny, whole, tmp_path):
+def test_one_film_and_then_the_other(two_films, films, tiny, whole_store, tmp_path):
     first = extract(two_films, films, [tiny], tmp_path, films=("b",))
     store = open_store(tmp_path / "tiny.zarr")
     assert (first.clips, first.left) == (40, 0)
-    assert [one for one, code in zip(store.ids, store.status, strict=True) if code] == [
+    assert [left for left, code in zip(store.ids, store.status, strict=True) if code] == [
         f"b-{row:02}" for row in range(40)
     ]
     assert verify(store.path) == []
@@ -52,7 +52,7 @@ def test_one_film_and_then_the_other(two_films, films, tiny, whole, tmp_path):
     second = extract(two_films, films, [tiny], tmp_path)
     assert (second.clips, second.done) == (40, 80)
     # Batches were others in the block that both films share: the last bit may differ there.
-    store, expected = open_store(tmp_path / "tiny.zarr"), open_store(whole)
+    store, expected = open_store(tmp_path / "tiny.zarr"), open_store(whole_store)
     assert verify(store.path) == []
     for name in store.arrays:
         np.testing.assert_allclose(
@@ -63,19 +63,19 @@ def test_one_film_and_then_the_other(two_films, films, tiny, whole, tmp_path):
         )
 
 
-def test_a_few_first_and_then_the_rest(two_films, films, tiny, whole, tmp_path):
+def test_a_few_first_and_then_the_rest(two_films, films, tiny, whole_store, tmp_path):
     assert extract(two_films, films, [tiny], tmp_path, limit=8).done == 8
     assert extract(two_films, films, [tiny], tmp_path, limit=8).clips == 0
     assert extract(two_films, films, [tiny], tmp_path).clips == 72
-    assert_equal(tmp_path / "tiny.zarr", whole)  # eight are a batch, so even the bits are the same
+    assert_equal(tmp_path / "tiny.zarr", whole_store)  # equal bits: eight are a batch
 
 
-def test_parts_make_the_whole(two_films, films, tiny, whole, tmp_path):
+def test_parts_make_the_whole(two_films, films, tiny, whole_store, tmp_path):
     counts = [
         extract(two_films, films, [tiny], tmp_path, part=f"{part}/2").clips for part in (1, 2)
     ]
     assert counts == [32 + 16, 32]
-    assert_equal(tmp_path / "tiny.zarr", whole)
+    assert_equal(tmp_path / "tiny.zarr", whole_store)
 
 
 def test_what_failed_is_tried_again_only_when_asked(two_films, films, tiny, tmp_path):

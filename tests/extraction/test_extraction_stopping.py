@@ -57,13 +57,13 @@ def test_a_signal_stops_cleanly_and_soon(large_manifest, films, tmp_path, number
         assert decoders
         begin = time.monotonic()
         process.send_signal(number)
-        _, told = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=20)
     assert time.monotonic() - begin < 5
     assert process.returncode == code
-    assert told.splitlines()[-1] == word
-    assert "Traceback" not in told
-    for one in decoders:
-        assert not Path(f"/proc/{one}").exists()
+    assert stderr.splitlines()[-1] == word
+    assert "Traceback" not in stderr
+    for left in decoders:
+        assert not Path(f"/proc/{left}").exists()
     for name in BACKBONES:
         store = open_store(tmp_path / f"{name}.zarr")
         assert 32 <= (store.status == 1).sum() < len(store)
@@ -80,13 +80,13 @@ def test_decoders_end_with_who_started_them(large_manifest, films, tmp_path):
         process.kill()
         process.communicate()
     end = time.monotonic() + 5
-    while any(Path(f"/proc/{one}").exists() for one in decoders):
+    while any(Path(f"/proc/{left}").exists() for left in decoders):
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
 @pytest.mark.faults
-def test_killed_at_random_moments_it_goes_on_to_the_same_stores(sixty_clips, films, tmp_path):
+def test_killed_at_random_it_resumes_to_the_same_stores(sixty_clips, films, tmp_path):
     """Twenty kills over sixty clips and two backbones, from the first decoding on."""
     with start(sixty_clips, films, tmp_path / "whole") as process:
         wait_for_decoders(process)
@@ -117,20 +117,20 @@ def wait_for_decoders(process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def finish_and_compare(manifest: Path, films: Path, output: Path, whole: Path) -> None:
+def finish_and_compare(manifest: Path, films: Path, output: Path, whole_store: Path) -> None:
     with start(manifest, films, output) as process:
-        _, told = process.communicate()
-    assert process.returncode == 0, told
+        _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
     for name in BACKBONES:
-        one, other = open_store(output / f"{name}.zarr"), open_store(whole / f"{name}.zarr")
-        assert (one.status == 1).all()
-        for array in one.arrays:
+        left, right = open_store(output / f"{name}.zarr"), open_store(whole_store / f"{name}.zarr")
+        assert (left.status == 1).all()
+        for array in left.arrays:
             np.testing.assert_array_equal(
-                one.read(array, missing="nan"), other.read(array, missing="nan")
+                left.read(array, missing="nan"), right.read(array, missing="nan")
             )
-        for block in range(one.blocks):
-            assert one.record_of(block) == other.record_of(block)
-        assert Claims(one.path / "claims").active_blocks() == []
+        for block in range(left.blocks):
+            assert left.record_of(block) == right.record_of(block)
+        assert Claims(left.path / "claims").active_blocks() == []
 
 
 @pytest.fixture(scope="module", autouse=True)

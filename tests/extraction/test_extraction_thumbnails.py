@@ -37,11 +37,11 @@ def test_it_shows_the_frame_in_the_middle_in_its_colours(tmp_path):
     )
     done = write_thumbnails(manifest, tmp_path, tmp_path / "out", width=320, workers=1)
     assert (done.made, done.there, done.failed) == (4, 0, {})
-    seen = {one: np.asarray(picture(tmp_path / f"out/{one}.jpg")) for one in manifest.ids}
+    seen = {name: np.asarray(picture(tmp_path / f"out/{name}.jpg")) for name in manifest.ids}
     assert read_frame_number(seen["cool"]) == 24
     assert read_frame_number(seen["warm"]) == 36
     assert read_frame_number(seen["span"]) == 36  # of the frames 24 to 47
-    cool, warm = (seen[one][90:170, 20:300].mean(axis=(0, 1)) for one in ("cool", "warm"))
+    cool, warm = (seen[name][90:170, 20:300].mean(axis=(0, 1)) for name in ("cool", "warm"))
     assert cool[2] > cool[0] + 40
     assert warm[0] > warm[2] + 40
     assert seen["upright"].shape == (160, 96, 3)
@@ -52,7 +52,7 @@ def test_pictures_are_made_small_and_never_larger(tmp_path):
     write_clip(tmp_path / "small.mp4", "S", seconds=0.5, width=128, height=72)
     manifest = manifest_of(Item("large", media="large.mp4"), Item("small", media="small.mp4"))
     write_thumbnails(manifest, tmp_path, tmp_path / "out", workers=1)
-    large, small = (picture(tmp_path / f"out/{one}.jpg") for one in manifest.ids)
+    large, small = (picture(tmp_path / f"out/{name}.jpg") for name in manifest.ids)
     assert (large.format, large.size, small.size) == ("JPEG", (160, 90), (128, 72))
     assert (tmp_path / "out/large.jpg").stat().st_size < 10_000
 
@@ -65,7 +65,7 @@ def test_what_is_there_is_kept_and_the_rest_made(films, manifest, tmp_path):
     again = write_thumbnails(manifest, films, out, limit=5)
     assert (again.made, again.there) == (2, 3)
     assert (out / "clip-01.jpg").read_bytes() == b"mine"
-    assert sorted(one.name for one in out.iterdir()) == [
+    assert sorted(name.name for name in out.iterdir()) == [
         NOTE, *(f"clip-{row:02}.jpg" for row in range(5))
     ]  # fmt: skip
 
@@ -73,9 +73,9 @@ def test_what_is_there_is_kept_and_the_rest_made(films, manifest, tmp_path):
 @pytest.fixture
 def library(obygaze, tmp_path):
     obygaze("features", "make-clips", tmp_path / "data", "--seconds", 0.25)
-    made = obygaze("manifests", "import", "csv", tmp_path / "data/annotations.csv",
+    result = obygaze("manifests", "import", "csv", tmp_path / "data/annotations.csv",
                    "-o", tmp_path / "manifest")  # fmt: skip
-    assert made.exit_code == 0
+    assert result.exit_code == 0
     return tmp_path
 
 
@@ -84,15 +84,15 @@ def test_the_command_names_what_it_could_not_read(obygaze, library):
     (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").unlink()
     draw = ["features", "thumbnails", library / "manifest", "--videos", library / "data/videos",
             "-o", library / "out"]  # fmt: skip
-    told = obygaze(*draw)
-    assert told.exit_code == 3
-    assert f"10 pictures made, 2 clips without -> {library / 'out'}" in told.stdout
-    assert "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty" in told.stderr
-    assert "tt0000002-002: no video tt0000002/tt0000002_scene_2.*" in told.stderr
-    assert "under the films' copyright" in told.stderr
-    one = obygaze(*draw, "--films", "tt0000001", "--json")
-    assert one.exit_code == 0
-    assert json.loads(one.stdout) == {"made": 0, "there": 4, "failed": {}}
+    result = obygaze(*draw)
+    assert result.exit_code == 3
+    assert f"10 pictures made, 2 clips without -> {library / 'out'}" in result.stdout
+    assert "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty" in result.stderr
+    assert "tt0000002-002: no video tt0000002/tt0000002_scene_2.*" in result.stderr
+    assert "under the films' copyright" in result.stderr
+    name = obygaze(*draw, "--films", "tt0000001", "--json")
+    assert name.exit_code == 0
+    assert json.loads(name.stdout) == {"made": 0, "there": 4, "failed": {}}
     bad = obygaze(*draw[:-1], library / "bad", "--films", "tt0000002", "--limit", 2)
     assert bad.exit_code == 1
     assert "Error: not one of 2 clips has a picture" in bad.stderr

@@ -56,7 +56,7 @@ def write(path: Path, *, seconds: float = 3, **changes) -> Path:
 def everything(path: Path) -> np.ndarray:
     """All frames as they are stored, in the order in which PyAV gives them."""
     with av.open(path) as container:
-        return np.stack([one.to_ndarray(format="rgb24") for one in container.decode(video=0)])
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
 
 def upright(rgb: np.ndarray, rotation: int) -> np.ndarray:

@@ -48,16 +48,19 @@ def without_packets(path: Path) -> None:
 
 def half_there(path: Path) -> None:
     """As a download that was broken off: what the file holds comes first, then the pictures."""
-    whole = path.with_suffix(".whole.mp4")
-    write_clip(whole, "EN")
-    with av.open(whole) as source, av.open(path, "w", options={"movflags": "faststart"}) as target:
+    complete = path.with_suffix(".whole.mp4")
+    write_clip(complete, "EN")
+    with (
+        av.open(complete) as source,
+        av.open(path, "w", options={"movflags": "faststart"}) as target,
+    ):
         copy = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
             if packet.dts is not None:
                 packet.stream = copy
                 target.mux(packet)
-    path.write_bytes(path.read_bytes()[: whole.stat().st_size * 2 // 3])
-    whole.unlink()
+    path.write_bytes(path.read_bytes()[: complete.stat().st_size * 2 // 3])
+    complete.unlink()
 
 
 @pytest.mark.parametrize(
@@ -115,13 +118,13 @@ def test_frames_beyond_the_end_are_refused(tmp_path, name):
         decode_frames(path, [0, 12])
 
 
-def test_frames_that_are_all_shown_at_once_are_told_by_the_frame_rate(tmp_path):
+def test_frames_without_durations_get_times_from_the_rate(tmp_path):
     path = write(tmp_path / "x264.mp4", b_frames=0)
     data = path.read_bytes()
-    place = data.index(b"stts") + 4
-    count, each = struct.unpack(">2I", data[place + 8 : place + 16])
-    assert (count, each) == (72, 512)
-    path.write_bytes(data[: place + 12] + bytes(4) + data[place + 16 :])
+    offset = data.index(b"stts") + 4
+    count, duration = struct.unpack(">2I", data[offset + 8 : offset + 16])
+    assert (count, duration) == (72, 512)
+    path.write_bytes(data[: offset + 12] + bytes(4) + data[offset + 16 :])
     index = index_file(path)
     assert len(index) == 72
     assert (np.diff(index.times) > 0).all()
@@ -166,8 +169,8 @@ def with_garbage(path: Path, first: int, last: int) -> None:
         places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
     data = bytearray(path.read_bytes())
     chance = np.random.default_rng(0)
-    for place, size in places[first : last + 1]:
-        data[place + 4 : place + size] = chance.bytes(size - 4)
+    for offset, size in places[first : last + 1]:
+        data[offset + 4 : offset + size] = chance.bytes(size - 4)
     path.write_bytes(data)
 
 
@@ -180,20 +183,20 @@ def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
     oracle = everything(path)
     with_garbage(path, 26, 32)
     index = index_file(path)
-    given = []
+    decoded = []
     for number in range(72):
         try:
             assert (decode_frames(path, [number], index=index).rgb == oracle[number]).all()
-            given.append(number)
+            decoded.append(number)
         except VideoError:
             continue
-    assert set(range(24)) <= set(given)
+    assert set(range(24)) <= set(decoded)
     if name.endswith(".avi"):  # numbers are not known after what gave no frame
-        assert not set(range(28, 33)) & set(given)
+        assert not set(range(28, 33)) & set(decoded)
     else:
         gone = (index.positions >= 26) & (index.positions <= 32)
-        assert not set(np.flatnonzero(gone)) & set(given)
-        assert set(range(36, 72)) <= set(given)
+        assert not set(np.flatnonzero(gone)) & set(decoded)
+        assert set(range(36, 72)) <= set(decoded)
 
 
 def test_damage_is_named_by_frame_and_time(tmp_path):

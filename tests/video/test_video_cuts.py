@@ -50,14 +50,14 @@ def test_a_film_that_begins_between_keyframes(tmp_path, name):
         ("mpeg4.mp4", "cut.avi"),
     ],
 )
-def test_a_film_that_begins_with_frames_that_refer_to_what_was_cut_off(tmp_path, name, cut_name):
+def test_a_film_that_begins_with_frames_of_a_cut_off_part(tmp_path, name, cut_name):
     """The decoder leaves them out, so that they are no frames."""
     path = tmp_path / cut_name
     cut(write(tmp_path / name, gop=8), path, 2, 8)
     oracle = everything(path)
     index = index_file(path)
-    wanted = np.arange(0, len(oracle), 5)
-    frames = decode_frames(path, wanted, index=index)
-    assert (frames.rgb == oracle[wanted]).all()
+    requested = np.arange(0, len(oracle), 5)
+    frames = decode_frames(path, requested, index=index)
+    assert (frames.rgb == oracle[requested]).all()
     assert len(index) == len(oracle)
     assert index.why_slow is not None

@@ -14,13 +14,13 @@ BOTH = (Sampling(32), Sampling(12, rate=1))
 
 def test_an_ordinary_clip(tmp_path):
     path = write(tmp_path / "x264.mp4", seconds=15)
-    found = examine(path, samplings=BOTH)
-    assert (found.codec, found.container) == ("h264", "mov,mp4,m4a,3gp,3g2,mj2")
-    assert (found.width, found.height, found.rotation) == (160, 120, 0)
-    assert (found.frames, found.seconds) == (360, pytest.approx(15))
-    assert found.fps == pytest.approx(24)
-    assert found.decode_seconds > 0
-    assert (found.variable_rate, found.why_slow, found.problems) == (False, None, ())
+    film = examine(path, samplings=BOTH)
+    assert (film.codec, film.container) == ("h264", "mov,mp4,m4a,3gp,3g2,mj2")
+    assert (film.width, film.height, film.rotation) == (160, 120, 0)
+    assert (film.frames, film.seconds) == (360, pytest.approx(15))
+    assert film.fps == pytest.approx(24)
+    assert film.decode_seconds > 0
+    assert (film.variable_rate, film.why_slow, film.problems) == (False, None, ())
 
 
 @pytest.mark.parametrize(
@@ -35,21 +35,21 @@ def test_an_ordinary_clip(tmp_path):
     ],
 )
 def test_what_is_unusual_has_a_name(tmp_path, name, seconds, problems):
-    found = examine(write(tmp_path / name, seconds=seconds), samplings=BOTH)
-    assert found.problems == problems
-    assert found.variable_rate == ("variable frame rate" in problems)
-    assert bool(found.why_slow) == ("decoded in order" in problems)
+    film = examine(write(tmp_path / name, seconds=seconds), samplings=BOTH)
+    assert film.problems == problems
+    assert film.variable_rate == ("variable frame rate" in problems)
+    assert bool(film.why_slow) == ("decoded in order" in problems)
 
 
 def test_a_turned_clip_is_measured_upright(tmp_path):
-    found = examine(write(tmp_path / "upright.mp4"), samplings=BOTH)
-    assert (found.width, found.height, found.rotation) == (120, 160, 90)
+    film = examine(write(tmp_path / "upright.mp4"), samplings=BOTH)
+    assert (film.width, film.height, film.rotation) == (120, 160, 90)
 
 
 def test_a_span(tmp_path):
     path = write(tmp_path / "x264.mp4", seconds=20)
-    found = examine(path, start=5, end=18, samplings=BOTH)
-    assert (found.frames, found.seconds) == (13 * 24, pytest.approx(13))
+    film = examine(path, start=5, end=18, samplings=BOTH)
+    assert (film.frames, film.seconds) == (13 * 24, pytest.approx(13))
     with pytest.raises(VideoError, match=rf"{path}: there is no frame from 40 s"):
         examine(path, start=40, samplings=BOTH)
 
@@ -57,8 +57,8 @@ def test_a_span(tmp_path):
 def test_what_cannot_be_decoded_is_an_error(tmp_path):
     path = write(tmp_path / "mpeg4.mp4")
     data = bytearray(path.read_bytes())
-    place = data.index(b"mdat") + 4000
-    data[place : place + 3000] = bytes(3000)
+    offset = data.index(b"mdat") + 4000
+    data[offset : offset + 3000] = bytes(3000)
     path.write_bytes(data)
     with pytest.raises(VideoError, match=rf"{path} cannot be decoded at frame"):
         examine(path, samplings=BOTH)

@@ -128,11 +128,11 @@ def is_right(folder: Path, dice: random.Random, name: str, rotation: int, **film
 def damage(path: Path, dice: random.Random) -> None:
     data = bytearray(path.read_bytes())
     for _ in range(dice.randint(1, 4)):
-        place, size = dice.randrange(len(data)), dice.choice([1, 20, 400, 3000])
-        piece = data[place : place + size]
+        offset, size = dice.randrange(len(data)), dice.choice([1, 20, 400, 3000])
+        piece = data[offset : offset + size]
         kind = dice.choice(["random", "zeros", "cut", "twice"])
         new = {"random": dice.randbytes(len(piece)), "zeros": bytes(len(piece)), "cut": b""}
-        data[place : place + size] = new.get(kind, bytes(piece) * 2)
+        data[offset : offset + size] = new.get(kind, bytes(piece) * 2)
     path.write_bytes(data)
 
 
@@ -141,7 +141,7 @@ def test_300_damaged_films_give_frames_or_an_error(tmp_path, capsys):
     """Whether the frames given are right nobody can tell: not all damage is noticed."""
     seed = random.randrange(10**6)
     dice = random.Random(seed)
-    given = 0
+    decoded = 0
     for turn in range(300):
         film = any_film(dice)
         path = tmp_path / film.pop("name")
@@ -150,12 +150,12 @@ def test_300_damaged_films_give_frames_or_an_error(tmp_path, capsys):
         try:
             index = index_file(path)
             decode_frames(path, Sampling(8).pick(index.times), index=index)
-            given += 1
+            decoded += 1
         except VideoError:
             continue
         except Exception as problem:
             problem.add_note(f"seed {seed}, film {turn}: {film}")
             raise
     with capsys.disabled():
-        sys.stdout.write(f"\n  seed {seed}: {given} of 300 damaged films gave frames\n")
-    assert 30 < given < 270
+        sys.stdout.write(f"\n  seed {seed}: {decoded} of 300 damaged films gave frames\n")
+    assert 30 < decoded < 270

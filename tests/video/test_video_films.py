@@ -35,11 +35,11 @@ def test_every_frame_is_the_one_of_its_number(film):
 @pytest.mark.parametrize("count", [1, 3, 8, 32, 100])
 def test_sampled_frames_are_the_ones_asked_for_to_the_pixel(film, count):
     path, oracle = film
-    wanted = uniform_indices(72, count)
-    frames = decode_frames(path, wanted).take(wanted)
-    assert frames.indices.tolist() == wanted.tolist()
-    assert numbers(frames.rgb, ROTATION[path.name]) == wanted.tolist()
-    assert (frames.rgb == oracle[wanted]).all()
+    requested = uniform_indices(72, count)
+    frames = decode_frames(path, requested).take(requested)
+    assert frames.indices.tolist() == requested.tolist()
+    assert numbers(frames.rgb, ROTATION[path.name]) == requested.tolist()
+    assert (frames.rgb == oracle[requested]).all()
 
 
 def test_each_frame_can_be_decoded_by_itself(film):
@@ -57,10 +57,10 @@ def test_only_files_whose_packets_tell_are_decoded_in_pieces(film):
 def test_times_are_those_of_the_frames(film):
     path, _ = film
     index = index_file(path)
-    shown = np.cumsum([0, *(1 + np.arange(71) % 3)]) if "variable" in path.name else np.arange(72)
+    ticks = np.cumsum([0, *(1 + np.arange(71) % 3)]) if "variable" in path.name else np.arange(72)
     begin = index.times[0]
     assert begin == pytest.approx(0, abs=0.001)
-    np.testing.assert_allclose(index.times, shown / 24, atol=0.0011)
+    np.testing.assert_allclose(index.times, ticks / 24, atol=0.0011)
     assert index.seconds == pytest.approx(index.times[-1] + 1 / 24, abs=0.09)
     assert (decode_frames(path, [0, 35, 71], index=index).times == index.times[[0, 35, 71]]).all()
 
@@ -85,8 +85,8 @@ def test_frames_that_are_never_shown_have_no_number(tmp_path):
     with av.open(path) as container:
         packets = [(packet.pos, bytes(packet)) for packet in container.demux(video=0)]
     data = bytearray(path.read_bytes())
-    place = data.index(packets[10][1], packets[10][0])
-    data[place] &= ~0x10
+    offset = data.index(packets[10][1], packets[10][0])
+    data[offset] &= ~0x10
     path.write_bytes(data)
     index = index_file(path)
     assert len(index) == 71
@@ -97,9 +97,9 @@ def test_frames_that_are_never_shown_have_no_number(tmp_path):
 @pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.avi", "vp9.webm", "x265-open.mp4"])
 def test_a_film_of_one_frame(tmp_path, name):
     path = write(tmp_path / name, seconds=1 / 24)
-    wanted = uniform_indices(len(index_file(path)), 8)
-    assert wanted.tolist() == [0] * 8
-    assert numbers(decode_frames(path, wanted).take(wanted).rgb) == [0] * 8
+    requested = uniform_indices(len(index_file(path)), 8)
+    assert requested.tolist() == [0] * 8
+    assert numbers(decode_frames(path, requested).take(requested).rgb) == [0] * 8
 
 
 @pytest.mark.parametrize("name", ["x264.mp4", "x264.avi"])

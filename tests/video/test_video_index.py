@@ -28,11 +28,11 @@ def test_a_span_has_the_frames_that_are_shown_in_it(tmp_path, name, span):
         for number, time in enumerate(index.times)
         if (start is None or time >= start - 1e-6) and (end is None or time < end - 1e-6)
     ]
-    found = index.span(start, end)
-    assert list(found) == inside
-    wanted = found.start + uniform_indices(len(found), 5)
-    frames = decode_frames(path, wanted, index=index).take(wanted)
-    assert numbers(frames.rgb) == wanted.tolist()
+    span = index.span(start, end)
+    assert list(span) == inside
+    requested = span.start + uniform_indices(len(span), 5)
+    frames = decode_frames(path, requested, index=index).take(requested)
+    assert numbers(frames.rgb) == requested.tolist()
 
 
 def test_a_span_without_frames_is_an_error(tmp_path):
@@ -72,21 +72,21 @@ def halved(data: bytes) -> bytes:
 
 
 def flipped(data: bytes) -> bytes:
-    place = len(data) // 2
-    return data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :]
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :]
 
 
 @pytest.mark.parametrize("damage", [halved, flipped, lambda data: b"", lambda data: b"PK" + data])
 def test_a_damaged_kept_index_is_made_anew(tmp_path, damage):
     path, cache = write(tmp_path / "x264.mkv"), tmp_path / "cache"
     index_file(path, cache=cache)
-    (kept,) = cache.iterdir()
-    whole = kept.read_bytes()
-    kept.write_bytes(damage(whole))
+    (cached,) = cache.iterdir()
+    intact = cached.read_bytes()
+    cached.write_bytes(damage(intact))
     ticks = Ticks()
     assert len(index_file(path, cache=cache, tick=ticks)) == 72
     assert ticks.seen == 72
-    assert kept.read_bytes() == whole
+    assert cached.read_bytes() == intact
 
 
 def test_a_cache_that_cannot_be_written_is_gone_without(tmp_path):
@@ -118,13 +118,13 @@ def test_a_film_that_changed_after_it_was_indexed_is_an_error(tmp_path):
 
 def test_a_fingerprint_tells_films_apart(tmp_path):
     path = write(tmp_path / "x264.mp4")
-    known = fingerprint(path, index_file(path))
+    first = fingerprint(path, index_file(path))
     head = hashlib.sha256(path.read_bytes()[: 1 << 20]).hexdigest()
     size = path.stat().st_size
-    assert known == f"bytes={size} seconds=3.000 frames=72 head={head}"
+    assert first == f"bytes={size} seconds=3.000 frames=72 head={head}"
     assert fingerprint(path) == f"bytes={size} head={head}"
     write(path, gop=11)
-    assert fingerprint(path, index_file(path)) != known
+    assert fingerprint(path, index_file(path)) != first
     long = tmp_path / "long"
     long.write_bytes(bytes(1 << 20) + b"more")
     head = hashlib.sha256(bytes(1 << 20)).hexdigest()

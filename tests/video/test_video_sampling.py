@@ -16,16 +16,16 @@ def test_sampling_follows_the_papers_rule(n, count):
 
 def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
     """The first frame at or after each tick; of too many, evenly, with both ends."""
-    found: list[int] = []
+    picked: list[int] = []
     tick = 0
     while tick / rate <= times[-1] - times[0] + 1e-6:
         first = next(i for i, t in enumerate(times) if t - times[0] >= tick / rate - 1e-6)
-        if first not in found:
-            found.append(first)
+        if first not in picked:
+            picked.append(first)
         tick += 1
-    if len(found) <= frames:
-        return found
-    return [found[int(i * (len(found) - 1) / (frames - 1))] for i in range(frames)]
+    if len(picked) <= frames:
+        return picked
+    return [picked[int(i * (len(picked) - 1) / (frames - 1))] for i in range(frames)]
 
 
 @pytest.mark.parametrize("seed", range(40))
