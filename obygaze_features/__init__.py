@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from obygaze_features.manifests import Manifest, leave_film_out, stratified
     from obygaze_features.store import Store, merge, open_store
     from obygaze_features.store.import_features import import_features
-    from obygaze_features.store.transfer import pull
+    from obygaze_features.store.pull import pull
 
 __all__ = [
     "Manifest",
@@ -51,7 +51,7 @@ _ROOMS = {
     "load_backbone": "backbones",
     "merge": "store",
     "open_store": "store",
-    "pull": "store.transfer",
+    "pull": "store.pull",
     "stratified": "manifests",
 }
 

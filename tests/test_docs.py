@@ -152,7 +152,7 @@ def test_travel(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
         "(12, 32) final",
-        "['tt0000001-002', 'tt0000003-001'] (2, 8, 32)",
+        "(2, 8, 32)",
         "('frame', 'frames_2') tt0000001",
         "(8, 32)",
         "12 (12, 8, 32)",

@@ -91,8 +91,7 @@ def resolve(
     name, target = split_name(spec)
     path = Path(target)
     own_name = path.resolve().parent.name if path.is_file() else path.resolve().name
-    if not _NAME.fullmatch(name or own_name):
-        raise UsageError(f"{name or own_name!r} cannot name a store; use letters, digits and . _ -")
+    check_store_name(name or own_name)
     # With a name of the user's, an existing path is preferred to a known name.
     if path.exists() and (name or target not in checkpoints):
         return Checkpoint(name or own_name, path)
@@ -112,6 +111,12 @@ def resolve(
         (item.name for item in checkpoints.values() if item.repository == target), None
     )
     return Checkpoint(name or own_name, path, path.name, target, known_name)
+
+
+def check_store_name(name: str) -> None:
+    """Raise `UsageError` for a name that a store cannot have."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot name a store; use letters, digits and . _ -")
 
 
 def split_name(spec: str) -> tuple[str, str]:

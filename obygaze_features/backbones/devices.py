@@ -11,7 +11,6 @@ from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, UsageError
 
 if TYPE_CHECKING:
-    import torch
     from torch.nn import Module
 
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -103,15 +102,6 @@ def limit_gpu_share(device: str, share: float) -> None:
 
     # By number or None: PyTorch refuses a plain "cuda" here.
     torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
-
-
-def allowed_memory(device: torch.device) -> float:
-    """The bytes that this process may still allocate under `limit_gpu_memory`."""
-    import torch
-
-    total = torch.cuda.get_device_properties(device).total_memory
-    fraction = torch.cuda.get_per_process_memory_fraction(device.index)
-    return float(fraction * total - torch.cuda.memory_allocated(device))
 
 
 def is_out_of_memory(problem: BaseException) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
+    check_store_name,
     family_of,
     resolve_backbone,
     split_name,
@@ -53,7 +54,9 @@ def load_backbone(
     spec = str(spec)
     name, target = split_name(spec)
     if maker := find_maker(target):
-        backbone = _make(maker, name or target.rpartition(":")[2], target, mode)
+        name = name or target.rpartition(":")[2]
+        check_store_name(name)
+        backbone = _make(maker, name, target, mode)
     else:
         backbone = _load(resolve_backbone(spec), mode)
     move_to_device(backbone.module, device, backbone.name)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+import obygaze_features as of
 from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
 
 
@@ -91,17 +92,15 @@ def agreement(
     from obygaze_features.annotations.agreement import Chance
     from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.issues import any_left_out, describe_issues
-    from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.files import refuse_to_overwrite
-    from obygaze_features.manifests.manifest import Manifest
 
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
     report = agreement_report(
-        Manifest.load(manifest),
+        of.Manifest.load(manifest),
         labels,
         Chance(generator, samples, seed),
-        timelines=None if segments is None else Timelines.load(segments),
+        timelines=None if segments is None else of.Timelines.load(segments),
     )
     if output is not None:
         report.save(output, overwrite=overwrite)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+import obygaze_features as of
 from obygaze_features.commands.agreement import agreement
 from obygaze_features.commands.annotations_project import merge, project, sweep
 from obygaze_features.commands.manifests_import import download_options, source_argument
@@ -21,9 +22,6 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import AnnotationError, UsageError
-
-if TYPE_CHECKING:
-    from obygaze_features.annotations.timelines import Timelines
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,9 +95,8 @@ def import_mobygaze(
       obygaze annotations import mobygaze --download -o timelines/mobygaze
     """
     from obygaze_features.annotations.build import read_films
-    from obygaze_features.annotations.timelines import Timelines
 
-    timelines = Timelines.from_mobygaze(source, read_films(films), url=url)
+    timelines = of.Timelines.from_mobygaze(source, read_films(films), url=url)
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 
 
@@ -132,9 +129,8 @@ def import_elan(
       obygaze annotations import elan juno.eaf juno-second.eaf --film juno -o timelines/juno
     """
     from obygaze_features.annotations.build import read_films
-    from obygaze_features.annotations.timelines import Timelines
 
-    timelines = Timelines.from_elan(*sources, films=read_films(films), film=film)
+    timelines = of.Timelines.from_elan(*sources, films=read_films(films), film=film)
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 
 
@@ -175,15 +171,14 @@ def import_csv(
         --column start_frame=from --column end_frame=to --frame-rate 25
     """
     from obygaze_features.annotations.build import read_films
-    from obygaze_features.annotations.timelines import Timelines
 
-    timelines = Timelines.from_csv(
+    timelines = of.Timelines.from_csv(
         source, columns, read_films(films), delimiter=delimiter, frame_rate=frame_rate
     )
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 
 
-def _save(timelines: Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
+def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save, print what is there and what was odd; exit code 3 if rows were left out."""
     from obygaze_features.annotations.issues import LEFT_OUT, any_left_out, describe_issues
 
@@ -228,9 +223,8 @@ def show(timelines: Path, as_json: bool) -> None:
     """
     from obygaze_features.annotations.cells import format_time
     from obygaze_features.annotations.issues import describe_issues
-    from obygaze_features.annotations.timelines import Timelines
 
-    loaded = Timelines.load(timelines)
+    loaded = of.Timelines.load(timelines)
     facts = loaded.describe()
     if as_json:
         echo_json(facts)
@@ -285,15 +279,13 @@ def export(
       obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
     """
     from obygaze_features.annotations.export import elan_files, spreadsheet_files
-    from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_features.manifests.manifest import Manifest
 
     if not (elan or csv):
         raise UsageError("name the files to write: --elan, --csv or both")
-    loaded = Timelines.load(timelines)
-    clips = None if manifest is None else Manifest.load(manifest)
+    loaded = of.Timelines.load(timelines)
+    clips = None if manifest is None else of.Manifest.load(manifest)
     documents = elan_files(loaded, clips) if elan else {}
     tables = spreadsheet_files(loaded, clips) if csv else {}
     files = {output / name: text for name, text in (documents | tables).items()}
@@ -337,11 +329,9 @@ def figure(
       obygaze annotations figure timelines/mine manifests/mine --film tt0108160 -o figures
     """
     from obygaze_features.annotations.figure import film_figure, films_with_clips
-    from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.files import refuse_to_overwrite, write_bytes
-    from obygaze_features.manifests.manifest import Manifest
 
-    segments, clips = Timelines.load(timelines), Manifest.load(manifest)
+    segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
     drawable = films_with_clips(segments, clips)
     if unknown := [film for film in films if film not in drawable]:
         raise UsageError(unknown_name("film", unknown[0], drawable))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import obygaze_features as of
 from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, join_some
@@ -64,10 +65,8 @@ def project(
       obygaze annotations project timelines --grid shots.csv --threshold 0.3 -o manifests/mine
       obygaze annotations project timelines --grid manifests/mine
     """
-    from obygaze_features.annotations.timelines import Timelines
-
     share = _parse_share(threshold, "--threshold")
-    projected = Timelines.load(timelines).project(grid, threshold=share)
+    projected = of.Timelines.load(timelines).project(grid, threshold=share)
     clips = projected.grid
     folder = output or clips.folder
     if folder is None:
@@ -120,9 +119,8 @@ def merge(
       obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
     """
     from obygaze_features.annotations.project import labels_to_merge, merge_labels, save_labels
-    from obygaze_features.manifests.manifest import Manifest
 
-    loaded = Manifest.load(manifest)
+    loaded = of.Manifest.load(manifest)
     chosen = labels_to_merge(loaded, names)
     merged = merge_labels(chosen, loaded, name)
     saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
@@ -178,13 +176,12 @@ def sweep(
     """
     from obygaze_features.annotations.project import sweep as sweep_thresholds
     from obygaze_features.annotations.project import sweep_csv
-    from obygaze_features.annotations.timelines import Timelines
     from obygaze_features.common.files import refuse_to_overwrite, write_text
 
     shares = [_parse_share(text, "--thresholds") for text in thresholds.split(",")]
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
-    rows, issues = sweep_thresholds(Timelines.load(timelines), grid, shares)
+    rows, issues = sweep_thresholds(of.Timelines.load(timelines), grid, shares)
     if output is not None:
         write_text(output, sweep_csv(rows))
     if as_json:
@@ -235,7 +232,6 @@ def _removed_issues(saved: SavedLabels) -> list[Issue]:
 def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
     """The commands that repeat the removed merges, or else merge for the first time."""
     from obygaze_features.annotations.project import MERGED
-    from obygaze_features.manifests.manifest import Manifest
 
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
     if saved.removed:
@@ -246,7 +242,7 @@ def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -
     if len(projected) < 2:
         return []
     # A label set called merged may be somebody's own, not to be replaced.
-    taken = Manifest.load(folder).label_names
+    taken = of.Manifest.load(folder).label_names
     numbered = (f"{MERGED}-{number}" for number in count(2))
     free = next(name for name in chain([MERGED], numbered) if name not in taken)
     return [command if free == MERGED else f"{command} --name {free}"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+import obygaze_features as of
 from obygaze_features.commands.manifests_import import import_
 from obygaze_features.common.cli import (
     echo_json,
@@ -16,7 +17,6 @@ from obygaze_features.common.cli import (
     table_options,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
-from obygaze_features.manifests.manifest import Manifest, save_parts
 
 labels_option = click.option(
     "--labels", "--rule", "labels", help="The label set; by default the manifest's default one."
@@ -54,7 +54,7 @@ def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
     """
     from obygaze_features.manifests.statistics import describe_item, describe_manifest
 
-    loaded = Manifest.load(manifest)
+    loaded = of.Manifest.load(manifest)
     facts = [describe_item(loaded, i) for i in ids] if ids else [describe_manifest(loaded)]
     if as_json:
         echo_json(facts if ids else facts[0])
@@ -96,7 +96,7 @@ def label(
     """
     from obygaze_features.manifests.importers.csv_table import read_labels
 
-    loaded = Manifest.load(manifest)
+    loaded = of.Manifest.load(manifest)
     labels, unmatched = read_labels(
         table, loaded, columns, delimiter=delimiter, levels=levels, name=name
     )
@@ -175,7 +175,7 @@ def stats(
         statistics,
     )
 
-    loaded = Manifest.load(manifest)
+    loaded = of.Manifest.load(manifest)
     counts = statistics(loaded, labels, split=split)
     titles = film_titles(loaded)
     if figure is not None:
@@ -207,7 +207,7 @@ def locate(manifest: Path, videos: Path, as_json: bool) -> None:
     Example:
       obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
     """
-    located = Manifest.load(manifest).locate(videos)
+    located = of.Manifest.load(manifest).locate(videos)
     if as_json:
         echo_json(located.to_json())
     else:
@@ -231,7 +231,7 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
     """
     from obygaze_features.manifests.diff import diff
 
-    difference = diff(Manifest.load(left), Manifest.load(right))
+    difference = diff(of.Manifest.load(left), of.Manifest.load(right))
     if as_json:
         echo_json(difference.to_json())
     else:
@@ -268,18 +268,17 @@ def split(
       obygaze manifests split manifests/obygaze12
       obygaze manifests split manifests/obygaze12 --by-film
     """
-    from obygaze_features.manifests.splits import leave_film_out, stratified
-
-    loaded = Manifest.load(manifest)
+    loaded = of.Manifest.load(manifest)
     if by_film:
-        new = leave_film_out(loaded, labels=labels, name=name or "leave-film-out")
+        new = of.leave_film_out(loaded, labels=labels, name=name or "leave-film-out")
     else:
-        new = stratified(loaded, folds=folds, seed=seed, labels=labels, name=name or "leak-free")
-    [path] = save_parts(manifest, [new], overwrite=overwrite)
+        new = of.stratified(loaded, folds=folds, seed=seed, labels=labels, name=name or "leak-free")
+    loaded.add_split(new, overwrite=overwrite)
     least, most = min(new.sizes), max(new.sizes)
     sizes = f"{least}" if least == most else f"{least} to {most}"
     click.echo(
-        f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> {path}"
+        f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> "
+        f"{manifest / 'splits' / new.name}.csv"
     )
 
 
@@ -310,7 +309,7 @@ def audit(
     """
     from obygaze_features.manifests.audit import audit, describe_leaks
 
-    leaks = audit(Manifest.load(manifest), train=train, test=test, test_fold=test_fold)
+    leaks = audit(of.Manifest.load(manifest), train=train, test=test, test_fold=test_fold)
     if as_json:
         echo_json([leak.to_json() for leak in leaks])
         return

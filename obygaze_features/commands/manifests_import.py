@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 
 import click
 
+import obygaze_features as of
 from obygaze_features.common.cli import levels_option, overwrite_option, table_options
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.manifest import Manifest, save_parts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,7 +89,7 @@ def obygaze12(
       obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
       obygaze manifests import obygaze12 --download
     """
-    manifest = Manifest.from_obygaze12(source, rule=rule, url=url)
+    manifest = of.Manifest.from_obygaze12(source, rule=rule, url=url)
     _save(manifest, output, overwrite=overwrite)
 
 
@@ -115,8 +115,9 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
       obygaze manifests import obygaze12-splits LinearProbing -o manifests/obygaze12
     """
     from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+    from obygaze_features.manifests.manifest import save_parts
 
-    splits, runs = read_released_splits(source, Manifest.load(output))
+    splits, runs = read_released_splits(source, of.Manifest.load(output))
     save_parts(output, [*splits, *runs], overwrite=overwrite)
     for split in splits:
         click.echo(
@@ -143,7 +144,7 @@ def mobygaze(source: Path | None, url: str | None, output: Path, overwrite: bool
     Example:
       obygaze manifests import mobygaze mobygaze_dataframe.csv -o manifests/mobygaze
     """
-    _save(Manifest.from_mobygaze(source, url=url), output, overwrite=overwrite)
+    _save(of.Manifest.from_mobygaze(source, url=url), output, overwrite=overwrite)
 
 
 @import_.command("accede")
@@ -176,7 +177,7 @@ def accede(source: Path, output: Path, overwrite: bool, threshold: float, scale:
       obygaze manifests import accede annotations -o manifests/accede
       obygaze manifests import accede annotations --threshold 0.2 --values scores
     """
-    manifest = Manifest.from_mediaeval(source, threshold=threshold, scale=scale)
+    manifest = of.Manifest.from_mediaeval(source, threshold=threshold, scale=scale)
     _save(manifest, output, overwrite=overwrite)
 
 
@@ -206,7 +207,7 @@ def folder(source: Path, output: Path, overwrite: bool, ids: str | None, kind: s
       obygaze manifests import folder my-films -o manifests/mine
       obygaze manifests import folder photos --kind image -o manifests/photos
     """
-    _save(Manifest.from_folder(source, ids=ids, kind=kind), output, overwrite=overwrite)
+    _save(of.Manifest.from_folder(source, ids=ids, kind=kind), output, overwrite=overwrite)
 
 
 @import_.command("prompts")
@@ -250,7 +251,7 @@ def prompts(
       obygaze manifests import prompts stimuli.csv -o manifests/prompts --article always-a \\
         --template "{}" --template "a photo of a {}"
     """
-    manifest = Manifest.from_prompts(source, templates, article=article, name=name)
+    manifest = of.Manifest.from_prompts(source, templates, article=article, name=name)
     _save(manifest, output, overwrite=overwrite)
 
 
@@ -282,11 +283,11 @@ def csv(
       obygaze manifests import csv clips.csv -o manifests/mine \\
         --column id=clip --column media=video --column level=tension --levels calm,tense
     """
-    manifest = Manifest.from_csv(source, columns, delimiter=delimiter, levels=levels, name=name)
+    manifest = of.Manifest.from_csv(source, columns, delimiter=delimiter, levels=levels, name=name)
     _save(manifest, output, overwrite=overwrite)
 
 
-def _save(manifest: Manifest, output: Path, *, overwrite: bool) -> None:
+def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     """Save a new manifest; print what it holds, where it is and the next command."""
     if not len(manifest):
         raise ManifestError("the source holds no items, only a header; nothing was written")

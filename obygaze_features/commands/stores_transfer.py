@@ -136,10 +136,10 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
       obygaze stores push stores/xclip.zarr s3://bucket/lab/theirs.zarr
       obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
     """
-    from obygaze_features.store import transfer
+    from obygaze_features.store import push as pushing
 
     with _interruption_explained("What was sent"):
-        done = transfer.push(store, target)
+        done = pushing.push(store, target)
     if as_json:
         echo_json(done)
         return
@@ -167,10 +167,10 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
       obygaze stores pull s3://bucket/xclip.zarr -o stores/xclip.zarr
       obygaze stores pull hf://datasets/OWNER/xclip-features -o stores/xclip.zarr
     """
-    from obygaze_features.store import transfer
+    from obygaze_features.store import pull as pulling
 
     with _interruption_explained("What was fetched"):
-        done = transfer.pull(store, output, overwrite=overwrite)
+        done = pulling.pull(store, output, overwrite=overwrite)
     if as_json:
         echo_json({**done, "path": str(output)})
         return

@@ -14,9 +14,9 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.store.import_clips import ClipFolders
+from obygaze_features.store.import_hdf5 import read_hdf5
 from obygaze_features.store.import_rows import (
     RowSource,
-    read_hdf5,
     read_ids,
     read_npy,
     read_parquet,

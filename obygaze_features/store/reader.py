@@ -418,9 +418,9 @@ class Store:
     def push(self, target: Path | str) -> str:
         """Copy a final store to a folder, S3 or the Hub; gives its new address.
 
-        See `obygaze_features.store.transfer.push`.
+        See `obygaze_features.store.push.push`.
         """
-        from obygaze_features.store.transfer import push
+        from obygaze_features.store.push import push
 
         return str(push(self.path, target)["where"])
 

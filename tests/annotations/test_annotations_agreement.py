@@ -137,7 +137,7 @@ def test_what_is_not_defined_is_none() -> None:
     assert {pair.gamma for pair in pairs if pair.expected != 0} == {0}
 
 
-def test_levels_of_others_are_apart_by_even_steps() -> None:
+def test_other_levels_have_even_distances() -> None:
     scheme = LabelScheme("tension", (Level("calm", "Calm"), Level("uneasy", "U"), Level("x", "X")))
     distances = distances_of(scheme)
     assert distances.name == "even"
@@ -146,7 +146,7 @@ def test_levels_of_others_are_apart_by_even_steps() -> None:
     assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
 
 
-def test_without_not_sure_is_without_the_clips_that_either_calls_so() -> None:
+def test_gamma_without_not_sure_drops_clips_of_either() -> None:
     manifest = make_manifest({"f": {"ann": A, "bea": B}})
     [pair] = find_pairs(manifest)[0]
     result = pair_agreement(pair, PAPER)
@@ -277,7 +277,7 @@ def test_films_without_a_second_annotator_are_named(
     assert [issue["film"] for issue in outcome["remarks"]] == ["two", "three"]
 
 
-def test_levels_of_others_are_not_held_against_the_paper(
+def test_other_levels_are_not_compared_to_the_paper(
     tmp_path: Path, obygaze: Callable[..., Result]
 ) -> None:
     scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("x", "X")))
@@ -296,7 +296,7 @@ def test_levels_of_others_are_not_held_against_the_paper(
     assert (outcome["paper"], outcome["pairs"][0]["sure"]) == (None, None)
 
 
-def test_thousands_are_parted_as_everywhere(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_thousands_are_separated(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     many = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1200 + ["S"]}}
     make_manifest(many).save(tmp_path / "m")
     result = [
@@ -315,7 +315,7 @@ def test_annotators_without_a_clip_in_common_are_named() -> None:
     assert remark.problem == "ann, bea have no clip in common"
 
 
-def test_one_level_only_is_said_with_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_single_level_is_printed_as_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     folder = saved(tmp_path / "m", {"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}})
     result = obygaze("annotations", "agreement", folder)
     assert result.exit_code == 0

@@ -49,7 +49,7 @@ def by_pympi(path: Path) -> Path:
     return path
 
 
-def test_what_another_program_writes(tmp_path: Path) -> None:
+def test_pympis_file_is_read(tmp_path: Path) -> None:
     result = Timelines.from_elan(by_pympi(tmp_path / "Juno 2007.eaf"))
     assert result.segments == (
         Segment("Juno_2007", "Anna_B", 1, 2.5, "S", ("Body", "Clothing")),
@@ -119,7 +119,7 @@ def timelines(draw: st.DrawFn) -> Timelines:
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
 )
-def test_what_is_exported_comes_back(tmp_path: Path, made: Timelines) -> None:
+def test_elan_round_trip(tmp_path: Path, made: Timelines) -> None:
     for path in tmp_path.glob("*.eaf"):
         path.unlink()
     for name, text in elan_files(made).items():
@@ -139,7 +139,7 @@ def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:
     assert spans == [(1.000417, 2.5), (2.5, 3)]
 
 
-def test_the_table_of_films_goes_before_what_a_file_notes_of_its_film(tmp_path: Path) -> None:
+def test_table_of_films_replaces_what_a_file_notes(tmp_path: Path) -> None:
     noted = Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
     (tmp_path / "f.eaf").write_text(elan_files(noted)["f.eaf"])
     for text, film in (
@@ -210,7 +210,7 @@ def with_type(doctype: str, entity: str) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_file_that_is_none_is_one_line(
+def test_broken_elan_files_are_one_line(
     tmp_path: Path, obygaze: Run, data: bytes, message: str
 ) -> None:
     (tmp_path / "secret.txt").write_text("the password")
@@ -224,12 +224,12 @@ def test_a_file_that_is_none_is_one_line(
     assert not (tmp_path / "t").exists()
 
 
-def test_a_film_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_elan_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(AnnotationError, match=r"f\.eaf cannot be read: No such file"):
         Timelines.from_elan(tmp_path / "f.eaf")
 
 
-def test_cut_anywhere_it_is_refused_or_whole(tmp_path: Path) -> None:
+def test_cut_elan_file_is_refused(tmp_path: Path) -> None:
     path, data = tmp_path / "f.eaf", EAF.encode()
     manifest = len(data.rstrip())
     for size in range(0, manifest, 7):
@@ -240,7 +240,7 @@ def test_cut_anywhere_it_is_refused_or_whole(tmp_path: Path) -> None:
     assert Timelines.from_elan(path).segments == (Segment("f", "a", 0, 1, "S", (), "why"),)
 
 
-def test_nothing_that_a_file_refers_to_is_fetched(
+def test_external_references_are_not_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def connect(*_: object) -> None:
@@ -265,7 +265,7 @@ def test_nothing_that_a_file_refers_to_is_fetched(
     assert "shifted by '500' milliseconds" in result.issues[2].problem
 
 
-def test_tiers_that_hang_in_rings_or_on_nothing_end(tmp_path: Path) -> None:
+def test_tiers_in_rings_or_without_parents_are_read(tmp_path: Path) -> None:
     """What ELAN would not write: parents in a circle, notes on notes that are not there."""
     text = """<ANNOTATION_DOCUMENT><TIME_ORDER><TIME_SLOT TIME_SLOT_ID="s" TIME_VALUE="5"/>
     <TIME_SLOT TIME_SLOT_ID="e" TIME_VALUE="9"/><TIME_SLOT TIME_SLOT_ID="n"/></TIME_ORDER>
@@ -301,7 +301,7 @@ def test_tiers_that_hang_in_rings_or_on_nothing_end(tmp_path: Path) -> None:
 
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_whatever_is_cut_out_or_doubled_nothing_breaks(tmp_path: Path, data: st.DataObject) -> None:
+def test_damaged_files_are_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     """A file is read, with every annotation's row, or refused by name; there is no third way."""
     name, text = "f.eaf", EAF
     for _ in range(data.draw(st.integers(1, 3))):

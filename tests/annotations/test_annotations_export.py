@@ -96,7 +96,7 @@ def test_another_program_reads_every_annotators_tiers(made: Timelines, tmp_path:
     ]
 
 
-def test_spreadsheets_get_no_formulas_and_give_all_back(made: Timelines, tmp_path: Path) -> None:
+def test_spreadsheet_formulas_are_escaped_and_restored(made: Timelines, tmp_path: Path) -> None:
     files = spreadsheet_files(made)
     assert list(files) == ["segments.csv", "films.csv"]
     for text in files.values():
@@ -245,7 +245,7 @@ def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
     assert "juno" in (tmp_path / "x/films.csv").read_text()
 
 
-def test_annotations_of_others_are_never_replaced(
+def test_edited_elan_files_are_never_replaced(
     made: Timelines, tmp_path: Path, obygaze: Run
 ) -> None:
     """Nor those that somebody made of ours in ELAN, which keeps the author and drops our sum."""

@@ -126,7 +126,7 @@ def test_the_command(tmp_path: Path, merged: Manifest, obygaze: Callable[..., Re
     assert "did you mean film?" in wrong.output
 
 
-def test_annotators_are_called_as_their_source_calls_them(tmp_path: Path) -> None:
+def test_annotators_keep_their_original_names(tmp_path: Path) -> None:
     rows = [Segment("film", "Zoé B", 0.0, 9.0, "S"), Segment("film", "bob", 1.0, 300.0, "S")]
     build_timelines("t", [SourceRow("r", row) for row in rows]).save(tmp_path / "t")
     timelines = Timelines.load(tmp_path / "t")
@@ -135,7 +135,9 @@ def test_annotators_are_called_as_their_source_calls_them(tmp_path: Path) -> Non
     assert {"Zoé B", "bob"} <= set(words(film_figure(timelines, manifest, "film")))
 
 
-def test_one_annotator_is_not_told_to_merge(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_single_annotator_is_not_advised_to_merge(
+    tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
     lone = Timelines.of("x", [Segment("film", "one", 0, 400, "S")])
     done = project(lone, grid())
     lone.save(tmp_path / "t")

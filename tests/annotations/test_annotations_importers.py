@@ -73,7 +73,7 @@ def test_the_sample_of_mobygaze(authors: Path) -> None:
     }
 
 
-def test_a_bad_row_is_named_and_the_others_go_on(tmp_path: Path, obygaze: Run) -> None:
+def test_bad_rows_are_named_and_the_others_read(tmp_path: Path, obygaze: Run) -> None:
     rows = [
         "0;a;Sure;['Body'];[];0;49;tt1;25",
         "1;a;Sure;[];[];60;49;tt1;25",
@@ -127,9 +127,7 @@ def test_a_bad_row_is_named_and_the_others_go_on(tmp_path: Path, obygaze: Run) -
     assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
 
 
-def test_long_lists_of_remarks_are_cut_and_what_was_lost_comes_first(
-    tmp_path: Path, obygaze: Run
-) -> None:
+def test_issues_shown_are_limited_with_left_out_first(tmp_path: Path, obygaze: Run) -> None:
     rows = [f"f,a,{start},{start + 2},S" for start in range(30)]
     source = table(tmp_path, *rows, "f,a,9,3,S")
     result = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
@@ -190,7 +188,7 @@ def test_a_frame_rate_of_nothing(tmp_path: Path, rate: str) -> None:
     assert "framerate" in result.issues[0].problem
 
 
-def test_columns_by_other_names_of_a_spreadsheets_make(tmp_path: Path) -> None:
+def test_columns_of_a_spreadsheet_are_mapped(tmp_path: Path) -> None:
     source = tmp_path / "marks.csv"
     text = (
         'Movie;film;who;Start;END;Level;Concepts;comment\r\nJuno;7;Ann;1;2;sure;"Body|Look";é\r\n'
@@ -272,7 +270,7 @@ def test_a_table_of_films_that_is_not_right(
     assert message in result.stderr
 
 
-def test_a_segment_within_a_longer_one_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
+def test_nested_segment_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
     result = Timelines.from_csv(
         table(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S")
     )
@@ -334,15 +332,13 @@ def test_cells_of_concepts_come_back(names: list[str]) -> None:
 
 
 @given(st.text(alphabet="'=+-@\t\rab"))
-def test_formulas_are_guarded_and_come_back(text: str) -> None:
+def test_formulas_are_escaped_and_restored(text: str) -> None:
     assert unescape_formula(escape_formula(text)) == text
     assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
 @pytest.mark.parametrize("name", ["Rear Window", "Dr. No"])
-def test_films_are_looked_for_by_their_names_as_they_were(
-    tmp_path: Path, obygaze: Run, name: str
-) -> None:
+def test_films_are_found_by_their_original_names(tmp_path: Path, obygaze: Run, name: str) -> None:
     """From a table, and by way of ELAN and of spreadsheets, to the film's file."""
     source = table(tmp_path, f"{name},a,0,60,S", f"{name},b,0,50,S", "A/C,a,0,9,S")
     first = tmp_path / "t"
@@ -406,7 +402,7 @@ def test_another_encoding_is_named_with_how_to_save_it(tmp_path: Path) -> None:
         Timelines.from_csv(tmp_path / "marks.csv")
 
 
-def test_a_table_of_segments_is_no_table_of_films(tmp_path: Path) -> None:
+def test_table_of_segments_is_not_a_table_of_films(tmp_path: Path) -> None:
     with pytest.raises(AnnotationError, match="is not a table of films, which has the columns"):
         read_films(table(tmp_path, "f,a,0,1,S"))
 
@@ -438,14 +434,14 @@ def test_another_table_is_not_mobygazes(tmp_path: Path) -> None:
         Timelines.from_mobygaze(source)
 
 
-def test_a_film_in_another_case_is_asked_for(tmp_path: Path) -> None:
+def test_film_in_another_case_is_suggested(tmp_path: Path) -> None:
     result = Timelines.from_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
     assert [issue.problem for issue in result.issues] == [
         "no rows of 1 film: juno; did you mean Juno?"
     ]
 
 
-def test_remarks_come_in_the_order_of_lines(tmp_path: Path) -> None:
+def test_issues_are_sorted_by_line(tmp_path: Path) -> None:
     odd = ["f,a,0,x,S", "f,a,5,4,S", "f,a,0,1,maybe", "f,a,0"] * 3
     result = Timelines.from_csv(table(tmp_path, *odd, "f,a,0,1,S"))
     assert [issue.location for issue in result.issues] == [

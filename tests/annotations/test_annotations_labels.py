@@ -126,7 +126,7 @@ def test_nothing_is_replaced_unless_asked(obygaze: Command, timelines: Path, spa
 
 
 @pytest.mark.parametrize("into", ["itself", "another"])
-def test_merges_go_with_what_they_were_made_of(
+def test_merges_are_removed_with_their_sources(
     obygaze: Command, timelines: Path, spans: Path, tmp_path: Path, into: str
 ) -> None:
     """By either way of projecting anew; what the output says next makes them again."""
@@ -155,7 +155,7 @@ def test_merges_go_with_what_they_were_made_of(
     assert check(folder) == []
 
 
-def test_a_default_that_is_no_merge_stays_when_projected_anew(
+def test_default_that_is_not_a_merge_stays(
     obygaze: Command, timelines: Path, tmp_path: Path
 ) -> None:
     new = tmp_path / "new"
@@ -167,9 +167,7 @@ def test_a_default_that_is_no_merge_stays_when_projected_anew(
     assert read_header(new)["default_labels"] == "two"
 
 
-def test_a_merge_of_yesterday_is_named_by_check(
-    obygaze: Command, timelines: Path, spans: Path
-) -> None:
+def test_check_names_a_stale_merge(obygaze: Command, timelines: Path, spans: Path) -> None:
     assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
     assert obygaze("annotations", "merge", spans).exit_code == 0
     about = spans / "labels" / "one.json"
@@ -245,7 +243,7 @@ def test_label_sets_of_two_thresholds_are_merged_only_by_name(
     assert (result.exit_code, "one of the label sets to merge" in result.stderr) == (2, True)
 
 
-def test_a_ratio_that_is_no_number_is_one_line(obygaze: Command, spans: Path) -> None:
+def test_bad_ratio_is_one_line(obygaze: Command, spans: Path) -> None:
     (spans / "labels").mkdir()
     for name, ratio in (("one", "0.5"), ("two", "half")):
         (spans / "labels" / f"{name}.csv").write_text(f"id,level,ratio\nfilm-0,S,{ratio}\n")
@@ -288,9 +286,7 @@ def test_films_with_one_annotator_are_named_when_merged(obygaze: Command, tmp_pa
     assert Manifest.load(new).labels().extra["annotators"] == ["2"] * 7 + ["1"] * 2
 
 
-def test_films_that_only_the_media_name_are_films_all_the_way(
-    obygaze: Command, tmp_path: Path
-) -> None:
+def test_films_named_by_media_only_are_films(obygaze: Command, tmp_path: Path) -> None:
     """From projecting to the figure; two films are not taken for one without a name."""
     first = worked()
     more = [*first.segments, *segments("one", [(0, 90, "S", "Look")], "other")]
@@ -457,9 +453,7 @@ def test_means_are_of_annotators_and_not_of_their_merge(
     assert means("two", "merged") != means()
 
 
-def test_no_advice_replaces_somebodys_own_labels(
-    obygaze: Command, timelines: Path, spans: Path
-) -> None:
+def test_next_command_never_replaces_labels(obygaze: Command, timelines: Path, spans: Path) -> None:
     (spans / "labels").mkdir()
     (spans / "labels" / "merged.csv").write_text("id,level\nfilm-0,S\n")
     result = obygaze("annotations", "project", timelines, "--grid", spans)

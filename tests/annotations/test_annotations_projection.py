@@ -93,7 +93,7 @@ def frames_to_seconds(frame: int, rate: Fraction) -> float:
 
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
-def test_a_fifth_of_the_frames_is_a_fifth_and_one_frame_less_is_not(rate: Fraction) -> None:
+def test_threshold_is_exact_to_a_frame(rate: Fraction) -> None:
     """Wherever the clip begins; in seconds, rounded, it may be a fifth less a microsecond."""
     clips = [(start, start + 5 * count) for start in range(7, 5000, 131) for count in (1, 7, 60)]
     for short, level in ((0, "S"), (1, "EN")):
@@ -220,7 +220,7 @@ def test_raising_the_threshold_never_raises_a_level(mine: list[Mark], theirs: li
         before = now
 
 
-def test_merging_takes_from_one_what_only_one_has() -> None:
+def test_merge_takes_clips_of_a_single_annotator() -> None:
     """Film b has one annotator, and of film a the second clip."""
     items = [
         Item(f"{film}-{number}", film=film, start=number * 10.0, end=number * 10.0 + 10)
@@ -274,7 +274,7 @@ def test_segments_in_no_clip_are_named() -> None:
     assert "from 500 to 510 s (S) is in no clip" in remark.problem
 
 
-def test_a_segment_beside_a_clip_of_a_few_microseconds_does_not_count_for_it() -> None:
+def test_segment_beside_a_tiny_clip_does_not_count() -> None:
     """A fifth of such a clip is less than the slack; that a long clip lies over it is no help."""
     timelines = grid([(0, 100), (10, 10.000005)])
     beside = Timelines.of("tiny", segments("one", [(10.000006, 60, "S", "Look")]))

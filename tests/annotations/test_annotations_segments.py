@@ -125,7 +125,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
 
 
 @pytest.mark.slow
-def test_timelines_that_the_labels_came_from_need_no_remark(tmp_path: Path) -> None:
+def test_labels_own_timelines_raise_no_issue(tmp_path: Path) -> None:
     timelines = made(ann=ANN, bea=BEA)
     grid, _ = read_grid("10", timelines)
     labels = project(timelines, grid).label_sets
@@ -133,7 +133,7 @@ def test_timelines_that_the_labels_came_from_need_no_remark(tmp_path: Path) -> N
     assert not any("these segments" in issue.problem for issue in result.issues)
 
 
-def test_without_the_library_one_line_says_how_to_get_it(
+def test_missing_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygamma_agreement", None)

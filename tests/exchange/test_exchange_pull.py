@@ -15,8 +15,8 @@ import pytest
 from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.store import finalise, remote, verify
 from obygaze_features.store.pack import pack
+from obygaze_features.store.pull import pull
 from obygaze_features.store.remote import PIECE_BYTES
-from obygaze_features.store.transfer import pull
 from tests.exchange.travelling import files_of, obygaze
 from tests.store import toys
 from tests.store.making import flip_bit, numbers, open_state

@@ -14,8 +14,9 @@ import pytest
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import diff, open_store, verify
+from obygaze_features.store.pull import pull
+from obygaze_features.store.push import push
 from obygaze_features.store.remote import open_file_system
-from obygaze_features.store.transfer import pull, push
 from tests.exchange.travelling import files_of, obygaze
 from tests.store import toys
 from tests.store.making import flip_bit

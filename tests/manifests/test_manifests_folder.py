@@ -61,7 +61,7 @@ def test_problems_of_items_and_of_the_header(manifest: Path) -> None:
     assert check(manifest) == []  # another extension, the same item
 
 
-def test_what_cannot_be_read_hides_nothing_else(manifest: Path) -> None:
+def test_unreadable_files_hide_no_other_problem(manifest: Path) -> None:
     (manifest / "items.csv").write_text("id,start,end\na,x,y\nb/c,1,\na,1,2\n")
     (manifest / "splits").mkdir()
     (manifest / "splits" / "mine.csv").write_text("id,fold\na,one\n")

@@ -57,7 +57,7 @@ def test_what_is_added_to_a_loaded_manifest_is_saved(table: Path, tmp_path: Path
     loaded.add_split(of.leave_film_out(loaded), overwrite=True)
 
 
-def test_a_part_of_the_same_name_is_not_replaced_unasked(table: Path) -> None:
+def test_part_of_the_same_name_is_not_replaced(table: Path) -> None:
     manifest = of.Manifest.from_csv(table)
     manifest.add_split(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):

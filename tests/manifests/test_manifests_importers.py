@@ -228,7 +228,7 @@ def test_csv_finds_its_delimiter_and_leaves_out_blank_rows(tmp_path: Path) -> No
         Manifest.from_csv(source)
 
 
-def test_csv_keeps_what_is_no_label_without_levels(tmp_path: Path) -> None:
+def test_csv_without_levels_keeps_label_columns(tmp_path: Path) -> None:
     manifest = Manifest.from_csv(table(tmp_path, "id,concepts,ratio\na,Body,0.5\n"))
     assert manifest.items.extra == {"concepts": ["Body"], "ratio": ["0.5"]}
 

@@ -218,7 +218,7 @@ def test_labels_that_do_not_fit(films: Path, tmp_path: Path, rows: list[str], me
         read_labels(write(tmp_path / "t.csv", *rows), Manifest.from_folder(films))
 
 
-def test_locate_says_what_it_looked_for(films: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_locate_says_what_it_searched_for(films: Path, tmp_path: Path, obygaze: Run) -> None:
     source = write(tmp_path / "t.csv", "video,film", "a.mp4,Juno", "b.mp4,Juno")
     obygaze("manifests", "import", "csv", source, "-o", tmp_path / "m")
     located = obygaze("manifests", "locate", tmp_path / "m", "--videos", films)
@@ -270,7 +270,7 @@ def test_several_label_sets_say_how_to_name_one(films: Path, tmp_path: Path, oby
     )
 
 
-def test_a_mistyped_folder_is_said_not_to_exist(films: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_mistyped_folder_does_not_exist(films: Path, tmp_path: Path, obygaze: Run) -> None:
     folder, near = tmp_path / "m", tmp_path / "film"
     obygaze("manifests", "import", "folder", films, "-o", folder)
     for words in (

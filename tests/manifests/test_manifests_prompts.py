@@ -150,7 +150,7 @@ def test_a_folder_of_images(tmp_path: Path, obygaze: Run) -> None:
     assert manifest["yes-a"].media == "a.JPG"
 
 
-def test_pictures_beside_videos_are_no_clips(tmp_path: Path) -> None:
+def test_pictures_beside_videos_are_not_clips(tmp_path: Path) -> None:
     folder = touch(tmp_path / "films", "1996/a.mp4", "1996/poster.jpg")
     assert Manifest.from_folder(folder).ids == ["1996-a"]
     images = Manifest.from_folder(folder, kind="image")

@@ -45,12 +45,12 @@ def test_stratified(levels: list[str], folds: int, seed: int) -> None:
     assert stratified(manifest, folds=folds, seed=seed).folds == split.folds
 
 
-def test_another_seed_deals_anew() -> None:
+def test_another_seed_gives_another_split() -> None:
     manifest = labelled(["S"] * 50 + ["EN"] * 50)
     assert stratified(manifest, seed=1).folds != stratified(manifest, seed=2).folds
 
 
-def test_a_deal_that_must_never_change() -> None:
+def test_split_of_a_seed_never_changes() -> None:
     """A split is named in papers by its seed; a new release of anything must not redeal it."""
     split = stratified(labelled(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
     assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
@@ -72,7 +72,7 @@ def test_leave_film_out(manifest: Path) -> None:
     assert split.about["films"] == ["tt0108160", "tt0110912"]
 
 
-def test_spans_that_overlap_are_not_dealt_singly() -> None:
+def test_overlapping_spans_are_not_split() -> None:
     """Two annotators of one film: their spans show the same seconds."""
     spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
     apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])

@@ -11,7 +11,7 @@ import pytest
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import open_store
-from obygaze_features.store.transfer import pull
+from obygaze_features.store.pull import pull
 from tests.store.served_stores import ROWS, N
 from tests.store.serving import serve
 

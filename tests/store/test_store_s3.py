@@ -87,7 +87,7 @@ def test_what_is_not_there_is_said_as_what_it_is(url, address, said):
 
 
 def test_a_push_makes_no_bucket(url, made):
-    from obygaze_features.store.transfer import push
+    from obygaze_features.store.push import push
 
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
         with pytest.raises(
@@ -101,7 +101,7 @@ def test_a_push_makes_no_bucket(url, made):
 def test_an_endpoint_where_nobody_is_is_said_soon(url, made, monkeypatch):
     import s3fs
 
-    from obygaze_features.store.transfer import push
+    from obygaze_features.store.push import push
 
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))

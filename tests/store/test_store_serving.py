@@ -17,8 +17,8 @@ import pytest
 from obygaze_features.errors import StoreError
 from obygaze_features.store import diff, finalise, open_store
 from obygaze_features.store.pack import pack
+from obygaze_features.store.pull import pull
 from obygaze_features.store.serving import make_server
-from obygaze_features.store.transfer import pull
 from tests.store import toys
 
 DATA = bytes(range(256)) * 9

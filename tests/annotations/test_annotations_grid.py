@@ -55,7 +55,7 @@ def test_a_film_of_whole_cells_and_one_shorter_than_a_cell() -> None:
 
 @settings(deadline=None, max_examples=80)
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))
-def test_cells_lie_side_by_side_from_0_to_the_end(end: int, step: int) -> None:
+def test_clips_cover_the_film_from_0_to_the_end(end: int, step: int) -> None:
     """To the microsecond, and none is too short for a span."""
     length = f"{step // 10**6}.{step % 10**6:06d}"
     grid, _ = read_grid(length, ends_at(end / 1e6))
@@ -121,7 +121,7 @@ def test_shots_as_a_spreadsheet_writes_them(tmp_path: Path, mark: str) -> None:
     assert spans(grid) == [("Juno_2007-0001", 0, 100.5), ("Juno_2007-0002", 100.5, 150)]
 
 
-def test_rows_that_are_no_clips_are_named(tmp_path: Path) -> None:
+def test_bad_rows_of_a_grid_are_named(tmp_path: Path) -> None:
     path = write(
         tmp_path / "scenes.csv",
         "film,start,end,id",

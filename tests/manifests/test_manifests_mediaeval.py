@@ -39,7 +39,7 @@ def write(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_three_label_sets_each_with_levels_of_its_own(folder: Path, tmp_path: Path) -> None:
+def test_three_label_sets_have_their_own_levels(folder: Path, tmp_path: Path) -> None:
     write(folder, MEDIAEVALsets=SETS, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     Manifest.from_mediaeval(folder).save(tmp_path / "manifest")
     read = Manifest.load(tmp_path / "manifest")
@@ -73,7 +73,7 @@ def test_the_official_sets_are_folds_and_test_is_the_last(folder: Path) -> None:
     assert folds == {0: "learning", 1: "validation", 2: "test"}
 
 
-def test_without_sets_there_is_no_split_and_it_is_said(folder: Path) -> None:
+def test_without_sets_there_is_no_split_but_a_note(folder: Path) -> None:
     manifest = Manifest.from_mediaeval(write(folder, MEDIAEVALviolence=VIOLENCE))
     notes = manifest.notes
     assert manifest.split_names == []
@@ -90,7 +90,7 @@ def test_without_a_validation_set_there_is_one_split(folder: Path) -> None:
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
 
 
-def test_values_become_classes_only_where_nobody_gave_any(folder: Path) -> None:
+def test_values_become_classes_only_without_classes(folder: Path) -> None:
     """1.5 is a score of -.75, 3.4 of .2, 2.6 of -.2; 3.2 of .1, 2.9 of -.05, 4.5 of .75."""
     write(folder, ACCEDEranking=RANKING)
     manifest = Manifest.from_mediaeval(folder)
@@ -119,7 +119,7 @@ def test_values_may_be_scores_already(folder: Path) -> None:
         Manifest.from_mediaeval(folder)
 
 
-def test_of_two_files_mediaevals_is_believed(folder: Path) -> None:
+def test_mediaevals_file_wins_over_accedes(folder: Path) -> None:
     write(
         folder, ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     )
@@ -145,7 +145,7 @@ def test_the_command(folder: Path, tmp_path: Path, obygaze: Run) -> None:
         assert json.loads(outcome.output)["levels"][level]["count"] == 1
 
 
-def test_labels_are_held_against_their_own_scheme(folder: Path, tmp_path: Path) -> None:
+def test_labels_are_checked_by_their_own_scheme(folder: Path, tmp_path: Path) -> None:
     write(folder, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     manifest = Manifest.from_mediaeval(folder)
     assert manifest.select(levels=["Positive"], labels="valence").ids == ["A3"]
@@ -161,9 +161,7 @@ def test_labels_are_held_against_their_own_scheme(folder: Path, tmp_path: Path) 
     assert "valence.csv, line 3: unknown label 'violent'; known are negative" in problem
 
 
-def test_label_sets_of_two_schemes_are_neither_merged_nor_compared(
-    folder: Path, tmp_path: Path, obygaze: Run
-) -> None:
+def test_label_sets_of_two_schemes_are_refused(folder: Path, tmp_path: Path, obygaze: Run) -> None:
     write(folder, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     manifest = Manifest.from_mediaeval(folder)
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
@@ -189,7 +187,7 @@ def test_label_sets_of_two_schemes_are_neither_merged_nor_compared(
         ("[]", "must hold an object"),
     ],
 )
-def test_a_scheme_that_is_none(said: str, message: str, folder: Path, tmp_path: Path) -> None:
+def test_malformed_scheme_is_named(said: str, message: str, folder: Path, tmp_path: Path) -> None:
     Manifest.from_mediaeval(write(folder, MEDIAEVALaffect=AFFECT)).save(tmp_path / "m")
     (tmp_path / "m/labels/valence.json").write_text(said)
     [problem] = check(tmp_path / "m")

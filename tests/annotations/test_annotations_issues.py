@@ -12,7 +12,7 @@ from obygaze_features.annotations.issues import describe_issues
 from tests.annotations.worked import worked
 
 
-def test_what_was_left_out_comes_first_and_odd_names_are_quoted() -> None:
+def test_left_out_comes_first_and_odd_names_are_quoted() -> None:
     remaining = Issue("a.csv, line 2", "juno", "ann", "overlaps", "kept")
     lost = Issue("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
     assert list(describe_issues([remaining, lost], "--json has all")) == [
@@ -24,9 +24,7 @@ def test_what_was_left_out_comes_first_and_odd_names_are_quoted() -> None:
     ]
 
 
-def test_a_table_of_remarks_that_somebody_edited(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_edited_table_of_issues(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     folder = tmp_path / "t"
     worked().save(folder)
     (folder / "remarks.csv").write_text("where,film\na,b\n")

@@ -1,0 +1,219 @@
+"""Downloading a final store; resumed by running it again.
+
+Until every file is there and verified, they are in a hidden folder beside the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from obygaze_features.common.files import (
+    disk_errors,
+    new_folder,
+    refuse_to_overwrite,
+    sha256_of,
+    write_bytes,
+)
+from obygaze_features.common.progress import meter
+from obygaze_features.common.text import redact_url
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import format as fmt
+from obygaze_features.store.finalise import READ_ONLY
+from obygaze_features.store.location import Location, location_of
+from obygaze_features.store.metadata import read_attributes, read_checksums
+from obygaze_features.store.pack import unpack
+from obygaze_features.store.reader import open_store
+from obygaze_features.store.remote import (
+    Remote,
+    is_url,
+)
+from obygaze_features.store.verify import check_listed_files
+from obygaze_features.store.zip_safety import is_store_name
+
+
+def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
+    """Download a final store; run again, it resumes where it was cut off.
+
+    Parameters
+    ----------
+    source
+        As for `open_store`: a URL, a zip file (also behind a URL), or a folder.
+    path
+        The new store, ``NAME.zarr``.
+    overwrite
+        Replace the store at `path`, once the new one is there and verified.
+
+    Returns
+    -------
+    dict
+        ``path``, ``files``, ``size``, and how many bytes this run ``fetched``.
+    """
+    output = Path(path)
+    if output.suffix != ".zarr":
+        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    refuse_to_overwrite(output, overwrite=overwrite)
+    if is_url(source) and redact_url(source).endswith(".zip"):
+        fetched = _pull_zip(source, output, overwrite=overwrite)
+    else:
+        fetched = _pull_folder(location_of(source), output, overwrite=overwrite)
+    sizes = [file.stat().st_size for file in output.rglob("*") if file.is_file()]
+    return {"path": output, "files": len(sizes), "size": sum(sizes), "fetched": fetched}
+
+
+def _pull_folder(location: Location, output: Path, *, overwrite: bool) -> int:
+    """Download the files of a store; gives the bytes that were fetched."""
+    if read_attributes(location)["state"] != "final":
+        raise StoreError(
+            f"{location.where} is still open, and its files come and go; take what is done: "
+            f"obygaze stores subset {location.where} --films FILM,... -o {output}"
+        )
+    checksums = read_checksums(location)
+    if odd := [name for name in checksums if not is_store_name(name)]:
+        raise StoreError(
+            f"{location.join(fmt.CHECKSUMS)} lists {odd[0]!r:.80}, which is not a file name of a "
+            "store"
+        )
+    with (
+        disk_errors(output, StoreError),
+        new_folder(
+            output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True
+        ) as final_folder,
+        _pulling_folder(output) as folder,
+    ):
+        _start_anew_if_other(folder, location.read(fmt.CHECKSUMS))
+        fetched = 0
+        with meter(None, "Fetching", unit="B") as advance:
+            for number, (name, sha256) in enumerate(checksums.items(), 1):
+                note = f"file {number:,} of {len(checksums):,}"
+                fetched += _fetch(location, name, sha256, folder, partial(advance, note=note))
+        with contextlib.suppress(FileNotFoundError):  # it may be lost: it says nothing of features
+            (folder / fmt.LOG).write_bytes(location.read(fmt.LOG))
+        _check_pulled(location.where, folder, checksums)
+        final_folder.rmdir()
+        folder.rename(final_folder)
+    return fetched
+
+
+def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
+    """Download a zip file and unpack it; gives the bytes that were fetched."""
+    address, mark, query = url.partition("?")
+    parent, _, name = address.rpartition("/")
+    location, fetched = Remote(f"{parent}{mark}{query}"), 0
+    with disk_errors(output, StoreError), _pulling_folder(output) as folder:
+        part = folder / f".{name}.part"
+        # An earlier start may be of another zip file: then once from its beginning.
+        for resumed in (True, False) if part.exists() else (False,):
+            folder.mkdir(parents=True, exist_ok=True)
+            with meter(None, "Fetching", unit="B") as advance:
+                fetched += _append(location, name, part, advance)
+            try:
+                unpack(part, output, overwrite=overwrite)
+                break
+            except StoreError as problem:
+                if not resumed:
+                    message = str(problem).replace(str(part), location.join(name))
+                    raise StoreError(message) from None
+            finally:
+                shutil.rmtree(folder)
+    return fetched
+
+
+@contextlib.contextmanager
+def _pulling_folder(output: Path) -> Iterator[Path]:
+    """The hidden folder beside an output where its files are collected, for this process alone."""
+    folder = output.with_name(f".{output.name}.pulling")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_name(f"{folder.name}.lock")
+    with lock.open("wb") as file:
+        if not _lock(file):
+            raise StoreError(
+                f"another process is fetching {output}; wait for it, or choose another name"
+            )
+        try:
+            yield folder
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Take a file for this process alone, while it is open; False if another has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows, and file systems without locks
+        return True
+    # Who had it before may have removed its name at this moment.
+    return os.fstat(file.fileno()).st_nlink > 0
+
+
+def _start_anew_if_other(folder: Path, listed: bytes) -> None:
+    """Remove what an earlier run fetched, if it was of another store."""
+    listing = folder / fmt.CHECKSUMS
+    if folder.exists() and not (listing.is_file() and listing.read_bytes() == listed):
+        shutil.rmtree(folder)
+    if not folder.exists():
+        write_bytes(listing, listed)
+        listing.chmod(READ_ONLY)
+
+
+def _check_pulled(where: str, folder: Path, checksums: Mapping[str, str]) -> None:
+    """Raise unless what was fetched is a final store with all files that such a one has."""
+    try:
+        store = open_store(folder)
+        if not store.is_final:  # whatever the source said before
+            raise StoreError(f"{where} was changed meanwhile; run the same command again")
+        check_listed_files(where, store, checksums)
+    except StoreError as problem:
+        raise StoreError(str(problem).replace(str(folder), where)) from None
+
+
+def _fetch(
+    location: Location, name: str, sha256: str, folder: Path, advance: Callable[[int], None]
+) -> int:
+    """Fetch what is missing of a file, and compare all of it with its checksum."""
+    target = folder / name
+    if target.exists():
+        if sha256_of(target) == sha256:
+            return 0
+        target.unlink()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    fetched = 0
+    for _ in range(2):  # an earlier start may be useless: then once from the beginning
+        try:
+            fetched += _append(location, name, part, advance)
+        except FileNotFoundError:
+            raise StoreError(
+                f"{location.join(name)} is missing, although {fmt.CHECKSUMS} lists it; tell "
+                "whoever offers the store"
+            ) from None
+        if sha256_of(part) == sha256:
+            part.chmod(READ_ONLY)
+            os.replace(part, target)
+            return fetched
+        part.unlink()
+    raise StoreError(
+        f"{location.join(name)} is not as it was written; tell whoever offers the store (if it was "
+        "changed this moment, run the same command again)"
+    )
+
+
+def _append(location: Location, name: str, part: Path, advance: Callable[[int], None]) -> int:
+    """Fetch the rest of a file; gives the bytes fetched."""
+    fetched = 0
+    with part.open("ab") as file:
+        for data in location.stream(name, file.tell()):
+            fetched += file.write(data)
+            file.flush()
+            advance(len(data))
+        os.fsync(file.fileno())
+    return fetched
