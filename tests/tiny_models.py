@@ -25,10 +25,10 @@ from obygaze_features.backbones.tiny import (
     write_model,
     write_vivit,
     write_xclip,
-    write_xclip_lsmdc,
 )
 from obygaze_features.backbones.videomae import videomae_arrays
 from obygaze_features.backbones.weights import write_random_weights
+from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
 
 SENTENCE_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")

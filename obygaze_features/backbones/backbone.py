@@ -156,12 +156,9 @@ class Backbone:
     def image_text_embedding(self) -> ArraySpec:
         """The array of an image's or a text's embedding; `UsageError` if it has none."""
         if self.embedding is None:
-            from obygaze_features.backbones.registry import families
-
-            able = [family.name for family in families() if family.embeds_texts]
             raise UsageError(
                 f"{self.name}: the family {self.about.get('family')} reads no texts and no single "
-                f"images. Use a backbone of {', '.join(able)}"
+                "images; choose one that does: obygaze features backbones"
             )
         return self.embedding
 

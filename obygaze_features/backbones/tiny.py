@@ -5,7 +5,6 @@ They serve to try the software without a download. Features made with them mean 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from obygaze_features.common.files import to_json, write_text
 from obygaze_features.common.package import need
 
 if TYPE_CHECKING:
-    from torch.nn import Module
+    pass
 
 SMALL: Mapping[str, Any] = {
     "hidden_size": 32,
@@ -47,12 +46,6 @@ def write_tiny_xclip(folder: Path, seed: int) -> None:
 def write_tiny_vivit(folder: Path, seed: int) -> None:
     """Write a small ViViT."""
     write_vivit(folder, seed, {**SMALL_VISION, "tubelet_size": [2, 8, 8], "num_frames": 8})
-
-
-def write_tiny_xclip_lsmdc(folder: Path, seed: int) -> None:
-    """Write a small X-CLIP of Ma et al."""
-    sizes = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
-    write_xclip_lsmdc(folder, seed, sizes)
 
 
 def write_xclip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> None:
@@ -102,39 +95,6 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any]) -> None:
         return model
 
     write_model(folder, make, processor, seed)
-
-
-def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None:
-    """Write a state dict of X-CLIP by Ma et al.; its text side is a single tensor."""
-    torch = need("torch", extra="extract")
-    from obygaze_features.backbones import xclip_lsmdc as layout
-    from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
-
-    dim, frames = sizes["dim"], 12
-    modules: dict[str, Module] = {
-        layout.VISION_PREFIX: VisionTransformer(
-            sizes["image_size"], sizes["patch_size"], sizes["width"], sizes["layers"], dim
-        ),
-        layout.MIXER_PREFIX: Transformer(dim, 4, layout.MIXER_EPS),
-    }
-    random = torch.Generator().manual_seed(seed)
-    state: dict[str, Any] = {
-        "clip.logit_scale": torch.tensor(4.6), layout.SYNTHETIC_TENSOR: torch.ones(())
-    }  # fmt: skip
-    for prefix, module in modules.items():
-        for name, weights in module.state_dict().items():
-            if "ln_" in name:
-                values = torch.ones_like(weights) if name.endswith("weight") else weights * 0
-            else:
-                values = torch.randn(weights.shape, generator=random)
-                values *= 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
-            # The published checkpoints keep CLIP's matrices in float16.
-            is_matrix = weights.ndim > 1 and "embedding" not in name
-            half = prefix == layout.VISION_PREFIX and is_matrix
-            state[prefix + name] = values.half() if half else values
-    state[layout.POSITIONS] = 0.02 * torch.randn(77, dim, generator=random)
-    state[layout.FRAME_WEIGHTS] = torch.eye(frames)
-    torch.save(state, folder / "pytorch_model.bin.0")
 
 
 def video_processor(size: int) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import (
     RANDOM_WEIGHTS_NOTE,
@@ -18,7 +19,6 @@ from obygaze_features.backbones.backbone import (
     KnownCheckpoint,
 )
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tiny import write_tiny_xclip_lsmdc
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
@@ -203,6 +203,44 @@ def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: P
                 f"{file}: {prefix}{name} has the shape {tuple(shape)}, not {tuple(tensor.shape)}"
             )
     module.load_state_dict({name: state[prefix + name].float() for name in expected}, assign=True)
+
+
+def write_tiny_xclip_lsmdc(folder: Path, seed: int) -> None:
+    """Write a small X-CLIP of Ma et al."""
+    sizes = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
+    write_xclip_lsmdc(folder, seed, sizes)
+
+
+def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None:
+    """Write a state dict of X-CLIP by Ma et al.; its text side is a single tensor."""
+    torch = need("torch", extra="extract")
+    from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
+
+    dim, frames = sizes["dim"], 12
+    modules: dict[str, Module] = {
+        VISION_PREFIX: VisionTransformer(
+            sizes["image_size"], sizes["patch_size"], sizes["width"], sizes["layers"], dim
+        ),
+        MIXER_PREFIX: Transformer(dim, 4, MIXER_EPS),
+    }
+    random = torch.Generator().manual_seed(seed)
+    state: dict[str, Any] = {
+        "clip.logit_scale": torch.tensor(4.6), SYNTHETIC_TENSOR: torch.ones(())
+    }  # fmt: skip
+    for prefix, module in modules.items():
+        for name, weights in module.state_dict().items():
+            if "ln_" in name:
+                values = torch.ones_like(weights) if name.endswith("weight") else weights * 0
+            else:
+                values = torch.randn(weights.shape, generator=random)
+                values *= 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
+            # The published checkpoints keep CLIP's matrices in float16.
+            is_matrix = weights.ndim > 1 and "embedding" not in name
+            half = prefix == VISION_PREFIX and is_matrix
+            state[prefix + name] = values.half() if half else values
+    state[POSITIONS] = 0.02 * torch.randn(77, dim, generator=random)
+    state[FRAME_WEIGHTS] = torch.eye(frames)
+    torch.save(state, folder / "pytorch_model.bin.0")
 
 
 CHECKPOINTS = (

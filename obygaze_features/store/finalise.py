@@ -24,9 +24,14 @@ from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.dataset_card import write_card
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import map_file
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.shards import DamagedChunk, ShardLayout, ShardReader, write_shard
+from obygaze_features.store.shards import (
+    DamagedChunk,
+    ShardLayout,
+    ShardReader,
+    map_file,
+    write_shard,
+)
 from obygaze_features.store.writer import append_to_log, write_checksums
 
 READ_ONLY = 0o444

@@ -389,3 +389,17 @@ def decode_ids(table: NDArray[np.uint8]) -> list[str]:
     if len(ids) != len(table) or not table[:, 0].all():
         raise ValueError("a row has no id, or more than one")
     return ids
+
+
+def without_consolidated(data: bytes, sha256: str | None) -> bytes | None:
+    """A group's ``zarr.json`` as it was before somebody consolidated its metadata.
+
+    None if that does not give the file with this checksum: more was changed.
+    """
+    try:
+        group = json.loads(data)
+        del group["consolidated_metadata"]
+        before = json.dumps(group, indent=2).encode()  # as Zarr writes it
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return before if hashlib.sha256(before).hexdigest() == sha256 else None

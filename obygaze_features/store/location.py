@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import mmap
 import os
 import re
 import struct
@@ -22,13 +21,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-import numpy as np
-from numpy.typing import NDArray
-
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.store.remote import Remote, Span, is_url
+from obygaze_features.store.shards import MappedFile, map_file
 from obygaze_features.store.zip_safety import check_zip_members
 
 BLOCK_BYTES = 2**20
@@ -37,22 +34,6 @@ _HEADER_BYTES = 30
 """Bytes of the header before a file's name."""
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
 """The beginning of a URL that lacks a slash."""
-
-
-@dataclass(frozen=True, eq=False)
-class MappedFile:
-    """A file, or a part of one, mapped into memory as an array of bytes."""
-
-    where: str
-    bytes: NDArray[np.uint8]
-    memory: mmap.mmap | None
-    """None for an empty file, which cannot be mapped."""
-
-    def forget(self) -> None:
-        """Release the pages that were read; they are read again when they are needed."""
-        # Windows has no such call, and trims a process's pages by itself.
-        if self.memory is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 class Location(Protocol):
@@ -260,14 +241,6 @@ def location_of(address: str | Path) -> Location:
     if path.suffix == ".zip" and path.is_file():
         return ZipArchive(path)
     return Folder(path)
-
-
-def map_file(path: Path) -> MappedFile:
-    """Map a file; FileNotFoundError or another OSError where that cannot be done."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-    return MappedFile(str(path), np.frombuffer(memory or b"", np.uint8), memory)
 
 
 def read_json_at(location: Location, name: str) -> Any:

@@ -6,8 +6,6 @@ Zarr's own reader takes longer to import than a store takes to open, and is not 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -202,20 +200,6 @@ def read_checksums(location: Location) -> dict[str, str]:
     if not isinstance(checksums, dict):
         raise StoreError(f"{where} is not a list of checksums")
     return {str(name): str(sha256) for name, sha256 in checksums.items()}
-
-
-def without_consolidated(data: bytes, sha256: str | None) -> bytes | None:
-    """A group's ``zarr.json`` as it was before somebody consolidated its metadata.
-
-    None if that does not give the file with this checksum: more was changed.
-    """
-    try:
-        group = json.loads(data)
-        del group["consolidated_metadata"]
-        before = json.dumps(group, indent=2).encode()  # as Zarr writes it
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return None
-    return before if hashlib.sha256(before).hexdigest() == sha256 else None
 
 
 def is_count(value: object) -> bool:

@@ -74,9 +74,7 @@ class Remote:
         data = self._fetch(name, [(None, None)])[0]
         sha256 = self._checksums.get(name)
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-            from obygaze_features.store.metadata import without_consolidated
-
-            before = without_consolidated(data, sha256) if name == "zarr.json" else None
+            before = fmt.without_consolidated(data, sha256) if name == "zarr.json" else None
             if before is not None:
                 return before
             self.refuse_if_changed()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import mmap
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +26,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store.location import MappedFile
 
 CHECKSUM_BYTES = 4
 ABSENT = np.uint64(2**64 - 1)
 _ABSENT = int(ABSENT)
+
+
+@dataclass(frozen=True, eq=False)
+class MappedFile:
+    """A file, or a part of one, mapped into memory as an array of bytes."""
+
+    where: str
+    bytes: NDArray[np.uint8]
+    memory: mmap.mmap | None
+    """None for an empty file, which cannot be mapped."""
+
+    def forget(self) -> None:
+        """Release the pages that were read; they are read again when they are needed."""
+        # Windows has no such call, and trims a process's pages by itself.
+        if self.memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.memory.madvise(mmap.MADV_DONTNEED)
+
+
+def map_file(path: Path) -> MappedFile:
+    """Map a file; FileNotFoundError or another OSError where that cannot be done."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
+    return MappedFile(str(path), np.frombuffer(memory or b"", np.uint8), memory)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, location_of, read_json_at, sha256_at
-from obygaze_features.store.metadata import read_checksums, without_consolidated
+from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_at
 from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
@@ -133,7 +133,7 @@ def _find_changed(location: Location, checksums: Mapping[str, str]) -> Iterator[
     files = progress(checksums.items(), "Metadata", unit="file", total=len(checksums))
     for name, sha256 in files:
         if reason := compare_file(location, name, sha256):
-            if (name, reason) == ("zarr.json", CHANGED) and without_consolidated(
+            if (name, reason) == ("zarr.json", CHANGED) and fmt.without_consolidated(
                 location.read(name), sha256
             ):
                 reason = "its metadata was consolidated after it was written"
