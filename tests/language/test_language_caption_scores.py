@@ -42,8 +42,11 @@ def rows_of(path: Path) -> dict[str, dict[str, str]]:
 def test_each_caption_gets_its_probability_and_similarity(
     obygaze, table, models, gpt2, encoder, tmp_path
 ):
-    told = obygaze("features", "caption-scores", table, "-o", tmp_path / "out.csv", *models)
-    assert (told.exit_code, told.stdout) == (0, f"3 captions scored -> {tmp_path / 'out.csv'}\n")
+    result = obygaze("features", "caption-scores", table, "-o", tmp_path / "out.csv", *models)
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"3 captions scored -> {tmp_path / 'out.csv'}\n",
+    )
     rows = rows_of(tmp_path / "out.csv")
     assert list(rows["a"]) == [*HEAD.strip().split(","), "probability", "similarity"]
     assert rows["a"]["note"] == "first"
@@ -62,11 +65,11 @@ def test_variants_are_scored_as_captions_of_their_own(
     obygaze, table, models, gpt2, encoder, tmp_path
 ):
     score = ["features", "caption-scores", table, "-o", tmp_path / "out.csv", "--variants", *models]
-    told = obygaze(*score)
-    assert told.exit_code == 0
+    result = obygaze(*score)
+    assert result.exit_code == 0
     assert (
         "1 caption left out: no noun for a person, or other words of gender that would"
-        in told.stderr
+        in result.stderr
     )
     rows = rows_of(tmp_path / "out.csv")
     assert list(rows) == ["a", "b"]
@@ -87,8 +90,10 @@ def test_what_is_masked_is_filled_and_is_no_caption_itself(obygaze, models, tmp_
     table = tmp_path / "masked.csv"
     table.write_text(f"{HEAD}m,a [MASK] with his dog,dog,.5,man,\n{CAPTIONS}")
     out = tmp_path / "out.csv"
-    told = obygaze("features", "caption-scores", table, "-o", out, "--variants", *models, "--json")
-    found = json.loads(told.stdout)
+    result = obygaze(
+        "features", "caption-scores", table, "-o", out, "--variants", *models, "--json"
+    )
+    found = json.loads(result.stdout)
     assert (found["scored"], found["without_variants"]) == (3, ["c"])
     row = rows_of(out)["m"]
     assert (row["caption_man"], row["caption_woman"]) == (
@@ -101,14 +106,14 @@ def test_what_is_masked_is_filled_and_is_no_caption_itself(obygaze, models, tmp_
 def test_gender_score_reads_the_table(obygaze, table, models, tmp_path):
     out = tmp_path / "out.csv"
     obygaze("features", "caption-scores", table, "-o", out, "--variants", *models)
-    told = obygaze("bias", "gender-score", out, "--json")
-    assert told.exit_code == 0, told.output
+    result = obygaze("bias", "gender-score", out, "--json")
+    assert result.exit_code == 0, result.output
     row = rows_of(out)["a"]
     values = [float(row[name]) for name in ("probability_man", "similarity_man", "confidence")]
     score = gender_score(*map(np.array, values))
     by_hand = values[0] ** (((1 - values[1]) / (1 + values[1])) ** (1 - values[2]))
     assert float(score) == pytest.approx(by_hand)
-    assert repr(float(score))[:12] in told.stdout
+    assert repr(float(score))[:12] in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ LONG = "a road " * 40
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("id,caption\na,x\n", "line 1: no column 'object'"),
         (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
@@ -151,22 +156,24 @@ LONG = "a road " * 40
         (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than"),
     ],
 )  # fmt: skip
-def test_a_table_that_is_not_right_is_refused_in_one_line(obygaze, models, tmp_path, content, said):
+def test_a_table_that_is_not_right_is_refused_in_one_line(
+    obygaze, models, tmp_path, content, message
+):
     table = tmp_path / "captions.csv"
     table.write_text(content)
-    told = obygaze("features", "caption-scores", table, "-o", tmp_path / "out.csv", *models)
-    assert told.exit_code == 1
-    assert said in told.stderr
-    assert told.stderr.count("Error: ") == 1
+    result = obygaze("features", "caption-scores", table, "-o", tmp_path / "out.csv", *models)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("Error: ") == 1
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_variants_of_nothing_are_refused(obygaze, models, tmp_path):
     (tmp_path / "dogs.csv").write_text("id,caption,object\na,a dog,dog\n")
     score = ["features", "caption-scores", tmp_path / "dogs.csv", "-o", tmp_path / "out.csv"]
-    told = obygaze(*score, "--variants", *models)
-    assert told.exit_code == 1
-    assert "no caption has variants with man and woman" in told.stderr
+    result = obygaze(*score, "--variants", *models)
+    assert result.exit_code == 1
+    assert "no caption has variants with man and woman" in result.stderr
 
 
 def test_captions_that_are_too_long_are_named_and_left_out(
@@ -175,20 +182,20 @@ def test_captions_that_are_too_long_are_named_and_left_out(
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     table, out = tmp_path / "captions.csv", tmp_path / "out.csv"
     table.write_text(f"{HEAD}{CAPTIONS}long,{LONG},road,.5,man,\n")
-    told = obygaze("features", "caption-scores", table, "-o", out, *models)
-    assert told.exit_code == 3
-    assert "1 caption left out: longer than gpt2 reads: long" in told.stderr
+    result = obygaze("features", "caption-scores", table, "-o", out, *models)
+    assert result.exit_code == 3
+    assert "1 caption left out: longer than gpt2 reads: long" in result.stderr
     assert "Token indices" not in caplog.text  # transformers has nothing to add
-    assert told.stderr.count("long") == 2  # that it is longer, and which; and not what else is
+    assert result.stderr.count("long") == 2  # that it is longer, and which; and not what else is
     assert list(rows_of(out)) == ["a", "b", "c"]
 
 
 def test_nothing_is_replaced_unasked(obygaze, table, models, tmp_path):
     (tmp_path / "out.json").write_text("mine")
     score = ["features", "caption-scores", table, "-o", tmp_path / "out.csv", *models]
-    told = obygaze(*score)
-    assert told.exit_code == 1
-    assert "out.json exists already" in told.stderr
+    result = obygaze(*score)
+    assert result.exit_code == 1
+    assert "out.json exists already" in result.stderr
     assert obygaze(*score, "--overwrite").exit_code == 0
     assert obygaze(*score).exit_code == 1
     score[4] = tmp_path / "scores.json"
@@ -199,8 +206,8 @@ def test_the_captions_themselves_are_never_replaced(obygaze, models, tmp_path):
     (tmp_path / "mine.json").write_text(HEAD + CAPTIONS)
     (tmp_path / "mine.csv").write_text(HEAD + CAPTIONS)
     for name in ("mine.csv", "mine.json"):
-        told = obygaze("features", "caption-scores", tmp_path / name, "-o", tmp_path / "mine.csv",
+        result = obygaze("features", "caption-scores", tmp_path / name, "-o", tmp_path / "mine.csv",
                        "--overwrite", "--variants", *models)  # fmt: skip
-        assert told.exit_code == 2
-        assert f"{name} is the table of captions; choose another output" in told.stderr
+        assert result.exit_code == 2
+        assert f"{name} is the table of captions; choose another output" in result.stderr
         assert (tmp_path / name).read_text() == HEAD + CAPTIONS

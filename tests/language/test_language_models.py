@@ -56,7 +56,7 @@ def test_texts_do_not_change_one_another(gpt2, monkeypatch):
 
 
 def test_what_is_longer_than_a_model_reads_has_no_probability(gpt2):
-    """Of 64 places one is the beginning's; nothing is to be told after the end."""
+    """Of 64 places one is the beginning's; nothing is to be result after the end."""
     model = load_language_model(str(gpt2), "cpu")
     longest, longer = " ".join(["a"] * 63), " ".join(["a"] * 64)
     found = model.mean_probabilities([longer, longest, "a"])
@@ -175,7 +175,7 @@ def broken(encoder, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
         ("1_Pooling/config.json", "{", "cannot be loaded"),
         ("modules.json", '[{"type": "x.Dense", "path": "d"}, {"type": "Transformer", "path": ""}]',
@@ -185,12 +185,12 @@ def broken(encoder, tmp_path) -> Path:
         ("model.safetensors", "", "cannot be loaded"),
     ],
 )  # fmt: skip
-def test_an_encoder_that_is_not_right_is_refused_in_one_line(broken, file, content, said):
+def test_an_encoder_that_is_not_right_is_refused_in_one_line(broken, file, content, message):
     (broken / file).write_text(content)
-    with pytest.raises(BackboneError) as told:
+    with pytest.raises(BackboneError) as result:
         load_sentence_encoder(str(broken), "cpu")
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(result.value)
+    assert "\n" not in str(result.value)
 
 
 def test_a_language_model_that_is_none_is_refused_in_one_line(gpt2, encoder, tmp_path):

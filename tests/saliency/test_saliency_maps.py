@@ -31,9 +31,9 @@ def draw(library: Path, checkpoint: Path, *more: object) -> list[object]:
 
 
 def test_maps_of_images_and_the_means_of_groups(obygaze, library, checkpoints):
-    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--by", "condition",
+    result = obygaze(*draw(library, checkpoints["tiny-clip"], "--by", "condition",
                          "--text", "a photo of a {emotion} person"))  # fmt: skip
-    assert (told.exit_code, told.stdout) == (0, f"20 maps in 2 groups -> {library / 'out'}\n")
+    assert (result.exit_code, result.stdout) == (0, f"20 maps in 2 groups -> {library / 'out'}\n")
     rows, maps = rows_of(library / "out/images.csv"), np.load(library / "out/maps.npy")
     assert maps.shape == (20, 4, 4)
     assert [row["text"] for row in rows[:2]] == ["a photo of a sad person",
@@ -134,11 +134,13 @@ def test_a_title_that_is_too_long_is_cut():
 def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
     (library / "images/p03.png").write_bytes(b"no image")
     (library / "images/p17.png").unlink()
-    told = obygaze(*draw(library, checkpoints["tiny-xclip"], "--text", "a woman", "--groups-only"))
-    assert told.exit_code == 3
-    assert "p03: p03.png cannot be read as an image" in told.stderr
-    assert "p17: no " in told.stderr
-    assert told.stdout == f"18 maps in 1 group, 2 images without -> {library / 'out'}\n"
+    result = obygaze(
+        *draw(library, checkpoints["tiny-xclip"], "--text", "a woman", "--groups-only")
+    )
+    assert result.exit_code == 3
+    assert "p03: p03.png cannot be read as an image" in result.stderr
+    assert "p17: no " in result.stderr
+    assert result.stdout == f"18 maps in 1 group, 2 images without -> {library / 'out'}\n"
     ids = [row["id"] for row in rows_of(library / "out/images.csv")]
     assert len(ids) == 18
     assert not {"p03", "p17"} & set(ids)
@@ -146,14 +148,14 @@ def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
     assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p17"}
     for path in (library / "images").iterdir():
         path.unlink()
-    told = obygaze(*draw(library, checkpoints["tiny-xclip"], "--text", "a woman", "--overwrite"))
-    assert told.exit_code == 1
-    assert "Error: none of 20 images has a map: no " in told.stderr
+    result = obygaze(*draw(library, checkpoints["tiny-xclip"], "--text", "a woman", "--overwrite"))
+    assert result.exit_code == 1
+    assert "Error: none of 20 images has a map: no " in result.stderr
     assert len(rows_of(library / "out/images.csv")) == 18  # what was there still is
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "said"),
+    ("more", "code", "message"),
     [
         (["--text", "a {emotino} person"], 2, "unknown column 'emotino'; did you mean emotion?"),
         (["--text", "a person", "--by", "group"], 2, "--by: unknown column 'group'"),
@@ -165,11 +167,11 @@ def test_images_that_cannot_be_read_are_named(obygaze, library, checkpoints):
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(
-    obygaze, library, checkpoints, more, code, said
+    obygaze, library, checkpoints, more, code, message
 ):
-    told = obygaze(*draw(library, checkpoints["tiny-clip"], *more))
-    assert told.exit_code == code
-    assert said in told.stderr
+    result = obygaze(*draw(library, checkpoints["tiny-clip"], *more))
+    assert result.exit_code == code
+    assert message in result.stderr
     assert not (library / "out").exists()
 
 
@@ -188,12 +190,12 @@ def test_groups_whose_names_make_no_file_names(obygaze, library, checkpoints):
     (library / "images.csv").write_text(table.replace(",NO\n", ",\n"))
     obygaze("manifests", "import", "csv", library / "images.csv", "-o", library / "women",
             "--overwrite")  # fmt: skip
-    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
+    result = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
                          "condition", "--json"))  # fmt: skip
-    found = json.loads(told.stdout)
+    found = json.loads(result.stdout)
     assert found["groups"] == {"a/b": 5, "A_b": 5, "O": 7}
     assert found["ungrouped"] == ["p10", "p11", "p12"]
-    assert "3 images without a group, because condition is empty: p10, p11, p12" in told.stderr
+    assert "3 images without a group, because condition is empty: p10, p11, p12" in result.stderr
     assert [row["group"] for row in rows_of(library / "out/images.csv")].count("") == 3
     names = {path.name for path in (library / "out/groups").iterdir()}
     assert {"a_b.png", "A_b-other.png", "O.png"} <= names
@@ -205,9 +207,9 @@ def test_no_picture_of_a_group_takes_the_place_of_another(obygaze, library, chec
     (library / "images.csv").write_text(table.replace(",NO\n", ",O-Overlay\n"))
     obygaze("manifests", "import", "csv", library / "images.csv", "-o", library / "women",
             "--overwrite")  # fmt: skip
-    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
+    result = obygaze(*draw(library, checkpoints["tiny-clip"], "--text", "a woman", "--by",
                          "condition", "--groups-only"))  # fmt: skip
-    assert told.exit_code == 0
+    assert result.exit_code == 0
     names = {path.name.lower() for path in (library / "out/groups").iterdir()}
     assert len(names) == 4
     groups = json.loads((library / "out/saliency.json").read_text())["groups"]
@@ -216,8 +218,8 @@ def test_no_picture_of_a_group_takes_the_place_of_another(obygaze, library, chec
 
 
 def test_a_text_that_is_too_long_is_cut_and_it_is_said(obygaze, library, checkpoints):
-    told = obygaze(*draw(library, checkpoints["tiny-clip"], "--groups-only", "--text",
+    result = obygaze(*draw(library, checkpoints["tiny-clip"], "--groups-only", "--text",
                          "a happy woman " * 30))  # fmt: skip
-    assert told.exit_code == 0
-    assert "1 text longer than" in told.stderr
+    assert result.exit_code == 0
+    assert "1 text longer than" in result.stderr
     assert json.loads((library / "out/saliency.json").read_text())["cut"] == ["a happy woman " * 30]

@@ -16,13 +16,13 @@ from tests.store.making import flip_bit
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toys.a_store(tmp_path_factory.mktemp("made") / "toy.zarr")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.a_store(tmp_path_factory.mktemp("made_store") / "toy.zarr")
 
 
 @pytest.fixture
-def path(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "toy.zarr")
+def path(made_store: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made_store, tmp_path / "toy.zarr")
     return tmp_path / "toy.zarr"
 
 
@@ -33,23 +33,23 @@ def damage(path: Path) -> None:
 
 
 def test_from_open_to_final_and_on_to_the_next_step(obygaze, path):
-    said = obygaze("stores", "info", path).stdout
-    assert "state      open" in said
-    assert f"next: obygaze stores finalise {path}" in said
+    printed = obygaze("stores", "info", path).stdout
+    assert "state      open" in printed
+    assert f"next: obygaze stores finalise {path}" in printed
     result = obygaze("stores", "finalise", path)
     assert result.exit_code == 0
     assert f"{path} is final: 17 of 18 rows done" in result.stdout
-    said = obygaze("stores", "info", path).stdout
-    assert "state      final" in said
-    assert f"next: obygaze stores verify {path}" in said
+    printed = obygaze("stores", "info", path).stdout
+    assert "state      final" in printed
+    assert f"next: obygaze stores verify {path}" in printed
     result = obygaze("stores", "verify", path)
     assert (result.exit_code, result.stdout) == (0, f"{path} is undamaged\n")
     result = obygaze("stores", "finalise", path)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{path} is final already: 17 of 18 rows done, ")
-    told = [json.loads(obygaze("stores", "finalise", path, "--json").stdout) for _ in range(2)]
-    assert told[0]["already"]
-    assert told[0] == told[1]
+    answers = [json.loads(obygaze("stores", "finalise", path, "--json").stdout) for _ in range(2)]
+    assert answers[0]["already"]
+    assert answers[0] == answers[1]
 
 
 def test_an_unfinished_store(obygaze, tmp_path):
@@ -96,9 +96,9 @@ def test_damage_is_named_and_repaired(obygaze, path):
 
 
 def test_parts_are_merged_and_compared(obygaze, path, tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", blocks=[0, 2, 4])
-    two = toys.a_store(tmp_path / "two.zarr", blocks=[1, 3])
-    result = obygaze("stores", "merge", one, two, "-o", tmp_path / "all.zarr")
+    part = toys.a_store(tmp_path / "one.zarr", blocks=[0, 2, 4])
+    other_part = toys.a_store(tmp_path / "two.zarr", blocks=[1, 3])
+    result = obygaze("stores", "merge", part, other_part, "-o", tmp_path / "all.zarr")
     assert result.exit_code == 0
     assert f"18 rows: 17 done, 1 failed, 0 to do -> {tmp_path / 'all.zarr'}" in result.stdout
     result = obygaze("stores", "diff", path, tmp_path / "all.zarr")
@@ -106,17 +106,17 @@ def test_parts_are_merged_and_compared(obygaze, path, tmp_path):
         0,
         f"{path} and {tmp_path / 'all.zarr'} are identical\n",
     )
-    result = obygaze("stores", "diff", path, one)
+    result = obygaze("stores", "diff", path, part)
     assert result.exit_code == 1
     assert f"done only in {path}: 7 rows, tt1-004, tt1-005, tt1-007" in result.stdout
-    result = obygaze("stores", "diff", path, one, "--json")
+    result = obygaze("stores", "diff", path, part, "--json")
     assert json.loads(result.stdout)["rows"]["native"]["equal"] == 10
-    result = obygaze("stores", "merge", one, two, "-o", tmp_path / "all.zarr")
+    result = obygaze("stores", "merge", part, other_part, "-o", tmp_path / "all.zarr")
     assert result.exit_code == 1
     assert "exists already" in result.stderr
-    again = obygaze("stores", "merge", one, two, "-o", tmp_path / "all.zarr", "--overwrite")
+    again = obygaze("stores", "merge", part, other_part, "-o", tmp_path / "all.zarr", "--overwrite")
     assert again.exit_code == 0
-    assert obygaze("stores", "merge", one, "-o", tmp_path / "x.zarr").exit_code == 2
+    assert obygaze("stores", "merge", part, "-o", tmp_path / "x.zarr").exit_code == 2
     assert obygaze("stores", "merge", "-o", tmp_path / "x.zarr").exit_code == 2
 
 
@@ -141,9 +141,9 @@ def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
 
 
 def test_differences_are_laid_out(obygaze, path, tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", 18, film="tt1")
-    shutil.rmtree(one)
-    store = toys.a_store(one, blocks=[])
+    part = toys.a_store(tmp_path / "one.zarr", 18, film="tt1")
+    shutil.rmtree(part)
+    store = toys.a_store(part, blocks=[])
     toys.fill(toys.resume(store), None, lambda row: toys.a_row(row, "other"))
     result = obygaze("stores", "diff", path, store)
     assert result.exit_code == 1
@@ -198,11 +198,11 @@ def test_what_to_do_about_an_archive(obygaze, path, tmp_path):
     assert damaged.exit_code == 1
     assert damaged.stdout.endswith("next: pack it again, or download it again\n")
     own = Path(shutil.make_archive(str(tmp_path / "own"), "zip", path.parent, path.name))
-    for said in (
+    for printed in (
         obygaze("stores", "unpack", own, "-o", tmp_path / "x.zarr"),
         obygaze("stores", "info", own),
     ):
-        assert "pack the store with: obygaze stores pack STORE -o NAME.zip" in said.stderr
+        assert "pack the store with: obygaze stores pack STORE -o NAME.zip" in printed.stderr
 
 
 def test_a_store_that_is_named_twice_is_remarked(obygaze, path, tmp_path):
@@ -212,20 +212,20 @@ def test_a_store_that_is_named_twice_is_remarked(obygaze, path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "printed"),
     [
         ("s3://", "s3:// has no bucket; give s3://BUCKET/NAME.zarr"),
         ("http:/lab/x.zarr", "http:/lab/x.zarr: did you mean http://lab/x.zarr?"),
     ],
 )
-def test_an_address_that_is_cut_short_is_hinted_at(obygaze, address, said):
+def test_an_address_that_is_cut_short_is_hinted_at(obygaze, address, printed):
     result = obygaze("stores", "info", address)
-    assert (result.exit_code, result.stderr) == (2, f"Error: {said}\n")
+    assert (result.exit_code, result.stderr) == (2, f"Error: {printed}\n")
 
 
 def test_a_list_of_names_that_is_not_there_is_plain_words(obygaze, path, tmp_path):
     asked = ("stores", "subset", path, "-o", tmp_path / "x.zarr", "--ids")
-    said = obygaze(*asked, f"@{tmp_path}/ids.txt").stderr
-    assert said == f"Error: {tmp_path}/ids.txt cannot be read: No such file or directory\n"
-    said = obygaze(*asked, "tt9-001").stderr
-    assert said.startswith(f"Error: {path} has no item 'tt9-001'")
+    printed = obygaze(*asked, f"@{tmp_path}/ids.txt").stderr
+    assert printed == f"Error: {tmp_path}/ids.txt cannot be read: No such file or directory\n"
+    printed = obygaze(*asked, "tt9-001").stderr
+    assert printed.startswith(f"Error: {path} has no item 'tt9-001'")

@@ -94,13 +94,13 @@ def test_a_bit_that_flips_in_a_chunk_is_named_with_its_rows(path, state):
 
 
 @pytest.mark.parametrize(
-    ("state", "place", "hit"),
+    ("state", "position", "hit"),
     [("open", 17, "tt001"), ("final", 30, "tt002"), ("final", 57, "tt004, tt005")],
     indirect=["state"],
 )
-def test_damage_names_the_rows_of_its_own_chunk(path, place, hit):
+def test_damage_names_the_rows_of_its_own_chunk(path, position, hit):
     """A chunk of native takes 16 bytes while the store is open, 28 when it is final."""
-    flip_bit(path / "native/c/0/0", place)
+    flip_bit(path / "native/c/0/0", position)
     store = open_store(path)
     with pytest.raises(StoreError, match=f"the row of {hit} cannot be read"):
         store.read("native", missing="nan")
@@ -186,9 +186,9 @@ def test_a_damaged_record_hits_its_blocks_rows_and_no_others(stores, tmp_path):
     path = Path(shutil.copytree(stores / "open.zarr", tmp_path / "toy.zarr"))
     record = path / "blocks/000001.json"
     before = record.read_bytes()
-    for place in range(0, len(before), 7):
+    for position in range(0, len(before), 7):
         record.write_bytes(before)
-        flip_bit(record, place)
+        flip_bit(record, position)
         with pytest.raises(StoreError, match=re.escape(str(record))) as problem:
             open_store(path).read("native", ["tt002"])
         assert "tt002 to tt003" in str(problem.value)
@@ -243,17 +243,17 @@ def test_a_status_that_means_nothing_is_refused(path):
 def test_damaged_ids_and_status_are_named(path, state):
     names = ["ids/c/0/0"] if state == "open" else ["ids/c/0/0", "status/c/0"]
     for name in names:
-        whole = (path / name).read_bytes()
+        original_bytes = (path / name).read_bytes()
         flip_bit(path / name, 2)
         with pytest.raises(StoreError, match=rf"{path / name}: its checksum is wrong"):
             read_everything(path)
-        (path / name).write_bytes(whole[:-1])
+        (path / name).write_bytes(original_bytes[:-1])
         with pytest.raises(StoreError, match=rf"{path / name} has the wrong length"):
             read_everything(path)
         (path / name).unlink()
         with pytest.raises(StoreError, match=rf"{path / name} cannot be read"):
             read_everything(path)
-        (path / name).write_bytes(whole)
+        (path / name).write_bytes(original_bytes)
     read_everything(path)
 
 
@@ -311,9 +311,9 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_what_the_metadata_must_not_say_is_one_line(path, what):
-    name, change, line = CHANGES[what]
+@pytest.mark.parametrize("change_name", CHANGES)
+def test_what_the_metadata_must_not_say_is_one_line(path, change_name):
+    name, change, line = CHANGES[change_name]
     values = json.loads((path / name).read_text())
     change(values["attributes"]["obygaze"] if name == "zarr.json" else values)
     (path / name).write_text(json.dumps(values))
@@ -354,15 +354,15 @@ def test_a_table_of_rows_that_does_not_fit_is_named(path):
         assert open_store(path).sources
 
 
-def pieces(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def pieces(value: Any, position: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where all parts of a JSON value are."""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
     return [
         found
         for key, part in inner
         for found in [
-            (*place, key),
-            *(pieces(part, (*place, key)) if isinstance(part, dict | list) else []),
+            (*position, key),
+            *(pieces(part, (*position, key)) if isinstance(part, dict | list) else []),
         ]
     ]
 
@@ -383,14 +383,14 @@ def test_no_change_of_a_json_file_ends_in_a_traceback(stores, data):
         files = sorted(file for file in path.rglob("*.json") if file.name != "checksums.json")
         file = data.draw(st.sampled_from(files))
         value = json.loads(file.read_text())
-        place = data.draw(st.sampled_from(pieces(value)))
+        position = data.draw(st.sampled_from(pieces(value)))
         part = value
-        for key in place[:-1]:
+        for key in position[:-1]:
             part = part[key]
         if data.draw(st.booleans()):
-            del part[place[-1]]
+            del part[position[-1]]
         else:
-            part[place[-1]] = data.draw(strange)
+            part[position[-1]] = data.draw(strange)
         file.write_text(json.dumps(value))
         with contextlib.suppress(StoreError):
             read_everything(path)
@@ -405,10 +405,10 @@ def test_no_damage_of_bytes_ends_in_a_traceback(stores, data):
         files = sorted(file for file in path.rglob("*") if file.is_file())
         file = data.draw(st.sampled_from(files))
         content = file.read_bytes()
-        place = data.draw(st.integers(0, len(content)))
+        position = data.draw(st.integers(0, len(content)))
         gone = data.draw(st.sampled_from([0, 1, 8, len(content)]))
         put = data.draw(st.binary(max_size=8) | st.just(b"[" * 5000) | st.just(b"9" * 5000))
-        file.write_bytes(content[:place] + put + content[place + gone :])
+        file.write_bytes(content[:position] + put + content[position + gone :])
         with contextlib.suppress(StoreError):
             read_everything(path)
 

@@ -29,75 +29,78 @@ def noisy(row: int, scale: float) -> Done | Failed:
 
 
 def test_a_store_is_identical_to_itself_open_or_final(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr")
-    two = toys.a_store(tmp_path / "two.zarr")
-    finalise(two)
-    found = diff(open_store(one), open_store(two))
-    assert found.identical
-    assert found.attributes == {}
-    assert {name: rows.n for name, rows in found.rows.items()} == dict.fromkeys(
+    left = toys.a_store(tmp_path / "one.zarr")
+    right = toys.a_store(tmp_path / "two.zarr")
+    finalise(right)
+    difference = diff(open_store(left), open_store(right))
+    assert difference.identical
+    assert difference.attributes == {}
+    assert {name: rows.n for name, rows in difference.rows.items()} == dict.fromkeys(
         ("native", "frames", "frame_index"), 17
     )
-    assert all(rows.least == 1 and rows.worst == () for rows in found.rows.values())
-    assert found.probe == {"native": 1, "frames": 1, "frame_index": 1}
+    assert all(rows.least == 1 and rows.worst == () for rows in difference.rows.values())
+    assert difference.probe == {"native": 1, "frames": 1, "frame_index": 1}
 
 
 def test_rows_are_compared_by_cosine_and_the_worst_named(tmp_path):
-    one = open_store(toys.a_store(tmp_path / "one.zarr"))
-    two = toys.a_store(tmp_path / "two.zarr", blocks=[])
-    toys.fill(toys.resume(two), None, lambda row: noisy(row, 0.5 if row == 11 else 1e-6))
-    found = diff(one, open_store(two))
-    assert not found.identical
-    native = found.rows["native"]
+    left = open_store(toys.a_store(tmp_path / "one.zarr"))
+    right = toys.a_store(tmp_path / "two.zarr", blocks=[])
+    toys.fill(toys.resume(right), None, lambda row: noisy(row, 0.5 if row == 11 else 1e-6))
+    difference = diff(left, open_store(right))
+    assert not difference.identical
+    native = difference.rows["native"]
     expected = []
-    for name in one.ids:
+    for name in left.ids:
         if name != "tt1-006":
-            a, b = one[name]["native"].astype(float), open_store(two)[name]["native"].astype(float)
+            a, b = (
+                left[name]["native"].astype(float),
+                open_store(right)[name]["native"].astype(float),
+            )
             expected.append(a @ b / np.sqrt((a @ a) * (b @ b)))
     assert native.mean == pytest.approx(np.mean(expected))
     assert native.least == pytest.approx(min(expected))
     assert native.worst[0] == ("tt1-011", native.least)
     assert len(native.worst) == 5
-    assert found.rows["frames"].equal == found.rows["frames"].n == 17
+    assert difference.rows["frames"].equal == difference.rows["frames"].n == 17
 
 
 def test_other_items_other_order_other_recipe(tmp_path):
-    one = open_store(toys.a_store(tmp_path / "one.zarr", 8))
-    subset(one, tmp_path / "some.zarr", ids=["tt1-002", "tt1-005"])
-    found = diff(one, open_store(tmp_path / "some.zarr"))
-    assert set(found.attributes) == {"items_digest", "n"}
-    assert found.rows["native"].n == 2
-    assert found.only_left == ("tt1-000", "tt1-001", "tt1-003", "tt1-004", "tt1-007")
-    assert found.only_right == ()
+    left = open_store(toys.a_store(tmp_path / "one.zarr", 8))
+    subset(left, tmp_path / "some.zarr", ids=["tt1-002", "tt1-005"])
+    difference = diff(left, open_store(tmp_path / "some.zarr"))
+    assert set(difference.attributes) == {"items_digest", "n"}
+    assert difference.rows["native"].n == 2
+    assert difference.only_left == ("tt1-000", "tt1-001", "tt1-003", "tt1-004", "tt1-007")
+    assert difference.only_right == ()
 
     recipe = replace(toys.RECIPE, arrays=toys.ARRAYS[1:], precision="float16")
     writer = StoreWriter.create(tmp_path / "other.zarr", toys.a_manifest(8), recipe, block_rows=4)
     toys.fill(writer)
-    found = diff(one, open_store(writer.store.path))
-    assert set(found.attributes) == {"arrays", "precision"}
-    assert found.attributes["precision"] == ("float32", "float16")
-    assert set(found.rows) == {"frames", "frame_index"}
-    assert found.probe == {}
+    difference = diff(left, open_store(writer.store.path))
+    assert set(difference.attributes) == {"arrays", "precision"}
+    assert difference.attributes["precision"] == ("float32", "float16")
+    assert set(difference.rows) == {"frames", "frame_index"}
+    assert difference.probe == {}
 
 
 def test_stores_that_share_nothing(tmp_path):
-    one = open_store(toys.a_store(tmp_path / "one.zarr", 4, film="tt1"))
-    two = open_store(toys.a_store(tmp_path / "two.zarr", 4, film="tt2"))
-    found = diff(one, two)
-    assert found.rows["native"].n == 0
-    assert found.rows["native"].mean is None
-    assert not found.identical
-    assert found.to_json()["rows"]["native"]["worst"] == ()
+    left = open_store(toys.a_store(tmp_path / "one.zarr", 4, film="tt1"))
+    right = open_store(toys.a_store(tmp_path / "two.zarr", 4, film="tt2"))
+    difference = diff(left, right)
+    assert difference.rows["native"].n == 0
+    assert difference.rows["native"].mean is None
+    assert not difference.identical
+    assert difference.to_json()["rows"]["native"]["worst"] == ()
 
 
 def test_a_row_of_zeros_agrees_with_itself_alone(tmp_path):
     def zeros(row: int) -> Done:
-        values = {one.name: np.zeros(one.shape) for one in toys.ARRAYS}
+        values = {spec.name: np.zeros(spec.shape) for spec in toys.ARRAYS}
         values["native"][:] = row if row else 0
         return Done(values, None)
 
     paths = []
-    for name, first in (("one", 0), ("two", 1)):
+    for name, first in (("left", 0), ("right", 1)):
         manifest = toys.a_manifest(2)
         writer = StoreWriter.create(tmp_path / f"{name}.zarr", manifest, toys.RECIPE)
         toys.fill(writer, None, lambda row, first=first: zeros(row + first))
@@ -120,6 +123,6 @@ def test_equal_weights_decide_not_the_name(tmp_path):
     assert merged.missing_rows().size == 0
     resumed = StoreWriter.resume(parts[0], toys.a_manifest(), recipe, block_rows=toys.BLOCK_ROWS)
     assert resumed.missing_blocks() == [3, 4]
-    other = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
-    unlike = open_store(toys.a_store(tmp_path / "other.zarr", recipe=other))
+    another = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
+    unlike = open_store(toys.a_store(tmp_path / "other.zarr", recipe=another))
     assert set(diff(stores[0], unlike).attributes) == {"backbone"}

@@ -52,23 +52,26 @@ def final(sound_final: Path, tmp_path: Path) -> Path:
     return tmp_path / "final.zarr"
 
 
-def flip(file: Path, place: int, bit: int = 0) -> None:
+def flip(file: Path, offset: int, bit: int = 0) -> None:
     file.chmod(0o644)
     with file.open("r+b") as opened:
-        opened.seek(place)
+        opened.seek(offset)
         byte = opened.read(1)[0]
-        opened.seek(place)
+        opened.seek(offset)
         opened.write(bytes([byte ^ 1 << bit]))
 
 
 def harmful(path: Path) -> list[Damage]:
-    return [one for one in verify(path) if not one.harmless]
+    return [entry for entry in verify(path) if not entry.harmless]
 
 
 def data_files(path: Path) -> list[Path]:
     """Shards of the arrays, and nothing else."""
     return sorted(
-        file for one in toys.ARRAYS for file in (path / one.name / "c").rglob("*") if file.is_file()
+        file
+        for spec in toys.ARRAYS
+        for file in (path / spec.name / "c").rglob("*")
+        if file.is_file()
     )
 
 
@@ -76,43 +79,45 @@ def test_a_sound_store_is_sound(sound, sound_final, compressed):
     assert verify(sound) == verify(sound_final) == verify(compressed) == []
 
 
-@pytest.mark.parametrize("which", ["sound", "sound_final", "compressed"])
-def test_one_flipped_bit_is_always_found_and_its_rows_raise(which, request, tmp_path):
-    original = request.getfixturevalue(which)
+@pytest.mark.parametrize("state_name", ["sound", "sound_final", "compressed"])
+def test_one_flipped_bit_is_always_found_and_its_rows_raise(state_name, request, tmp_path):
+    original = request.getfixturevalue(state_name)
     copy = tmp_path / "toy.zarr"
     shutil.copytree(original, copy)
     dice = random.Random(7)
     files = data_files(copy)
     sizes = [file.stat().st_size for file in files]
-    values = {one.name: open_store(original).read(one.name, missing="nan") for one in toys.ARRAYS}
+    values = {
+        spec.name: open_store(original).read(spec.name, missing="nan") for spec in toys.ARRAYS
+    }
     named_one_row = 0
     for _ in range(FLIPS):
         [file] = dice.choices(files, sizes)
-        place, bit = dice.randrange(file.stat().st_size), dice.randrange(8)
-        flip(file, place, bit)
+        offset, bit = dice.randrange(file.stat().st_size), dice.randrange(8)
+        flip(file, offset, bit)
 
-        found = harmful(copy)
+        reported = harmful(copy)
         name = file.relative_to(copy).as_posix()
-        assert {one.file for one in found} == {name}
+        assert {entry.file for entry in reported} == {name}
         array = name.partition("/")[0]
-        assert {one.array for one in found} == {array}
-        hit = {one for each in found for one in each.ids}
+        assert {entry.array for entry in reported} == {array}
+        hit = {item_id for entry in reported for item_id in entry.ids}
         assert hit
         named_one_row += len(hit) == 1
         store = open_store(copy)
-        for row, one in enumerate(store.ids):
+        for row, item_id in enumerate(store.ids):
             if row == toys.FAILED:
                 continue
-            if one in hit:
+            if item_id in hit:
                 with pytest.raises(StoreError, match="obygaze stores repair") as problem:
-                    store.read(array, [one])
-                assert one in str(problem.value)
+                    store.read(array, [item_id])
+                assert item_id in str(problem.value)
             else:  # what is not named is as it was
-                assert np.array_equal(store.read(array, [one])[0], values[array][row])
+                assert np.array_equal(store.read(array, [item_id])[0], values[array][row])
 
-        flip(file, place, bit)
+        flip(file, offset, bit)
     assert harmful(copy) == []
-    if which == "sound":
+    if state_name == "sound":
         assert named_one_row > FLIPS / 4
 
 
@@ -127,10 +132,10 @@ def test_one_flipped_bit_in_any_small_file_is_found(path, final):
             if file.is_file() and file not in data and file.name != spec.LOG
         ]
         for file in small:
-            place, bit = dice.randrange(file.stat().st_size), dice.randrange(8)
-            flip(file, place, bit)
-            assert harmful(store), f"{file}, byte {place}, bit {bit}"
-            flip(file, place, bit)
+            offset, bit = dice.randrange(file.stat().st_size), dice.randrange(8)
+            flip(file, offset, bit)
+            assert harmful(store), f"{file}, byte {offset}, bit {bit}"
+            flip(file, offset, bit)
         assert harmful(store) == []
 
 
@@ -157,18 +162,18 @@ def test_every_block_hit_repair_every_block(path, sound):
 
 def test_a_shard_that_is_lost_is_named(path):
     (path / "native/c/2/0").unlink()
-    [found] = verify(path)
-    assert found.file == "native/c/2/0"
-    assert found.ids == ("tt1-008", "tt1-009", "tt1-010", "tt1-011")
-    assert found.why == "it is missing"
+    [reported] = verify(path)
+    assert reported.file == "native/c/2/0"
+    assert reported.ids == ("tt1-008", "tt1-009", "tt1-010", "tt1-011")
+    assert reported.why == "it is missing"
 
 
 def test_a_shard_of_another_block_is_noticed(path):
     """Each of its checksums is right, yet it is not what the record names."""
     shutil.copyfile(path / "native/c/0/0", path / "native/c/2/0")
-    [found] = verify(path)
-    assert found.ids == ("tt1-008", "tt1-009", "tt1-010", "tt1-011")
-    assert found.why == "it was changed"
+    [reported] = verify(path)
+    assert reported.ids == ("tt1-008", "tt1-009", "tt1-010", "tt1-011")
+    assert reported.why == "it was changed"
 
 
 def test_a_committed_shard_is_found_where_a_kill_left_it(path):
@@ -193,13 +198,15 @@ def test_what_a_killed_writer_left_is_harmless_and_cleared(path, sound):
         file.write_bytes(b"half a shard")
     beside = path.parent / ".toy.zarr.x1.partial"
     beside.mkdir()
-    found = verify(path)
-    assert all(one.harmless for one in found)
-    assert {one.file for one in found} == {file.relative_to(path).as_posix() for file in leftovers}
+    reported = verify(path)
+    assert all(entry.harmless for entry in reported)
+    assert {entry.file for entry in reported} == {
+        file.relative_to(path).as_posix() for file in leftovers
+    }
     # What is young may be of a writer who is alive.
     assert len(repair(path).left) == 5
-    for place in [*leftovers, beside]:
-        toys.age(place)
+    for offset in [*leftovers, beside]:
+        toys.age(offset)
     assert len(repair(path).cleared) == 5
     assert toys.contents(path) == toys.contents(sound)
     assert not beside.exists()
@@ -221,12 +228,12 @@ def test_stale_claims_are_cleared_and_living_ones_respected(path):
 )
 def test_a_file_that_no_extraction_makes_is_restored_from_a_copy(state, name, request):
     store = request.getfixturevalue(state)
-    whole, before = (store / name).read_bytes(), toys.contents(store)
+    original_bytes, before = (store / name).read_bytes(), toys.contents(store)
     (store / name).unlink()
-    assert name in {one.file for one in harmful(store)}
+    assert name in {entry.file for entry in harmful(store)}
     with pytest.raises(StoreError, match=name):
         repair(store)
-    (store / name).write_bytes(whole)
+    (store / name).write_bytes(original_bytes)
     assert repair(store).damage == ()
     assert toys.contents(store) == before
 
@@ -242,10 +249,10 @@ def test_the_checksum_of_the_copy_to_restore_is_named(path, name):
         repair(path)
 
 
-@pytest.mark.parametrize("which", ["sound_final", "compressed"])
-def test_a_damaged_final_store_is_opened_again(which, request, tmp_path):
+@pytest.mark.parametrize("state_name", ["sound_final", "compressed"])
+def test_a_damaged_final_store_is_opened_again(state_name, request, tmp_path):
     path = tmp_path / "toy.zarr"
-    shutil.copytree(request.getfixturevalue(which), path)
+    shutil.copytree(request.getfixturevalue(state_name), path)
     # frames has a row a chunk only where rows are large; here one chunk holds them all.
     flip(path / "native/c/0/0", 5)
     done = repair(path)
@@ -289,7 +296,7 @@ def test_a_list_of_checksums_that_is_lost_is_named(path, content):
     (path / "checksums.json").unlink()
     if content is not None:
         (path / "checksums.json").write_text(content)
-    assert [one.file for one in verify(path)] == ["checksums.json"]
+    assert [entry.file for entry in verify(path)] == ["checksums.json"]
     with pytest.raises(StoreError, match=r"checksums.json cannot be repaired"):
         repair(path)
 
@@ -311,8 +318,8 @@ def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
     before = toys.contents(tmp_path / "toy.zarr")
     finalise(tmp_path / "toy.zarr")
     flip(tmp_path / "toy.zarr/tokens/c/0/0/0", 5 * (80 * 128 * 2 + 4) + 17)
-    [found] = verify(tmp_path / "toy.zarr")
-    assert found.ids == ("tt1-005",)
+    [reported] = verify(tmp_path / "toy.zarr")
+    assert reported.ids == ("tt1-005",)
     done = repair(tmp_path / "toy.zarr")
     assert done.to_do == ("tt1-004", "tt1-005", "tt1-006", "tt1-007")
     writer = StoreWriter.resume(tmp_path / "toy.zarr", manifest, recipe, block_rows=4)

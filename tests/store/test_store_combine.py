@@ -48,37 +48,37 @@ def opened(paths: list[Path]) -> list:
 def test_parts_make_the_whole(tmp_path, final):
     """Also where parts overlap, and whether they are open or final."""
     parts = of_parts(tmp_path, [0, 3], [1, 3], [2, 4], final=final)
-    made = merge(opened(parts), tmp_path / "all.zarr")
-    assert counts(made) == (17, 1, 0)
-    whole = toys.a_store(tmp_path / "whole.zarr")
-    assert toys.contents(tmp_path / "all.zarr") == toys.contents(whole)
+    merged = merge(opened(parts), tmp_path / "all.zarr")
+    assert counts(merged) == (17, 1, 0)
+    complete = toys.a_store(tmp_path / "whole.zarr")
+    assert toys.contents(tmp_path / "all.zarr") == toys.contents(complete)
 
 
 def test_what_no_part_has_is_left_for_extraction(tmp_path):
     parts = of_parts(tmp_path, [0, 3], [1])
-    made = merge(opened(parts), tmp_path / "all.zarr")
-    assert counts(made) == (11, 1, 6)
+    merged = merge(opened(parts), tmp_path / "all.zarr")
+    assert counts(merged) == (11, 1, 6)
     writer = toys.resume(tmp_path / "all.zarr")
     assert writer.missing_blocks() == [2, 4]
     toys.fill(writer)
-    whole = toys.a_store(tmp_path / "whole.zarr")
-    assert toys.contents(tmp_path / "all.zarr") == toys.contents(whole)
+    complete = toys.a_store(tmp_path / "whole.zarr")
+    assert toys.contents(tmp_path / "all.zarr") == toys.contents(complete)
 
 
 def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", blocks=[])
+    first = toys.a_store(tmp_path / "one.zarr", blocks=[])
     missing = Failed(Status.MISSING, "not there")
-    toys.fill(toys.resume(one), None, lambda row: missing if row > 2 else toys.a_row(row))
-    two = toys.a_store(tmp_path / "two.zarr")
-    made = merge(opened([one, two]), tmp_path / "all.zarr")
-    assert counts(made) == (17, 1, 0)
+    toys.fill(toys.resume(first), None, lambda row: missing if row > 2 else toys.a_row(row))
+    second = toys.a_store(tmp_path / "two.zarr")
+    merged = merge(opened([first, second]), tmp_path / "all.zarr")
+    assert counts(merged) == (17, 1, 0)
     # Both failed at this one; the first one's reason stands.
-    assert made.failures == {"tt1-006": "not there"}
+    assert merged.failures == {"tt1-006": "not there"}
 
 
 def test_a_row_that_is_done_twice_and_not_alike_is_refused(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr")
-    two = toys.a_store(tmp_path / "two.zarr", blocks=[])
+    first = toys.a_store(tmp_path / "one.zarr")
+    second = toys.a_store(tmp_path / "two.zarr", blocks=[])
 
     def other(row: int) -> Done | Failed:
         done = toys.a_row(row)
@@ -86,18 +86,18 @@ def test_a_row_that_is_done_twice_and_not_alike_is_refused(tmp_path):
             return done
         return replace(done, values={**done.values, "frames": np.ones((2, 3))})
 
-    toys.fill(toys.resume(two), None, other)
+    toys.fill(toys.resume(second), None, other)
     with pytest.raises(StoreError, match=r"tt1-009 is done in .*one.* frames.* stores diff"):
-        merge(opened([one, two]), tmp_path / "all.zarr")
+        merge(opened([first, second]), tmp_path / "all.zarr")
     assert not (tmp_path / "all.zarr").exists()
 
 
 def test_films_become_one_store(tmp_path):
     """As if one manifest had listed them all; another block size than the first is no matter."""
-    one = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
-    two = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
-    made = merge(opened([one, two]), tmp_path / "both.zarr")
-    assert counts(made) == (11, 1, 0)
+    first = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
+    second = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
+    merged = merge(opened([first, second]), tmp_path / "both.zarr")
+    assert counts(merged) == (11, 1, 0)
 
     joined = toys.a_manifest(7, "tt1").items, toys.a_manifest(5, "tt2").items
     items = Items.of([item for part in joined for item in part], {"note": notes(7) + notes(5)})
@@ -109,8 +109,8 @@ def test_films_become_one_store(tmp_path):
     )
     rows = [(row, "tt1") for row in range(7)] + [(row, "tt2") for row in range(5)]
     toys.fill(writer, None, lambda row: toys.a_row(*rows[row]))
-    assert toys.contents(made.path) == toys.contents(tmp_path / "expected.zarr")
-    assert verify(made.path) == []
+    assert toys.contents(merged.path) == toys.contents(tmp_path / "expected.zarr")
+    assert verify(merged.path) == []
 
 
 def notes(n: int) -> list[str]:
@@ -118,10 +118,10 @@ def notes(n: int) -> list[str]:
 
 
 def test_what_manifests_say_differently_is_all_kept(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", 4, manifest=toys.a_manifest(4, licence="CC0-1.0"))
+    first = toys.a_store(tmp_path / "one.zarr", 4, manifest=toys.a_manifest(4, licence="CC0-1.0"))
     plain = Manifest("theirs", Items.of([Item("tt2-000", film="tt2")]), licence="CC-BY-4.0")
-    two = toys.a_store(tmp_path / "two.zarr", manifest=plain)
-    store = merge([one, two], tmp_path / "both.zarr")
+    second = toys.a_store(tmp_path / "two.zarr", manifest=plain)
+    store = merge([first, second], tmp_path / "both.zarr")
     assert store.attributes["manifest"] == "made-up; theirs"
     assert store.attributes["licence"] == "CC0-1.0; CC-BY-4.0"
     assert store.attributes["citation"] == "Somebody (2026). Made-up clips."
@@ -130,15 +130,15 @@ def test_what_manifests_say_differently_is_all_kept(tmp_path):
 
 
 def test_films_of_unfinished_stores_keep_every_row(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", 6, film="tt1", blocks=[0])  # 4, 5 to do
-    two = toys.a_store(tmp_path / "two.zarr", 6, film="tt2")
-    made = merge(opened([one, two]), tmp_path / "both.zarr")
-    assert made.status.tolist() == [1] * 4 + [0] * 2 + [1] * 6
-    assert verify(made.path) == []
+    first = toys.a_store(tmp_path / "one.zarr", 6, film="tt1", blocks=[0])  # 4, 5 to do
+    second = toys.a_store(tmp_path / "two.zarr", 6, film="tt2")
+    merged = merge(opened([first, second]), tmp_path / "both.zarr")
+    assert merged.status.tolist() == [1] * 4 + [0] * 2 + [1] * 6
+    assert verify(merged.path) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"backbone": toys.RECIPE.backbone | {"weights_sha256": "cd" * 32}}, "backbone weights"),
         (
@@ -159,55 +159,55 @@ def test_films_of_unfinished_stores_keep_every_row(tmp_path):
     ],
 )
 @pytest.mark.parametrize("film", ["tt1", "tt2"])
-def test_what_was_made_otherwise_is_not_merged(tmp_path, change, said, film):
-    one = toys.a_store(tmp_path / "one.zarr", 4)
+def test_what_was_made_otherwise_is_not_merged(tmp_path, change, message, film):
+    first = toys.a_store(tmp_path / "one.zarr", 4)
     recipe = replace(toys.RECIPE, **change)
-    two = StoreWriter.create(tmp_path / "two.zarr", toys.a_manifest(4, film), recipe).store.path
-    with pytest.raises(StoreError, match=f"two.zarr cannot be merged with .*one.zarr.*{said}"):
-        merge(opened([one, two]), tmp_path / "both.zarr")
+    second = StoreWriter.create(tmp_path / "two.zarr", toys.a_manifest(4, film), recipe).store.path
+    with pytest.raises(StoreError, match=f"two.zarr cannot be merged with .*one.zarr.*{message}"):
+        merge(opened([first, second]), tmp_path / "both.zarr")
 
 
 def test_ids_that_overlap_are_not_merged(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", 4)
-    two = toys.a_store(tmp_path / "two.zarr", 6)
+    first = toys.a_store(tmp_path / "one.zarr", 4)
+    second = toys.a_store(tmp_path / "two.zarr", 6)
     with pytest.raises(StoreError, match=r"4 ids are in both, such as tt1-000"):
-        merge(opened([one, two]), tmp_path / "both.zarr")
+        merge(opened([first, second]), tmp_path / "both.zarr")
 
 
 def test_ids_that_differ_by_case_only_are_not_merged(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", 4, film="tta")
-    two = toys.a_store(tmp_path / "two.zarr", 4, film="TTA")
+    first = toys.a_store(tmp_path / "one.zarr", 4, film="tta")
+    second = toys.a_store(tmp_path / "two.zarr", 4, film="TTA")
     with pytest.raises(StoreError, match="differs from 'tta-000' by case only"):
-        merge(opened([one, two]), tmp_path / "both.zarr")
+        merge(opened([first, second]), tmp_path / "both.zarr")
 
 
 def test_a_subset_of_films(tmp_path):
-    one = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
-    two = toys.a_store(tmp_path / "two.zarr", 5, film="tt2")
-    both = merge(opened([one, two]), tmp_path / "both.zarr").path
-    finalise(both)
-    made = subset(open_store(both), tmp_path / "again.zarr", films=["tt2"])
-    assert counts(made) == (5, 0, 0)
-    assert toys.contents(made.path) == toys.contents(two)
+    first = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
+    second = toys.a_store(tmp_path / "two.zarr", 5, film="tt2")
+    joined_path = merge(opened([first, second]), tmp_path / "both.zarr").path
+    finalise(joined_path)
+    merged = subset(open_store(joined_path), tmp_path / "again.zarr", films=["tt2"])
+    assert counts(merged) == (5, 0, 0)
+    assert toys.contents(merged.path) == toys.contents(second)
 
 
 def test_a_subset_of_ids_keeps_the_order_of_the_store(tmp_path):
     path = toys.a_store(tmp_path / "one.zarr")
-    wanted = ["tt1-017", "tt1-006", "tt1-002", "tt1-011", "tt1-003"]
-    whole = open_store(path)
-    store = whole.subset(str(tmp_path / "some.zarr"), ids=wanted)
-    assert store.ids == sorted(wanted)
-    done = [one for one in store.ids if one != "tt1-006"]
+    selection = ["tt1-017", "tt1-006", "tt1-002", "tt1-011", "tt1-003"]
+    complete = open_store(path)
+    store = complete.subset(str(tmp_path / "some.zarr"), ids=selection)
+    assert store.ids == sorted(selection)
+    done = [item_id for item_id in store.ids if item_id != "tt1-006"]
     for name in store.arrays:
-        np.testing.assert_array_equal(store.read(name, done), whole.read(name, done))
-    assert store.failures == whole.failures
-    assert store.sources == {one: whole.sources[one] for one in store.ids}
-    assert store.attributes["items_digest"] == toys.a_manifest(18).select(ids=wanted).digest
+        np.testing.assert_array_equal(store.read(name, done), complete.read(name, done))
+    assert store.failures == complete.failures
+    assert store.sources == {item_id: complete.sources[item_id] for item_id in store.ids}
+    assert store.attributes["items_digest"] == toys.a_manifest(18).select(ids=selection).digest
     assert verify(store.path) == []
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("selection", "message"),
     [
         ({"ids": ["nobody"]}, "no item 'nobody'"),
         ({"films": ["tt9"]}, "no item is of the film 'tt9'"),
@@ -215,29 +215,29 @@ def test_a_subset_of_ids_keeps_the_order_of_the_store(tmp_path):
         ({"ids": []}, "no item of .*one.zarr"),
     ],
 )
-def test_a_subset_of_what_is_not_there(tmp_path, wanted, said):
+def test_a_subset_of_what_is_not_there(tmp_path, selection, message):
     store = open_store(toys.a_store(tmp_path / "one.zarr", 4))
-    with pytest.raises(ValueError, match=said):
-        subset(store, tmp_path / "some.zarr", **wanted)
+    with pytest.raises(ValueError, match=message):
+        subset(store, tmp_path / "some.zarr", **selection)
     assert not (tmp_path / "some.zarr").exists()
 
 
 def test_outputs_are_new_and_end_in_zarr(tmp_path):
-    one = open_store(toys.a_store(tmp_path / "one.zarr", 4))
+    first = open_store(toys.a_store(tmp_path / "one.zarr", 4))
     with pytest.raises(UsageError, match=r"ends in \.zarr"):
-        subset(one, tmp_path / "some", films=["tt1"])
+        subset(first, tmp_path / "some", films=["tt1"])
     with pytest.raises(UsageError, match="is one of the input stores"):
-        subset(one, one.path, films=["tt1"], overwrite=True)
+        subset(first, first.path, films=["tt1"], overwrite=True)
     with pytest.raises(UsageError, match="two stores or more"):
-        merge([one], tmp_path / "some.zarr")
-    subset(one, tmp_path / "some.zarr", films=["tt1"])
+        merge([first], tmp_path / "some.zarr")
+    subset(first, tmp_path / "some.zarr", films=["tt1"])
     with pytest.raises(OutputExists):
-        subset(one, tmp_path / "some.zarr", films=["tt1"])
-    subset(one, tmp_path / "some.zarr", ids=["tt1-000"], overwrite=True)
+        subset(first, tmp_path / "some.zarr", films=["tt1"])
+    subset(first, tmp_path / "some.zarr", ids=["tt1-000"], overwrite=True)
     assert len(open_store(tmp_path / "some.zarr")) == 1
     (tmp_path / "films.zarr").mkdir()
     with pytest.raises(OutputExists, match="not made by obygaze"):
-        subset(one, tmp_path / "films.zarr", films=["tt1"], overwrite=True)
+        subset(first, tmp_path / "films.zarr", films=["tt1"], overwrite=True)
 
 
 def test_damage_stops_a_merge(tmp_path):
@@ -252,7 +252,7 @@ def test_damage_stops_a_merge(tmp_path):
 
 
 def test_stores_of_one_array_without_a_probe(tmp_path):
-    recipe = replace(toys.RECIPE, arrays=(ArraySpec("native", (2,), "float64", "two"),))
+    recipe = replace(toys.RECIPE, arrays=(ArraySpec("native", (2,), "float64", "second"),))
     paths = []
     for film in ("tt1", "tt2"):
         writer = StoreWriter.create(tmp_path / f"{film}.zarr", toys.a_manifest(3, film), recipe)
