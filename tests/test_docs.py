@@ -268,6 +268,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_architecture_names_files_that_exist() -> None:
+    names = re.findall(r"`([a-z]+/[a-z0-9_/]+[.]py)`", (ROOT / "docs/architecture.md").read_text())
+    assert len(names) > 30
+    assert [name for name in names if not (ROOT / "obygaze_features" / name).is_file()] == []
+
+
 def test_commands_that_pages_name_exist() -> None:
     known = {context.command_path: context.command for context in help_page.contexts()}
     for page in PAGES:

@@ -57,8 +57,8 @@ def start(
     return process
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("then", ["local", pytest.param("ray", marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("then", ["local", "ray"])
 def test_a_killed_cluster_is_one_line_and_the_run_resumes(
     manifest, films, weights, tiny, whole_store, tmp_path, then
 ):
