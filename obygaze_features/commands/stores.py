@@ -224,13 +224,13 @@ def subset(
     """
     from obygaze_features.store import open_store
 
-    made = open_store(store).subset(
+    new_store = open_store(store).subset(
         output,
         ids=_split_names(ids) if ids else None,
         films=_split_names(films) if films else None,
         overwrite=overwrite,
     )
-    _report_new_store(made, as_json)
+    _report_new_store(new_store, as_json)
 
 
 @stores.command()

@@ -77,8 +77,7 @@ class Store:
             raise UsageError(f"{item_id!r} is an array, not an id; use store.read({item_id!r})")
         row = self._find_done_row(item_id)
         if row is None:
-            self.rows_of([item_id])  # raises
-            raise AssertionError
+            row = int(self.rows_of([item_id])[0])  # raises, with the reason
         return {name: self._read_row(array, row) for name, array in self.stored.items()}
 
     def __contains__(self, item_id: object) -> bool:

@@ -88,18 +88,18 @@ def verify(address: Path | str) -> list[Damage]:
         if store.is_final:
             damage += _check_final_shards(store, checksums)
             if is_listed:
-                known = {entry.file for entry in damage}
+                reported = {entry.file for entry in damage}
                 listing = _check_listing(store, checksums)
-                damage += [entry for entry in listing if entry.file not in known]
+                damage += [entry for entry in listing if entry.file not in reported]
         else:
             damage += _check_blocks(store)
     except StoreError as problem:  # ids or status cannot be read
         reason = _brief(location, problem)
         return damage or [Damage(re.split("[: ]", reason)[0], None, (), reason)]
-    known = {entry.file for entry in damage}
+    reported = {entry.file for entry in damage}
     return [
         *damage,
-        *(entry for entry in _find_leftovers(store, checksums) if entry.file not in known),
+        *(entry for entry in _find_leftovers(store, checksums) if entry.file not in reported),
     ]
 
 
@@ -231,8 +231,9 @@ def _check_shard(
     if reason is not None and not by_reason:
         by_reason = {reason: rows.tolist()}
     first = shard * array.layout.shard_rows
-    for why, damaged in by_reason.items():
-        yield Damage(name, array.spec.name, tuple(store.ids[first + row] for row in damaged), why)
+    for reason, damaged in by_reason.items():
+        ids = tuple(store.ids[first + row] for row in damaged)
+        yield Damage(name, array.spec.name, ids, reason)
 
 
 def _find_damaged_rows(
