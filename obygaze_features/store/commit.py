@@ -14,11 +14,13 @@ a record names.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,14 +109,11 @@ class BlockWriter:
         refuse_if_final(self.store)
         path = self.store.path / fmt.record_name(self.block)
         retired = self.store.path / fmt.retired_name(self.block)
-        if instead_of is not None:
-            try:
-                os.rename(path, retired)
-            except FileNotFoundError:
-                self._withdraw(record)
-                raise BlockTaken(
-                    f"another process is rewriting block {self.block} of {self.store.path}"
-                ) from None
+        if instead_of is not None and not self._retire(instead_of, path, retired):
+            self._withdraw(record)
+            raise BlockTaken(
+                f"another process is rewriting block {self.block} of {self.store.path}"
+            )
         if not publish_exclusively(path, record.to_bytes()):
             self._withdraw(record)
             raise BlockTaken(
@@ -125,6 +124,19 @@ class BlockWriter:
         move_shards(self.store, record)
         self._confirm(record)
         return record
+
+    def _retire(self, expected: BlockRecord, path: Path, retired: Path) -> bool:
+        """Move a record out of the way; not if it is another one than this block replaces."""
+        try:
+            os.rename(path, retired)
+        except FileNotFoundError:
+            return False
+        if BlockRecord.from_json(json.loads(retired.read_bytes())) == expected:
+            return True
+        with contextlib.suppress(FileExistsError):
+            os.link(retired, path)
+        retired.unlink(missing_ok=True)
+        return False
 
     def _stage(self, spec: ArraySpec, outcomes: Sequence[Done | Failed | None]) -> str | None:
         """Write and flush the shard of one array; returns its SHA-256."""

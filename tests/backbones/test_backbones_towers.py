@@ -98,7 +98,7 @@ def test_a_text_of_no_known_word_is_read_by_its_bytes(checkpoints):
 
 @pytest.mark.parametrize("name", ["tiny-vivit", "tiny-videomae", "tiny-xclip-lsmdc"])
 def test_what_reads_no_texts_is_refused(checkpoints, name):
-    with pytest.raises(UsageError, match="reads no texts .* obygaze features backbones"):
+    with pytest.raises(UsageError, match=r"reads no texts .* obygaze features backbones"):
         load_backbone(str(checkpoints[name]), "cpu").embed_texts(["a photo"])
 
 

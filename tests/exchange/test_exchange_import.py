@@ -244,6 +244,15 @@ def load_one(tmp_path: Path, file: Path) -> str:
     return open_store(tmp_path / "s.zarr").failures.get("odd", "")
 
 
+def test_bfloat16_files_are_widened(tmp_path):
+    (tmp_path / "f").mkdir()
+    save(torch.arange(3072).bfloat16(), tmp_path / "f/a.pth")
+    manifest = Manifest("m", Items.of([Item("a", media="a.mp4")]))
+    store = import_features(tmp_path / "f", manifest, tmp_path / "s.zarr", kind="pth")
+    expected = torch.arange(3072).bfloat16().float().numpy()
+    np.testing.assert_array_equal(store.read("native")[0], expected)
+
+
 @pytest.mark.parametrize(
     ("held", "reason"),
     [

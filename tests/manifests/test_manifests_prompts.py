@@ -109,9 +109,9 @@ def test_ids_are_safe_and_distinct(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "templates", "why"),
     [
-        ("stimulus\nx\nx\n", ["{}"], "line 3: 'x' is there already as x; remove one of them"),
-        ("stimulus\nb\na b\n", ["{}", "a {}"], "line 3: 'a b' is there already as a_b"),
-        ("stimulus\nHer\nher\n", ["{}"], "line 3: 'her' is there already as her"),
+        ("stimulus\nx\nx\n", ["{}"], "line 3: 'x' and 'x' both get the id x; remove one of them"),
+        ("stimulus\nb\na b\n", ["{}", "a {}"], "line 3: 'a b' and 'a b' both get the id a_b"),
+        ("stimulus\nHer\nher\n", ["{}"], "line 3: 'her' and 'Her' both get the id her"),
         ("set,stimulus\na, \n", ["{}"], "line 2: an empty stimulus"),
         ("set,word\na,b\n", ["{}"], "'stimulus'"),
         ("stimulus,text\na,b\n", ["{}"], "line 1: the importer writes the column 'text'"),

@@ -218,6 +218,26 @@ def test_of_two_retries_one_is_told(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list((path / "staging").iterdir()) == []
 
 
+def test_a_retry_of_an_older_record_leaves_the_newer_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume(path).write_block(0, [MISSING, MISSING])
+    first, second = resume(path), resume(path)
+    write = committing.write_shard
+
+    def overtaken(*args):
+        monkeypatch.undo()
+        first.rewrite(0, {0: row(2)})
+        return write(*args)
+
+    monkeypatch.setattr(committing, "write_shard", overtaken)
+    with pytest.raises(BlockTaken, match="is rewriting block 0"):
+        second.rewrite(0, {1: row(3)})
+    assert open_store(path).status.tolist()[:2] == [1, 2]
+    assert verify(path) == []
+    assert list((path / "staging").iterdir()) == []
+
+
 def make_and_fill(path: Path, barrier: object, part: str) -> None:
     barrier.wait()  # type: ignore[attr-defined]
     with contextlib.suppress(OutputExists):

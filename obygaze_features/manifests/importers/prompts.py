@@ -64,9 +64,11 @@ def import_manifest(
         for template in templates:
             text = with_article(template, stimulus, article)
             identifier = _id(cells.get("set", ""), text)
-            if identifier.lower() in texts:
+            if other := texts.get(identifier.lower()):
                 raise table.problem(
-                    row, f"{shorten(text)} is there already as {identifier}; remove one of them"
+                    row,
+                    f"{shorten(text)} and {shorten(other.text)} both get the id {identifier}; "
+                    "remove one of them",
                 )
             texts[identifier.lower()] = Item(identifier, kind="text", text=text)
             extra["template"].append(template)
