@@ -9,7 +9,7 @@ the same for random sequences. The paper does not say how it draws them, so ther
     Two sequences whose levels are drawn with equal chances.
 
 Both have a closed form, the limit of e with ever more sequences, which is reported beside it. A
-measure that is not defined, as where both only ever say one level, is None.
+measure that is not defined is None, as kappa is where both annotators give every unit one level.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Transformer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """CLIP's vision tower: images to a class token and one token a patch.
+    """CLIP's vision tower: images to a class token and one token per patch.
 
     Parameters
     ----------

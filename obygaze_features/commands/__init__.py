@@ -1,1 +1,1 @@
-"""Click commands, one module a group; each a thin call of a public function."""
+"""Click commands: one module per group, and one per large command. Each calls a public function."""

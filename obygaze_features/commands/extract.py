@@ -122,7 +122,7 @@ def extract(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Extract the features of a manifest's items, one store a backbone.
+    """Extract the features of a manifest's items, one store per backbone.
 
     Each clip is decoded once for all backbones. Run the same command again to resume after an
     interruption. Run it several times in parallel, on machines that share the output, and each run

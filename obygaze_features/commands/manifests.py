@@ -243,7 +243,7 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
 @manifests.command()
 @folder_argument("manifest")
 @labels_option
-@click.option("--by-film", is_flag=True, help="One fold a film, to leave films out.")
+@click.option("--by-film", is_flag=True, help="One fold per film, to leave films out.")
 @click.option("--folds", type=int, default=10, show_default=True, help="How many folds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another split.")
 @click.option("--name", help="The split's name; by default leak-free or leave-film-out.")

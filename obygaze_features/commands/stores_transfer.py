@@ -86,7 +86,7 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 @click.option(
     "--arrays",
     metavar="NAME,NAME",
-    help="Which.  [default: all; in Parquet those with one vector a clip]",
+    help="Which.  [default: all; in Parquet those with one vector per clip]",
 )
 @overwrite_option
 @json_option

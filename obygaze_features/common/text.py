@@ -135,7 +135,7 @@ def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
 
 
 def closest_id(typed: str, ids: Iterable[str]) -> str | None:
-    """The id that `typed` is a slip of; ids whose numbers differ are different ids.
+    """The id that `typed` is a slip of; ids that differ only in their numbers are different ids.
 
     Examples
     --------

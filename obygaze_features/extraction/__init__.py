@@ -1,4 +1,4 @@
-"""Extraction: each item is read once, for all backbones, into one store a backbone."""
+"""Extraction: each item is read once, for all backbones, into one store per backbone."""
 
 from __future__ import annotations
 

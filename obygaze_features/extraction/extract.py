@@ -43,7 +43,7 @@ def extract(
     output: str | Path = "stores",
     **options: Any,
 ) -> Summary:
-    """Extract the features of a manifest's items into one store a backbone.
+    """Extract the features of a manifest's items into one store per backbone.
 
     An item that cannot be found or decoded is recorded with the reason, and the run continues.
     Existing stores are resumed, so you can repeat an interrupted call. Several calls may fill the
@@ -189,7 +189,7 @@ def fill(
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """The kinds of a manifest's items: clips, or images and texts, and their folder is given."""
+    """The kinds of a manifest's items; `UsageError` if the folder of their files is missing."""
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)

@@ -162,7 +162,7 @@ def stratified(
 def leave_film_out(
     manifest: Manifest, *, labels: str | None = None, name: str = "leave-film-out"
 ) -> Split:
-    """One fold a film, films in ascending order of their id; of all items, or of a label set's."""
+    """One fold per film, films in order of their id; of all items, or of a label set's."""
     ids = manifest.labels(labels).ids if labels else list(manifest.ids)
     film_of = {i: manifest.items.films[manifest.items.row(i)] for i in ids}
     films = sorted(set(film_of.values()))

@@ -147,7 +147,7 @@ class BlockClaims:
     """
 
     def __init__(self, writers: Mapping[str, StoreWriter], *, lease: float = LEASE_S) -> None:
-        # Sorted, so that two processes that share stores cannot wait for each other.
+        # In one order: two processes would else each claim a block in one store and skip it.
         by_path = sorted(writers.items(), key=lambda named: named[1].store.path)
         self._writers = {name: writer for name, writer in by_path if not writer.store.is_final}
         self._claims = {

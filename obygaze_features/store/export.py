@@ -25,7 +25,7 @@ ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
 """Datasets of an exported HDF5 file that are not arrays."""
 POOLED = ("native", "cls", "max", "mean")
-"""The arrays with one vector a clip, which tables are for."""
+"""The arrays with one vector per clip, which tables are for."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 _COLUMNS = ("id", "film", "status", "source", "reason")
 
@@ -51,7 +51,7 @@ def export(
     output
         The file: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
     arrays
-        Which; by default all, and in Parquet those with one vector a clip (`POOLED`).
+        Which; by default all, and in Parquet those with one vector per clip (`POOLED`).
     overwrite
         Replace the file at `output`.
 

@@ -73,7 +73,7 @@ class ClipFolders:
         return tuple(self.folders)
 
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
-        """One array a folder, of the shape and type that most of its files have."""
+        """One array per folder, of the shape and type that most of its files have."""
         return tuple(self._array(name, manifest) for name in self.folders)
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed:

@@ -94,7 +94,7 @@ class RowSource:
         return tuple(self.matrices)
 
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
-        """An array a matrix."""
+        """One array per matrix."""
         if self.specs:
             return tuple(self.specs)
         specs = []

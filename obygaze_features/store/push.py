@@ -1,7 +1,7 @@
 """Copying a final store to a folder, S3 or the Hugging Face Hub; resumed by running it again.
 
-A push sends ``checksums.json`` first, which says whose files these are, and the group's
-``zarr.json`` last, without which nobody can open them.
+To folders and S3 it sends ``checksums.json`` first, which identifies the store, and the group's
+``zarr.json`` last, so that nobody opens half a store. To the Hub it is one commit.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def import_manifest(source: Path | None = None, *, url: str | None = None) -> Ma
             "raw_label": table["label"],
             "raw_concepts": table["concepts"],
         },
-        about={"rule": "as annotated, one span an annotator's segment"},
+        about={"rule": "as annotated, one span per annotator's segment"},
     )
     about = reference_json("sources.json")["mobygaze"]
     try:
