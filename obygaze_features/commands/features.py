@@ -129,9 +129,9 @@ def thumbnails(
     else:
         echo_failures(result.failed, all_in="--json names all")
     failed = len(result.failed)
-    if failed and not result.made and not result.existed:
+    if failed and not result.made and not result.there:
         raise VideoError(f"not one of {counted(failed, 'clip')} has a picture")
-    before = f", {result.existed:,} existed" if result.existed else ""
+    before = f", {result.there:,} existed" if result.there else ""
     without = f", {counted(failed, 'clip')} without" if failed else ""
     click.echo(f"{counted(result.made, 'picture')} made{before}{without} -> {output}", err=as_json)
     click.secho(WARNING, fg="yellow", err=True)

@@ -38,7 +38,7 @@ class Thumbnails:
     """How many pictures were made, how many existed, and why some clips have none, by id."""
 
     made: int
-    existed: int
+    there: int
     failed: dict[str, str] = field(default_factory=dict)
 
 
