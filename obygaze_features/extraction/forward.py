@@ -1,4 +1,4 @@
-"""A backbone's forward passes, in batches that are halved when memory runs out."""
+"""A backbone's forward passes in batches, halved when memory runs out; the reference clip."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import free_memory, is_out_of_memory
-from obygaze_features.backbones.preprocess import normalise
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import BackboneError
 from obygaze_features.store.format import BLOCK_ROWS
 
@@ -93,3 +94,26 @@ def _default_batch(backbone: Backbone) -> int:
     if backbone.device.startswith("cuda"):
         return CLIPS_PER_BATCH
     return max(1, min(CLIPS_PER_BATCH, FRAMES_PER_CPU_BATCH // backbone.sampling.frames))
+
+
+def reference_frames(count: int) -> NDArray[np.uint8]:
+    """The frames of the synthetic reference clip, ``[count, 240, 320, 3]``.
+
+    Every store keeps its features, in the group ``probe``: two labs whose features of it agree have
+    the same backbone. The frames are computed, never encoded, so no codec can make a difference.
+    """
+    time, y, x = np.ogrid[:count, :240, :320]
+    moving = x + 7 * time
+    channels = (moving * 3 + y, (moving ^ y) * 2, (x * y) // 16 + 11 * time)
+    return np.stack([np.broadcast_to(c % 256, (count, 240, 320)) for c in channels], -1).astype(
+        np.uint8
+    )
+
+
+def embed_reference_clip(backbone: Backbone) -> dict[str, NDArray[Any]]:
+    """The reference clip's row in each array of a backbone; for images, its first frame's."""
+    count = backbone.sampling.frames if backbone.for_clips else 1
+    frames = torch.from_numpy(reference_frames(count)).to(backbone.device)
+    pixels = resize_and_crop(frames, backbone.preprocessing)
+    (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
+    return row

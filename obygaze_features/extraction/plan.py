@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.errors import OutputExists, UsageError, VideoError
-from obygaze_features.extraction.reference_clip import embed_reference_clip
+from obygaze_features.extraction.forward import embed_reference_clip
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import Located, locate
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.extraction.reference_clip import embed_reference_clip
+from obygaze_features.extraction.forward import embed_reference_clip
 from tests.backbones.conftest import all_present, pictures
 from tests.tiny_models import CHECKPOINTS, TINY
 
