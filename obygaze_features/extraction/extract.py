@@ -25,7 +25,7 @@ from obygaze_features.extraction.plan import (
     plan_blocks,
     store_paths,
 )
-from obygaze_features.extraction.run import ExtractionRun, Options
+from obygaze_features.extraction.run import ExtractionRun, Load, Options
 from obygaze_features.extraction.summary import Summary, log_run
 from obygaze_features.manifests import Manifest
 from obygaze_features.store.format import BLOCK_ROWS
@@ -33,7 +33,6 @@ from obygaze_features.store.format import BLOCK_ROWS
 logger = logging.getLogger(__name__)
 
 Engine = Callable[[ExtractionRun], None]
-Load = Callable[[str | None], Backbone]
 
 
 def extract(
@@ -157,7 +156,7 @@ def fill(
             f"{BLOCK_ROWS}"
         )
     is_new = not any(path.exists() for path in store_paths(backbones, output).values())
-    if is_new and media:
+    if is_new and media:  # before stores are made; below only if rows are missing
         check_media(manifest, rows, media)
     targets = open_targets(manifest, backbones, output)
     blocks = plan_blocks(targets, rows, retry_failed=options.retry_failed)
@@ -204,5 +203,4 @@ def _describe(run: ExtractionRun) -> str:
     names = ", ".join(
         f"{backbone.name} ({'Ray' if is_ray else backbone.device})" for backbone in run.backbones
     )
-    noun = "clip" if set(run.manifest.items.kinds) == {"clip"} else "item"
-    return f"Extracting {counted(len(run.rows), noun)} of {run.manifest.name} with {names}"
+    return f"Extracting {counted(len(run.rows), run.noun)} of {run.manifest.name} with {names}"

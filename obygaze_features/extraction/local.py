@@ -11,14 +11,14 @@ import contextlib
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 from torch import Tensor
 
-from obygaze_features.common.progress import meter
+from obygaze_features.common.progress import Advance, meter
 from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import BlockTask
@@ -80,7 +80,6 @@ class _LocalRun:
         claims = run.claims()
         workers = run.options.workers or default_workers()
         pool = DecodePool(workers, stall_timeout=run.options.stall_timeout)
-        noun = "clip" if set(run.manifest.items.kinds) == {"clip"} else "item"
         with (
             warnings.catch_warnings(),
             claims.heartbeat(),
@@ -88,7 +87,7 @@ class _LocalRun:
             contextlib.closing(
                 pool.map(self._read, self._item_tasks(claims), ahead=READ_AHEAD + workers)
             ) as items,
-            meter(run.item_count, "Extracting", unit=noun) as advance,
+            meter(run.item_count, "Extracting", unit=run.noun) as advance,
         ):
             # Oddities of images that can be read would come between lines of progress.
             warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -111,7 +110,7 @@ class _LocalRun:
         self,
         items: Iterator[tuple[_ItemTask, ReadItem | Failed]],
         writer: BlockWriterThread,
-        advance: Callable[[int, str], None],
+        advance: Advance,
     ) -> None:
         tally, begin = self.run.tally, time.monotonic()
         for task, item in items:

@@ -35,7 +35,7 @@ from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import recipe_of
 from obygaze_features.extraction.readers import ItemReader, ReadItem
-from obygaze_features.extraction.run import ExtractionRun, Options
+from obygaze_features.extraction.run import ExtractionRun, Load, Options
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
 from obygaze_features.store.writer import recipe_differences
@@ -45,8 +45,6 @@ MAX_LOSSES = 3
 SMALLEST_SHARE = 0.001
 """The smallest share of a CPU or GPU that a process may take."""
 
-Load = Callable[[str | None], Backbone]
-"""Loads a backbone on a device of the machine that calls it."""
 Pixels = Mapping[str, NDArray[Any]]
 """A clip's frames, resized, for each backbone that lacks them."""
 Reference = Any

@@ -28,7 +28,6 @@ from obygaze_features.extraction.ray_actors import (
     Actor,
     ActorPool,
     Computed,
-    Load,
     Reference,
     WorkerPlan,
     computer_pool,
@@ -38,7 +37,7 @@ from obygaze_features.extraction.ray_actors import (
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect
 from obygaze_features.extraction.readers import ReadItem
-from obygaze_features.extraction.run import ExtractionRun
+from obygaze_features.extraction.run import ExtractionRun, Load
 from obygaze_features.extraction.writer_thread import BlockWriterThread
 from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Done, Failed, Status

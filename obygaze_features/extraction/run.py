@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,9 @@ STALL_TIMEOUT_S = 60.0
 """Seconds without progress after which a file is given up."""
 TIME_MARGIN = 1.25
 """How much longer than the average before it a block may take when time is short."""
+
+Load = Callable[[str | None], Backbone]
+"""Loads a backbone on a device of the machine that calls it."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,11 @@ class ExtractionRun:
 
     def __post_init__(self) -> None:
         self.devices = {name: target.backbone.device for name, target in self.targets.items()}
+
+    @property
+    def noun(self) -> str:
+        """What its items are called in messages."""
+        return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
 
     @property
     def backbones(self) -> list[Backbone]:

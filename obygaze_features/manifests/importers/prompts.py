@@ -20,10 +20,8 @@ TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of 
 """The templates of Wolfe et al. (2023), common prompts for CLIP."""
 SHIPPED = ("emotion", "professions")
 """Batteries that come with obygaze."""
-ARTICLES = {
-    "letter": "an before a vowel: an engineer",
-    "always-a": "a before everything, as in a engineer",
-}
+ARTICLES = ("letter", "always-a")
+"""How an ``a`` is written before a stimulus: "an" before a vowel, or always "a"."""
 _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
