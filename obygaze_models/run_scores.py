@@ -24,6 +24,7 @@ from obygaze_models.experiments.task import task_from
 from obygaze_models.persistence import read_about
 from obygaze_models.run_files import format_run, read_run_file, run_tag
 from obygaze_models.scoring import predict
+from obygaze_models.warnings import RunWarning
 
 __all__ = ["SPLIT", "RunScore", "WrittenRun", "score_run", "write_run"]
 
@@ -47,7 +48,7 @@ class WrittenRun:
         Test clips without features: those that are positive count against the run.
     seen
         Test clips that the model was trained on.
-    cautions
+    warnings
         What must be said beside it.
     """
 
@@ -56,7 +57,7 @@ class WrittenRun:
     clips: int
     missing: list[str]
     seen: list[str]
-    cautions: list[str]
+    warnings: list[RunWarning]
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def write_run(
         len(said.ids),
         [one for one in tested if one not in there],
         [one for one, seen in zip(said.ids, said.seen, strict=True) if seen != "no"],
-        said.cautions,
+        said.warnings,
     )
 
 

@@ -25,7 +25,7 @@ from obygaze_models.experiments.task import task_from
 from obygaze_models.fitting import features_of
 from obygaze_models.footage import overlapping
 from obygaze_models.persistence import load_model
-from obygaze_models.synthetic import not_real
+from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["RENAMED", "UNSURE", "Part", "Predictions", "Score", "predict", "score_model"]
 
@@ -51,7 +51,7 @@ class Predictions:
         A class for each clip, or `UNSURE`.
     seen
         Whether the model has seen the clip in training: ``yes``, `RENAMED` or ``no``.
-    cautions
+    warnings
         What must be said beside it.
     """
 
@@ -60,7 +60,7 @@ class Predictions:
     probabilities: NDArray[Any]
     said: list[str]
     seen: list[str]
-    cautions: list[str]
+    warnings: list[RunWarning]
 
     def to_csv(self) -> str:
         """A row a clip: what is said, each class's probability, and whether it was trained on."""
@@ -112,7 +112,7 @@ class Score:
         Which the others are.
     missing
         Annotated clips that the store lacks.
-    cautions
+    warnings
         What must be said beside it.
     """
 
@@ -121,7 +121,7 @@ class Score:
     unseen: Part
     seen: list[str]
     missing: list[str]
-    cautions: list[str]
+    warnings: list[RunWarning]
     measure: str | None
 
 
@@ -173,8 +173,9 @@ def predict(
         "yes" if one in known else RENAMED if renamed else "no"
         for one, renamed in zip(found, again, strict=True)
     ]
-    cautions = not_real(items, store.attributes["backbone"], about.get("cautions", ()))
-    return Predictions(about, found, table, said, seen, cautions)
+    earlier = [RunWarning(**one) for one in about.get("warnings", ())]
+    warnings = synthetic_warnings(items, store.attributes["backbone"], earlier)
+    return Predictions(about, found, table, said, seen, warnings)
 
 
 def score_model(
@@ -228,7 +229,7 @@ def score_model(
         ),
         seen=[one for one, was in zip(said.ids, seen.tolist(), strict=True) if was],
         missing=sorted(set(label_of) - set(said.ids)),
-        cautions=said.cautions,
+        warnings=said.warnings,
         measure=measure,
     )
 

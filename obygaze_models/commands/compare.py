@@ -11,8 +11,9 @@ import click
 from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.runs import run_folders
+from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.warnings import unique_warnings
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.compare import Comparison
@@ -58,7 +59,6 @@ def compare(
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_models.experiments.compare import compare_runs
     from obygaze_models.experiments.results import read_results
-    from obygaze_models.synthetic import NOT_REAL
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
@@ -83,8 +83,8 @@ def compare(
     notes += [f"{test} has no {metric}, which is of other classes: left out" for test in lacking]
     for note in dict.fromkeys([*found.left_out, *notes]):
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
-    cautions = [one for of in results for one in of.run.record["cautions"]]
-    echo_cautions(dict.fromkeys(one for one in cautions if one.startswith(NOT_REAL)))
+    warnings = [one for of in results for one in of.run.record.warnings]
+    echo_warnings(unique_warnings(one for one in warnings if one.code == "synthetic"))
     if output:
         _draw(shown, output, overwrite=overwrite)
         click.echo(f"Wrote {output}", err=as_json)

@@ -17,7 +17,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError
-from obygaze_models.commands.cautions import echo_cautions
+from obygaze_models.commands.warnings import echo_warnings
 
 if TYPE_CHECKING:
     from obygaze_models.scoring import Part
@@ -77,7 +77,7 @@ def train(
         said += f"; with all that {which}, it has seen {done.seen:,}"
     click.echo(f"{done.task}: trained on {counted(done.trained, 'clip')}, {said} -> {done.path}")
     click.echo(f"card -> {done.path / 'README.md'}")
-    echo_cautions(done.cautions)
+    echo_warnings(done.warnings)
     click.echo(f"next: obygaze models predict {for_shell(done.path)} STORE")
 
 
@@ -116,10 +116,10 @@ def evaluate(
             some = ", ".join(found.missing[:5])
             lost = counted(len(found.missing), "clip")
             click.echo(f"{lost} have no features here, such as {some}")
-    echo_cautions(found.cautions)
+    echo_warnings(found.warnings)
     if found.seen:
         what = "on all of them this is no test" if found.unseen.clips else "this is no test"
-        echo_cautions(
+        echo_warnings(
             [
                 f"{len(found.seen):,} of these {counted(found.every.clips, 'clip')} were used to "
                 f"train the model: {what}"

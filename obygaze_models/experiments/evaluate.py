@@ -16,9 +16,10 @@ from obygaze_models.estimators.registry import Fitted, Learner
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.protocol import Draw
+from obygaze_models.experiments.record import Skipped
 from obygaze_models.experiments.task import Task
 
-__all__ = ["Evaluation", "Prediction", "Skipped", "Trained", "evaluate", "usable"]
+__all__ = ["Evaluation", "Prediction", "Trained", "evaluate", "usable"]
 
 Array = NDArray[Any]
 
@@ -44,16 +45,6 @@ class Prediction:
     rows: Array
     labels: Array
     probabilities: Array
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """What could not be learnt or tested: a run of a task, one of its tests or its models."""
-
-    task: str
-    run: int
-    what: str
-    why: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +78,13 @@ def usable(
             "validation set", task, labels[draw.validation], 2
         )
         if why:
-            skipped.append(Skipped(task.name, draw.run, draw.name, why))
+            skipped.append(Skipped(task=task.name, fit=draw.run, what=draw.name, why=why))
             continue
         tests = dict(draw.tests)
         for name, rows in draw.tests.items():
             if why := _lack("test set", tested[name], tested[name].labels(known)[rows], 2):
-                skipped.append(Skipped(task.name, draw.run, f"{draw.name}, test {name}", why))
+                what = f"{draw.name}, test {name}"
+                skipped.append(Skipped(task=task.name, fit=draw.run, what=what, why=why))
                 del tests[name]
         if tests:
             kept.append(replace(draw, tests=tests))
@@ -159,10 +151,11 @@ def evaluate(
                 fitted = learners[name].fit(known, draw.train, draw.validation, labels, draw.seed)
             except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
                 # One that cannot learn here does not take the others' work with it.
-                skipped.append(Skipped(task.name, draw.run, f"{name}, {draw.name}", str(reason)))
+                what = f"{name}, {draw.name}"
+                skipped.append(Skipped(task=task.name, fit=draw.run, what=what, why=str(reason)))
                 continue
             keep(Trained(name, task, draw, fitted))
-            key = {"model": name, "task": task.name, "run": draw.run}
+            key = {"model": name, "task": task.name, "fit": draw.run}
             history += [{**key, **epoch} for epoch in fitted.history]
             before = seen.get((task.name, draw.run), np.array([], dtype=np.intp))
             seen[task.name, draw.run] = np.union1d(before, fitted.seen)

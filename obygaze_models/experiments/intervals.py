@@ -50,7 +50,7 @@ class Scored:
 
 def film_intervals(
     runs: Sequence[Scored], *, seed: int, replicates: int = REPLICATES
-) -> dict[str, list[float] | None]:
+) -> dict[str, tuple[float, float] | None]:
     """For each score the middle 95% of its mean over runs, from draws of films.
 
     In a draw each run is scored on the clips drawn and counts by how many of its own clips these
@@ -87,13 +87,13 @@ def draw_films(count: int, *, seed: int, replicates: int = REPLICATES) -> Array:
     )
 
 
-def middle(values: Array) -> list[float] | None:
+def middle(values: Array) -> tuple[float, float] | None:
     """The ends of the middle 95% of a value a draw; None if more than half are undefined."""
     there = values[~np.isnan(values)]
     if len(there) <= len(values) / 2:
         return None
-    ends: list[float] = np.quantile(there, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return ends
+    low, high = np.quantile(there, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return low, high
 
 
 def _means(runs: Sequence[Scored], columns: Sequence[Array], drawn: Array) -> dict[str, Array]:

@@ -8,6 +8,7 @@ from typing import Any
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet
+from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.task import LevelsTask, LevelTask, Task
 
 __all__ = [
@@ -56,15 +57,16 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
     return measure
 
 
-def official_in_words(record: Mapping[str, Any]) -> str:
+def official_in_words(record: RunRecord) -> str:
     """The measure of a run that has one, and how the run is to be marked."""
-    said, name = record["official"], record["store"]["backbone"]["name"]
+    assert record.official is not None
+    measure, name = MEASURES[record.official.measure], record.store.backbone["name"]
     mark = (
         f"using external data, which {name} was trained on"
-        if said["external_data"]
+        if record.official.external_data
         else f"using no external data, for {name} has random weights"
     )
-    return f"Official measure: {MEASURES[said['measure']]}; such a run is marked as {mark}."
+    return f"Official measure: {measure}; such a run is marked as {mark}."
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:

@@ -41,7 +41,7 @@ class Difference:
     first: float | None
     second: float | None
     difference: float | None
-    interval: list[float] | None
+    interval: tuple[float, float] | None
     ahead: float | None
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from obygaze_models.experiments.intervals import too_few
 from obygaze_models.experiments.official import ACCURACY, MEASURES, TREC
+from obygaze_models.experiments.record import TestSet
 from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
@@ -53,7 +53,7 @@ def _about_all(runs: Sequence[Shown]) -> Html:
         if len(features) > 1
         else html("features of {}", features[0]),
         _protocols(len({run.protocol for run in runs})),
-        number(sum(len(run.record["models"]) for run in runs), "models", form=","),
+        number(sum(len(run.record.models) for run in runs), "models", form=","),
         html("{} annotated clips", number(len(clips), "clips", form=",")),
         html("{} films", number(len(films), "films", form=",")),
     )
@@ -107,26 +107,25 @@ def _of_best(group: Group) -> list[Html]:
     return sentences if len(sentences) <= FEW else []
 
 
-def _test(column: Column, cell: Cell, group: Group) -> Mapping[str, Any]:
+def _test(column: Column, cell: Cell, group: Group) -> TestSet:
     """What the cell's run says of its test set."""
     run = next(one for one in group.runs if one.number == cell.run)
-    test: Mapping[str, Any] = run.record["tests"][column.test]
-    return test
+    return run.record.tests[column.test]
 
 
 def _where(column: Column, cell: Cell, group: Group) -> Html:
     test = _test(column, cell, group)
     key = "test", cell.run, column.test
-    if test["positives"] is None:
+    if test.positives is None:
         parts = [
             html("{} are {}", number(size, *key, "class", name, form=","), name)
-            for name, size in test["classes"].items()
+            for name, size in test.classes.items()
         ]
         return html("where {}", joined(parts))
     return html(
         "where {} of {} clips are positive",
-        number(test["positives"], *key, "positives", form=","),
-        number(test["clips"], *key, "clips", form=","),
+        number(test.positives, *key, "positives", form=","),
+        number(test.clips, *key, "clips", form=","),
     )
 
 
@@ -138,7 +137,7 @@ def _reached(group: Group, column: Column, cell: Cell) -> Html:
     return html("{}{}", said, joined(beside, ""))
 
 
-def _reached_one(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html:
+def _reached_one(cell: Cell, metric: str, test: TestSet) -> Html:
     reached = cell.of["mean"][metric]
     if reached is None:
         why = "no test clip is" if metric == TREC else "nothing was called"
@@ -152,11 +151,11 @@ def _reached_one(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html:
     )
 
 
-def _interval(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html | str:
+def _interval(cell: Cell, metric: str, test: TestSet) -> Html | str:
     ends = cell.of["interval"].get(metric)
     if ends is None:
         return ""
-    if few := too_few(test["classes"].values(), cell.of["films"]):
+    if few := too_few(test.classes.values(), cell.of["films"]):
         return html(" ({})", few)
     low, high = (
         number(end, *score_key(cell, metric, what))
@@ -169,7 +168,7 @@ def _interval(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html | str:
 def _beside_guess(group: Group, column: Column, cell: Cell, metric: str) -> Html | str:
     """Beside the best guess on the test clips of the same run."""
     guesses = {
-        name: scores[metric] for name, scores in _test(column, cell, group)["baselines"].items()
+        name: scores[metric] or 0.0 for name, scores in _test(column, cell, group).baselines.items()
     }
     if not guesses:
         return ""

@@ -56,10 +56,10 @@ def about(runs: Sequence[Shown]) -> Html:
     """What was annotated, and what the models look for: of each scheme of levels."""
     schemes: dict[tuple[str, ...], list[Shown]] = {}
     for run in runs:
-        schemes.setdefault(tuple(run.record["manifest"]["levels"]), []).append(run)
+        schemes.setdefault(tuple(run.record.manifest.levels), []).append(run)
     if len(schemes) == 1:
         return _about(runs)
-    return joined([_about(of, of[0].record["manifest"]["labels"]) for of in schemes.values()], " ")
+    return joined([_about(of, of[0].record.manifest.labels) for of in schemes.values()], " ")
 
 
 def _about(runs: Sequence[Shown], labels: str = "") -> Html:
@@ -118,16 +118,14 @@ def _terms(runs: Sequence[Shown]) -> Iterator[tuple[str, str]]:
     if any(_of_levels(run) for run in runs):
         yield from MANY.items()
     for run in runs:
-        if official := run.record.get("official"):
-            yield MEASURES[official["measure"]], OFFICIAL[official["measure"]]
+        if official := run.record.official:
+            yield MEASURES[official.measure], OFFICIAL[official.measure]
     for run in runs:
-        for name in (run.record["experiment"]["array"], run.record["experiment"]["pooling"]):
+        for name in (run.record.experiment["array"], run.record.experiment["pooling"]):
             if name in FEATURES:
                 yield name, FEATURES[name]
     titles = describe_estimators()
-    used = {
-        model: estimator_of(run.record, model) for run in runs for model in run.record["models"]
-    }
+    used = {model: estimator_of(run.record, model) for run in runs for model in run.record.models}
     if any(estimator.startswith("pcbm") for estimator in used.values()):
         yield "PCBM", BOTTLENECK
     for model, estimator in used.items():
@@ -137,14 +135,14 @@ def _terms(runs: Sequence[Shown]) -> Iterator[tuple[str, str]]:
 
 
 def _levels(runs: Sequence[Shown]) -> dict[str, str]:
-    return {code: name for run in runs for code, name in run.record["manifest"]["levels"].items()}
+    return {code: name for run in runs for code, name in run.record.manifest.levels.items()}
 
 
 def _of_levels(run: Shown) -> bool:
     """Whether it tells levels apart without a positive one."""
-    return bool(run.record["experiment"]["levels"])
+    return bool(run.record.experiment["levels"])
 
 
 def _positives(runs: Sequence[Shown], levels: Mapping[str, str]) -> Iterator[str]:
-    for code in dict.fromkeys(one for run in runs for one in run.record["experiment"]["positives"]):
+    for code in dict.fromkeys(one for run in runs for one in run.record.experiment["positives"]):
         yield f"{code} ({levels[code]})" if levels.get(code, code) != code else code

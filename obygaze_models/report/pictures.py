@@ -34,17 +34,17 @@ def annotated(runs: Sequence[Shown]) -> list[Picture]:
     """Figure 2: the annotators' levels film by film, and which concepts they marked; by scheme."""
     schemes: dict[tuple[str, ...], list[Shown]] = {}
     for run in runs:
-        schemes.setdefault(tuple(run.record["manifest"]["levels"]), []).append(run)
+        schemes.setdefault(tuple(run.record.manifest.levels), []).append(run)
     return [one for of in schemes.values() for one in _annotated(of, len(schemes) > 1)]
 
 
 def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
     run = max(runs, key=lambda run: len(run.clips))
-    sets = dict.fromkeys(one.record["manifest"]["labels"] for one in runs)
+    sets = dict.fromkeys(one.record.manifest.labels for one in runs)
     title = "Levels that the annotators gave"
     if one_of_several:
-        title += f": {run.record['manifest']['labels']}"
-    names = run.record["manifest"]["levels"]
+        title += f": {run.record.manifest.labels}"
+    names = run.record.manifest.levels
     clips = list(run.clips.values())
     codes = [code for code in names if any(one.level == code for one in clips)]
     levels = level_series({code: names[code] for code in codes})
@@ -79,7 +79,7 @@ def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
             html(
                 "Levels of the {} annotated clips of label set {}{}.",
                 number(len(clips), "annotated", run.number, form=","),
-                run.record["manifest"]["labels"],
+                run.record.manifest.labels,
                 f", the largest on this page of {', '.join(sets)}" if len(sets) > 1 else "",
             ),
         )

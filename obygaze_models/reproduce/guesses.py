@@ -23,14 +23,14 @@ def guesses(rows: Sequence[Row], score: str) -> list[Line]:
     """
     folds: dict[tuple[tuple[int, int], ...], str] = {}
     for row in rows:
-        tests = next(iter(row.trained.values())).run.run.record["tests"]
+        tests = next(iter(row.trained.values())).run.run.record.tests
         of = [
             tests[f"{'+'.join(negatives)} vs S"]
             for negatives in TESTED
             if f"{'+'.join(negatives)} vs S" in tests
         ]
         if len(of) == len(TESTED):
-            folds.setdefault(tuple((one["clips"], one["positives"]) for one in of), row.title)
+            folds.setdefault(tuple((one.clips, one.positives or 0) for one in of), row.title)
     lines = []
     for counts, title in folds.items():
         whose = "bottlenecks" if title.startswith("PCBM") else "networks"

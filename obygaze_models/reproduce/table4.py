@@ -54,11 +54,11 @@ def table4(bench: Bench) -> Made:
     if isinstance(results, str):
         return Made([Table(name, title, COLUMNS, [], missing=[f"all rows: {results}"])])
     record = results.run.record
-    of = next(one for one in record["scores"] if one["model"] == "mlp")
+    of = next(one for one in record.scores if one.model == "mlp")
     published = published_films() if bench.published("xclip") else {}
     lines: list[Line] = []
     means: dict[str, list[float]] = {column: [] for column in SCORES}
-    for film, scores in of["groups"].items():
+    for film, scores in of.groups.items():
         clips = {
             one: label
             for said in results.said
@@ -72,7 +72,7 @@ def table4(bench: Bench) -> Made:
             "of them S": Value(sure),
         }
         for column, score in SCORES.items():
-            mean, std = scores["mean"][score], scores["std"][score]
+            mean, std = scores.mean[score], scores.std[score]
             values[column] = None if mean is None else Value(mean, std)
             means[column] += [] if mean is None else [mean]
             scored = guess[score]
@@ -89,7 +89,7 @@ def table4(bench: Bench) -> Made:
     average: dict[str, Value | None] = {
         column: Value(float(np.mean(found))) if found else None for column, found in means.items()
     }
-    if published and set(published) == set(of["groups"]):
+    if published and set(published) == set(of.groups):
         theirs = published_average().mean
         average["published"] = Value(theirs)
         for column in SCORES:
@@ -100,12 +100,12 @@ def table4(bench: Bench) -> Made:
     notes = [
         "The paper does not say which average of F1 Table 4 has; both of ours stand here. Its "
         "Table 2 has the weighted one for such networks.",
-        f"Clips: {record['split'] or 'all with one of these labels'}; a film is tested if it has "
-        f"{FILM_CLIPS} clips of each class in training; {len(of['groups'])} have.",
+        f"Clips: {record.split or 'all with one of these labels'}; a film is tested if it has "
+        f"{FILM_CLIPS} clips of each class in training; {len(of.groups)} have.",
         "Deviations are over the films that stop the training, not over test clips: they say "
         "little about how sure a film's score is.",
     ]
-    if absent := [film for film in published if film not in of["groups"]]:
+    if absent := [film for film in published if film not in of.groups]:
         notes.append(
             f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
             "is of other films, is left out."

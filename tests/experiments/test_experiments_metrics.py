@@ -192,7 +192,7 @@ def test_films_that_differ_widen_the_interval():
         film_intervals([Scored(labels, said, films)], seed=0)["balanced_accuracy"]
         for films in ([f"{n:02}" for n in range(60)], ["a"] * 30 + ["b"] * 30)
     )
-    assert wide == [0, 1]
+    assert wide == (0, 1)
     assert narrow[1] - narrow[0] < 0.4
 
 

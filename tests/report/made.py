@@ -9,7 +9,7 @@ import numpy as np
 
 from obygaze_models.experiments.clip_table import Clip
 from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.results import Results, Said
+from obygaze_models.experiments.results import FitPredictions, Results
 from obygaze_models.explain.readings import Step
 
 CONCEPTS = (
@@ -43,11 +43,12 @@ def grown(results: Results, clips: int = 1914, *, timed: bool = False) -> Result
     ids = [one.id for one in every.values() if not one.used]
     labels = np.array([int(every[one].level == "S") for one in ids])
     said, explained = [], []
-    for model in results.run.record["models"]:
+    for model in results.run.record.models:
         logit = chance.normal(size=len(ids)) + 2 * labels - 1
         probabilities = 1 / (1 + np.exp(-logit))
         said += [
-            Said(model, 0, test, ids, labels, probabilities) for test in results.run.record["tests"]
+            FitPredictions(model, 0, test, ids, labels, probabilities)
+            for test in results.run.record.tests
         ]
         explained.append(_explained(model, ids, chance))
     return replace(results, clips=every, said=said, explained=explained)

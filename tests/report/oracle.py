@@ -75,7 +75,7 @@ class Folder:
         """(model, test, run) -> ids, labels as numbers, probabilities [n] or [n, classes]."""
         found = {}
         for row in self._table("predictions.csv"):
-            found.setdefault((row["model"], row["test"], int(row["run"])), []).append(row)
+            found.setdefault((row["model"], row["test"], int(row["fit"])), []).append(row)
         return {key: self._columns(key[1], rows) for key, rows in found.items()}
 
     def _table(self, name):
@@ -334,7 +334,7 @@ class Oracle:
         folder = self.folders[int(run)]
         text = (folder.folder / "models.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
-        said = next(one for one in lines if (one["model"], one["run"]) == (model, int(fit)))
+        said = next(one for one in lines if (one["model"], one["fit"]) == (model, int(fit)))
         loaded, _ = load_model(folder.folder / said["folder"])
         if what == "threshold":
             parent = np.flatnonzero(
@@ -405,7 +405,7 @@ class Oracle:
             both |= seen & {
                 folder.clips[one]["film"]
                 for (model, _, fit), (ids, _, _) in folder.said.items()
-                if (model, fit) == (about["model"], about["run"])
+                if (model, fit) == (about["model"], about["fit"])
                 for one in ids
             }
         return len(both)

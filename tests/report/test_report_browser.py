@@ -340,7 +340,7 @@ def test_says_in_words_what_is_probable(page):
 
 def test_says_how_many_of_the_pages_clips_a_run_has(tab, results, page_of):
     few = grown(results["first"], clips=24)
-    manifest = few.run.record["manifest"] | {"labels": "small"}
+    manifest = few.run.record.manifest | {"labels": "small"}
     few = replace(few, run=replace(few.run, record=few.run.record | {"manifest": manifest}))
     tab.prefer()
     tab.open(page_of(render_report([results["films"], few]), "two.html"))

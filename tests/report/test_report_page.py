@@ -121,11 +121,11 @@ def test_what_comes_from_data_is_escaped(run):
     record = run.run.record
     changed = with_record(
         run,
-        experiment=record["experiment"] | {"name": attack},
+        experiment=record.experiment | {"name": attack},
         split=attack,
         cautions=[attack],
-        manifest=record["manifest"] | {"citation": attack},
-        join=record["join"] | {"without_fold": [attack]},
+        manifest=record.manifest | {"citation": attack},
+        join=record.join | {"without_fold": [attack]},
     )
     html = render_report([changed], title=attack)
     assert html.count("<script") == 2  # the page's data and its own script
@@ -167,7 +167,7 @@ def test_says_what_it_is_about_and_what_the_words_mean(page, results):
     for word in ("PCBM", "AUROC", "AP", "native", "F1 weighted", "pcbm-tree", "fit"):
         assert f"\n{word}" in re.sub(r"\s*\n\s*", "\n", top), word
     own = {"c": "calm", "u": "uneasy"}
-    manifest = results["classes"].run.record["manifest"] | {"levels": own}
+    manifest = results["classes"].run.record.manifest | {"levels": own}
     other = Page(render_report([with_record(results["classes"], manifest=manifest)]))
     assert "Annotators gave each clip a level: calm, uneasy" in other.text
     assert "objectif" not in other.text.partition("Film explorer: clip by clip")[0]
@@ -175,7 +175,7 @@ def test_says_what_it_is_about_and_what_the_words_mean(page, results):
 
 def test_the_annotations_are_of_the_largest_label_set(results):
     whole = results["first"]
-    manifest = whole.run.record["manifest"] | {"labels": "smaller"}
+    manifest = whole.run.record.manifest | {"labels": "smaller"}
     few = replace(
         with_record(results["films"], manifest=manifest),
         clips={name: one for name, one in results["films"].clips.items() if one.level != "NS"},
@@ -209,8 +209,8 @@ def test_leaks_are_said_loudly_and_counted(run):
 
 def test_an_undefined_score_is_not_a_zero(run):
     scores = [
-        of | {"mean": of["mean"] | {"f1": None}, "std": of["std"] | {"f1": None}, "interval": {}}
-        for of in run.run.record["scores"]
+        of | {"mean": of.mean | {"f1": None}, "std": of.std | {"f1": None}, "interval": {}}
+        for of in run.run.record.scores
     ]
     page = Page(render_report([with_record(run, scores=scores)]))
     assert page.row("mlp")[1] == "–"
@@ -223,7 +223,7 @@ def test_of_few_clips_no_interval_is_told(page):
 
 def test_says_when_guessing_does_as_well(results):
     run = results["films"]
-    scores = [of | {"mean": of["mean"] | {"f1": 0.2}} for of in run.run.record["scores"]]
+    scores = [of | {"mean": of.mean | {"f1": 0.2}} for of in run.run.record.scores]
     page = Page(render_report([with_record(run, scores=scores)]))
     assert re.search(
         r"F1 of 0\.20 \(95% interval over draws of 4 films: 0\.\d\d to 0\.\d\d\), "
@@ -252,7 +252,7 @@ def test_many_runs_are_grouped_by_protocol_and_share_tables(results):
 
 
 def test_runs_of_other_items_are_noted(results):
-    one = results["first"].run.record["manifest"]
+    one = results["first"].run.record.manifest
     other = with_record(
         results["second"], manifest=one | {"digest": "f" * 64, "labels": "another set"}
     )
