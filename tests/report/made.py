@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, structs
 
 from obygaze_models.experiments.clip_table import Clip
 from obygaze_models.experiments.explanations import Explained
@@ -89,6 +90,9 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
         return {renamed(key, names): renamed(value, names) for key, value in thing.items()}
     if isinstance(thing, list | tuple):
         return type(thing)(renamed(one, names) for one in thing)
+    if isinstance(thing, Struct):
+        changed = {name: renamed(getattr(thing, name), names) for name in thing.__struct_fields__}
+        return structs.replace(thing, **changed)
     if is_dataclass(thing) and not isinstance(thing, type):
         changed = {f.name: renamed(getattr(thing, f.name), names) for f in fields(thing) if f.init}
         return replace(thing, **changed)

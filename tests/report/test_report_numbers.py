@@ -80,7 +80,7 @@ def test_the_explorer_shows_the_predictions(results, name):
     folder, clips = Folder(run.run.folder), data["clips"][0]
     assert sorted(clips["ids"]) == sorted(folder.clips)
     for view in data["views"]:
-        tests = [view["task"]] if view["task"] else list(folder.record.tests)
+        tests = [view["task"]] if view["task"] else list(folder.record["tests"])
         said, fits = {}, {}
         for (model, test, number), (ids, labels, of) in folder.said.items():
             if model == view["model"] and test in tests:
@@ -157,7 +157,7 @@ def test_the_explorer_shows_the_explanations(results, name):
 def check_paths(view, ids, lines, folder):
     why = view["why"]
     for row, one in enumerate(ids):
-        line = next(line for line in lines if line["run"] == why["fit"][row])
+        line = next(line for line in lines if line["fit"] == why["fit"][row])
         at = line["ids"].index(one)
         asked = [why["questions"][place] for place in why["paths"][row]]
         assert [(c, bool(above)) for c, _, above in asked] == [
