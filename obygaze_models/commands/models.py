@@ -66,9 +66,9 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
       obygaze models run experiments/sure-against-easy.toml
       obygaze models run sure-against-easy.toml -o runs/second --json
     """
-    from obygaze_models.experiments.reading import load_experiment
     from msgspec import to_builtins
 
+    from obygaze_models.experiments.reading import load_experiment
     from obygaze_models.experiments.run import run_experiment
 
     loaded = load_experiment(experiment)

@@ -260,7 +260,7 @@ def test_many_runs_are_grouped_by_protocol_and_share_tables(results):
 def test_runs_of_other_items_are_noted(results):
     one = results["first"].run.record.manifest
     other = with_record(
-        results["second"], manifest=one | {"digest": "f" * 64, "labels": "another set"}
+        results["second"], manifest=to_builtins(one) | {"digest": "f" * 64, "labels": "another set"}
     )
     page = Page(render_report([results["first"], other]))
     assert "These runs are not alike" in page.text
