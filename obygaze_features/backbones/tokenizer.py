@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.weights import quiet
 from obygaze_features.common.package import need
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def read_tokenizer(
                 folder, local_files_only=True, trust_remote_code=False
             )
     except Exception as problem:  # each file format has its own errors
-        lines = str(problem).strip().splitlines() or [type(problem).__name__]
-        raise BackboneError(f"{folder}: the tokenizer cannot be read: {lines[0]}") from None
+        reason = first_line(problem)
+        raise BackboneError(f"{folder}: the tokenizer cannot be read: {reason}") from None
     if len(tokenizer) > vocabulary_size:
         raise BackboneError(
             f"{folder}: the tokenizer has {len(tokenizer):,} tokens, but the network knows "

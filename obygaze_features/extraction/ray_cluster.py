@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from obygaze_features.common.package import need
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import ClusterError, UsageError
 
 PORT_TIMEOUT_S = 5.0
@@ -154,7 +155,7 @@ def _init(ray: ModuleType, address: str | None, resources: Mapping[str, int], me
         )
     except Exception as problem:  # of every kind, also plain ones
         action = f"joined at {address}" if address else "started on this machine"
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        reason = first_line(problem)
         if "any running Ray instance" in reason:
             reason = "none runs on this machine; give --ray-address HOST:PORT of its head"
         elif address:
