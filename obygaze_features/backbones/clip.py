@@ -27,12 +27,7 @@ def frame_arrays(
 ) -> tuple[ArraySpec, ...]:
     """The arrays of a network that embeds each frame alone.
 
-    Parameters
-    ----------
-    dim, meaning
-        The width of a frame's embedding, and what it is.
-    tokens, width, order
-        Tokens per frame, their width and their order.
+    Into an embedding of width `dim` that means `meaning`, and tokens of this number and order.
     """
     frames = SAMPLING.frames
     return (
@@ -76,18 +71,10 @@ def frame_backbone(
     arrays: tuple[ArraySpec, ...],
     meaning: str,
 ) -> Backbone:
-    """The backbone of a model that embeds each frame of a clip alone.
+    """The backbone of a model that embeds each frame of a clip alone; `load_folder` gives `fields`.
 
-    Parameters
-    ----------
-    model, fields
-        As `load_folder` gives them.
-    project
-        From the vision tower's embedding into the space that images and texts share.
-    text_tower
-        The part that reads texts.
-    arrays, meaning
-        Of a clip; what an image's or a text's embedding is.
+    `project` leads from the vision tower's embedding into the space that images and texts share;
+    `meaning` says what such an embedding of an image or a text is.
     """
     from torch.nn import ModuleDict
 

@@ -84,17 +84,7 @@ def has_tokenizer(folder: Path) -> bool:
 def read_tokenizer(
     folder: Path, max_tokens: int, vocabulary_size: int, padding: str = "longest"
 ) -> Tokenizer:
-    """Read the tokenizer of a checkpoint folder.
-
-    Parameters
-    ----------
-    folder
-        The checkpoint.
-    max_tokens, padding
-        As in `Tokenizer`.
-    vocabulary_size
-        Tokens that the network knows.
-    """
+    """Read the tokenizer of a checkpoint folder, of a network that knows so many tokens."""
     need("transformers", extra="extract")
     from transformers import AutoTokenizer
 

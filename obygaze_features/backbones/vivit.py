@@ -21,14 +21,7 @@ def tubelet_arrays(
 ) -> tuple[ArraySpec, ...]:
     """The arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
 
-    Parameters
-    ----------
-    steps, patches, width
-        Time steps of a clip, tubelets of a time step, and the width of a token.
-    first
-        The arrays of the clip's embedding.
-    order
-        The order of the tokens.
+    Those of the clip's embedding come first; `order` is that of the tokens.
     """
     has_class_token = any(spec.name == "cls" for spec in first)
     tokens = steps * patches + has_class_token

@@ -167,18 +167,9 @@ def sha256_of_module(module: Any) -> str:
 def write_random_weights(
     write: Callable[[Path, int], None], folder: Path, *, seed: int = 0, overwrite: bool = False
 ) -> None:
-    """Write a checkpoint of random weights into a new folder.
+    """Write a checkpoint of random weights into a new folder, by `KnownCheckpoint.write`.
 
-    Parameters
-    ----------
-    write
-        Writes the checkpoint into an empty folder, from a seed: `KnownCheckpoint.write`.
-    folder
-        Gets the checkpoint.
-    seed
-        The same seed gives the same weights.
-    overwrite
-        Replace an earlier checkpoint of random weights.
+    With `overwrite` an earlier one is replaced. The same seed gives the same weights.
     """
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")

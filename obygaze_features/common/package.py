@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
-from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -13,15 +11,6 @@ from typing import Any
 
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import ManifestError, MissingExtra
-
-__all__ = [
-    "cache_folder",
-    "lazy_names",
-    "missing_extra",
-    "need",
-    "reference_file",
-    "reference_json",
-]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -63,19 +52,6 @@ def _missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
         f"this needs {module}, which is not installed ({problem}); "
         f"install it with: pip install 'obygaze[{extra}]'"
     )
-
-
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`: imports each of its names on first use, from the module given."""
-
-    def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
-        setattr(sys.modules[package], name, value)
-        return value
-
-    return get
 
 
 def cache_folder(name: str) -> Path:

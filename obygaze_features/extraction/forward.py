@@ -23,15 +23,10 @@ FRAMES_PER_CPU_BATCH = 64
 
 
 class Forward:
-    """Runs a backbone over clips, images or texts, in batches.
+    """Runs a backbone over clips, images or texts, in batches of always the same size.
 
-    Parameters
-    ----------
-    backbone
-        From `load_backbone`.
-    batch
-        Items at a time; by default 8 clips (fewer on a CPU), or the images or texts of a block.
-        Always the same, so that equal inputs give equal bits, unless memory runs out.
+    So equal inputs give equal bits, unless memory runs out. By default it is 8 clips, fewer on a
+    CPU, or the images or texts of a block.
     """
 
     def __init__(self, backbone: Backbone, batch: int | None = None) -> None:

@@ -139,25 +139,10 @@ class _Work(NamedTuple):
 
 
 class ActorPool:
-    """The processes of one class on a cluster.
+    """The processes of one class on a cluster; there should be `count`.
 
-    Parameters
-    ----------
-    ray
-        The package.
-    make
-        Makes a process; its method `start` prepares it.
-    count
-        How many there should be.
-
-    Attributes
-    ----------
-    idle
-        Processes that are ready and have no work.
-    starting
-        Processes that are not ready yet, perhaps for lack of room, by the reference of `start`.
-    ready
-        How many are ready.
+    `make` makes one, and its method `start` prepares it. In `starting` are those that are not
+    ready yet, perhaps for lack of room, by the reference of `start`; in `idle` those without work.
     """
 
     def __init__(self, ray: ModuleType, make: Callable[[], Actor], count: int) -> None:

@@ -57,14 +57,8 @@ class ReadItem:
 class ItemReader:
     """Reads clips, images and texts for some backbones; several threads may call it.
 
-    Parameters
-    ----------
-    media
-        The folder of the files; None where there are only texts.
-    backbones
-        The backbones that get the inputs.
-    cache
-        The folder that keeps the frame indexes of long films.
+    `media` is the folder of the files, None where there are only texts; `cache` the folder that
+    keeps the frame indexes of long films.
     """
 
     def __init__(
