@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import closest_id, join_some
+from obygaze_features.common.text import find_closest_id, join_some
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.store import Store
@@ -249,7 +249,7 @@ def _ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]:
     name_of: dict[str, str] = {}
     for name in names:
         if name not in known:
-            near = closest_id(name, known)
+            near = find_closest_id(name, known)
             hint = f"did you mean {near}?" if near else f"it has {join_some(manifest.ids, 2)}"
             raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
         if (other := name_of.setdefault(known[name], name)) != name:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import format_table
-from obygaze_features.common.text import closest_id
+from obygaze_features.common.text import find_closest_id
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
@@ -155,7 +155,7 @@ def predict(
         ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
     if lost := [one for one in ids if one not in store]:
         more = f" (and {len(lost) - 1} more that it lacks)" if len(lost) > 1 else ""
-        near = closest_id(lost[0], store.ids)
+        near = find_closest_id(lost[0], store.ids)
         hint = f"did you mean {near}?" if near else f"it has clips such as {store.ids[0]}"
         raise ExperimentError(f"{store.where} has no clip {lost[0]}{more}; {hint}")
     found, features = features_of(about, store, ids)

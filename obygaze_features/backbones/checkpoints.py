@@ -17,7 +17,7 @@ from obygaze_features.backbones.tokenizer import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.backbones.weights import WEIGHT_FILES, cached_random_weights, shard_names
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
-from obygaze_features.common.text import closest, join_some
+from obygaze_features.common.text import find_closest, join_some
 from obygaze_features.errors import BackboneError, UsageError
 
 VISION_FILES = ("preprocessor_config.json",)
@@ -173,7 +173,7 @@ def _suggest(name: str, names: Iterable[str], list_command: str) -> str:
     _, errors = load_plugins()
     if name in errors:
         return f"the plug-in of that name cannot be loaded: {errors[name]}"
-    near = closest(Path(name).name, names)
+    near = find_closest(Path(name).name, names)
     return f"did you mean {near}?" if near else f"list the names with: {list_command}"
 
 
@@ -182,7 +182,7 @@ def _nearby(path: Path) -> str:
     siblings = (
         sorted(sibling.name for sibling in path.parent.glob("*")) if path.parent.is_dir() else []
     )
-    if near := closest(path.name, siblings):
+    if near := find_closest(path.name, siblings):
         return f" (did you mean {path.parent / near}?)"
     return f" ({path.parent} has {join_some(siblings)})" if siblings else ""
 

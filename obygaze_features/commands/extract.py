@@ -19,7 +19,7 @@ from obygaze_features.commands._shared import (
     resumable,
 )
 from obygaze_features.common.cli import echo_json, json_option
-from obygaze_features.common.text import counted, duration, join_some, size
+from obygaze_features.common.text import counted, format_duration, format_size, join_some
 from obygaze_features.errors import UsageError, VideoError
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _describe(summary: Summary, noun: str) -> None:
         frames = f"{summary.frames_a_second:.0f} frames a second; " if noun == "clip" else ""
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
         click.echo(
-            f"{counted(summary.clips, noun)} in {duration(summary.seconds)} "
+            f"{counted(summary.clips, noun)} in {format_duration(summary.seconds)} "
             f"({summary.clips_a_second:.1f} a second, {frames}"
             f"time: {shares}; bound by {summary.bound_by})"
         )
@@ -266,7 +266,7 @@ def _describe(summary: Summary, noun: str) -> None:
     elif summary.left:
         click.echo(f"Other runs have {left}; the same command does what they leave.")
     stores = ", ".join(
-        f"{path} ({size(store_bytes)})"
+        f"{path} ({format_size(store_bytes)})"
         for path, store_bytes in zip(summary.stores, summary.bytes.values(), strict=True)
     )
     click.echo(f"{summary.done} of {counted(summary.wanted, noun)} done in {stores}")

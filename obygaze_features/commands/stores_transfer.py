@@ -18,7 +18,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.text import counted, for_shell, size
+from obygaze_features.common.text import counted, for_shell, format_size
 from obygaze_features.errors import ObygazeError, UsageError
 
 __all__ = ["export", "import_", "pack", "pull", "push", "serve", "unpack"]
@@ -114,7 +114,7 @@ def export(
         return
     click.echo(
         f"{counted(made['rows'], 'row')}, {made['done']:,} done, of {', '.join(made['arrays'])}; "
-        f"{size(made['size'])} -> {output}"
+        f"{format_size(made['size'])} -> {output}"
     )
 
 
@@ -145,8 +145,8 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
         return
     _name_left_out(done["left_out"])
     click.echo(
-        f"{counted(done['files'], 'file')}, {size(done['size'])}, of which {done['sent']} sent "
-        f"now, all verified -> {done['where']}"
+        f"{counted(done['files'], 'file')}, {format_size(done['size'])}, of which {done['sent']} "
+        f"sent now, all verified -> {done['where']}"
     )
 
 
@@ -175,8 +175,8 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
         echo_json({**done, "path": str(output)})
         return
     click.echo(
-        f"{counted(done['files'], 'file')}, {size(done['size'])}, of which "
-        f"{size(done['fetched'])} fetched now, all verified -> {output}"
+        f"{counted(done['files'], 'file')}, {format_size(done['size'])}, of which "
+        f"{format_size(done['fetched'])} fetched now, all verified -> {output}"
     )
 
 
@@ -435,4 +435,6 @@ def _report_packed(made: dict[str, Any], as_json: bool) -> None:
         echo_json({**made, "path": str(made["path"])})
     else:
         _name_left_out(made["left_out"])
-        click.echo(f"{counted(made['files'], 'file')}, {size(made['size'])} -> {made['path']}")
+        click.echo(
+            f"{counted(made['files'], 'file')}, {format_size(made['size'])} -> {made['path']}"
+        )

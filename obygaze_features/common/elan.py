@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from obygaze_features.common.text import shorten, size
+from obygaze_features.common.text import format_size, shorten
 from obygaze_features.errors import ObygazeError, OutputExists
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
@@ -265,7 +265,7 @@ def _parse(path: Path, error: type[ObygazeError]) -> Xml.Element:
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise error(f"{path} is larger than {size(MAX_BYTES)}; ELAN's files are smaller")
+        raise error(f"{path} is larger than {format_size(MAX_BYTES)}; ELAN's files are smaller")
     if not data.strip():
         raise error(f"{path} is empty")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):

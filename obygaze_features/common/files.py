@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.text import closest, is_folder_of
+from obygaze_features.common.text import find_closest, is_folder_of
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
@@ -124,7 +124,7 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
 
 def describe_absent(path: Path, wish: str) -> str:
     """Say that a path does not exist, and which similar one does."""
-    near = closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
+    near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
     return f"{path} does not exist; " + (
         f"did you mean {path.parent / near}?" if near else f"give {wish}"
     )

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 __all__ = [
-    "closest",
-    "closest_id",
     "counted",
     "did_you_mean",
-    "duration",
+    "find_closest",
+    "find_closest_id",
     "for_shell",
+    "format_duration",
+    "format_size",
     "is_folder_of",
     "join_some",
     "redact_url",
     "shorten",
-    "size",
     "suggest",
     "unknown_name",
 ]
@@ -40,12 +40,12 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds, minutes or hours, rounded for reading.
 
     Examples
     --------
-    >>> duration(0.04), duration(75), duration(9000)
+    >>> format_duration(0.04), format_duration(75), format_duration(9000)
     ('under 0.1 s', '75 s', '2 h 30 min')
     """
     if seconds < 0.1:
@@ -58,12 +58,12 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Bytes, in the unit that suits.
 
     Examples
     --------
-    >>> size(512), size(75_000), size(3_200_000_000)
+    >>> format_size(512), format_size(75_000), format_size(3_200_000_000)
     ('512 B', '75 kB', '3.2 GB')
     """
     units = ["B", "kB", "MB", "GB", "TB"]
@@ -83,12 +83,12 @@ def join_some(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + more
 
 
-def closest(typed: str, names: Iterable[str]) -> str | None:
+def find_closest(typed: str, names: Iterable[str]) -> str | None:
     """The name that `typed` is a slip of, if any is that close.
 
     Examples
     --------
-    >>> closest("natve", ["native", "frames"]), closest("accuracy", ["balanced_accuracy"])
+    >>> find_closest("natve", ["native", "frames"]), find_closest("accuracy", ["balanced_accuracy"])
     ('native', None)
     """
     by_key = {name.casefold(): name for name in names}
@@ -106,7 +106,7 @@ def suggest(name: str, names: Iterable[str]) -> str:
     ('did you mean native?', 'known are native, frames')
     """
     names = list(names)
-    near_name = closest(name, names)
+    near_name = find_closest(name, names)
     return f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
 
 
@@ -134,19 +134,20 @@ def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
     return f"; did you mean {join_some(matches)}?" if matches else ""
 
 
-def closest_id(typed: str, ids: Iterable[str]) -> str | None:
+def find_closest_id(typed: str, ids: Iterable[str]) -> str | None:
     """The id that `typed` is a slip of; ids that differ only in their numbers are different ids.
 
     Examples
     --------
-    >>> closest_id("clip-0017", ["clip-017", "clip-018"]), closest_id("clip-17", ["clip-16"])
-    ('clip-017', None)
+    >>> find_closest_id("clip-0017", ["clip-017", "clip-018"])
+    'clip-017'
+    >>> find_closest_id("clip-17", ["clip-16"])
     """
     ids, pattern = list(ids), _split_numbers(typed)
     for name in ids:
         if _split_numbers(name) == pattern:
             return name
-    return closest(typed, [name for name in ids if _split_numbers(name)[0] != pattern[0]])
+    return find_closest(typed, [name for name in ids if _split_numbers(name)[0] != pattern[0]])
 
 
 def _split_numbers(name: str) -> tuple[str, list[int]]:

@@ -10,7 +10,7 @@ from typing import Any
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, format_table
-from obygaze_features.common.text import counted, duration, join_some
+from obygaze_features.common.text import counted, format_duration, join_some
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
 from obygaze_features.extraction.plan import check_items, check_media
@@ -84,8 +84,8 @@ def describe_checks(rows: Sequence[Row]) -> str:
         frames = sum(row["frames"] for row in good)
         decode = sum(row["decode_seconds"] for row in good)
         lines.append(
-            f"{duration(sum(row['seconds'] for row in good))} of video, {frames:,} frames; "
-            f"decoding what the backbones need takes {duration(decode)} on one core"
+            f"{format_duration(sum(row['seconds'] for row in good))} of video, {frames:,} frames; "
+            f"decoding what the backbones need takes {format_duration(decode)} on one core"
         )
     problems: dict[str, list[str]] = {}
     for row in good:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.common.text import counted, join_some, size
+from obygaze_features.common.text import counted, format_size, join_some
 from obygaze_features.extraction.extract import load
 from obygaze_features.extraction.plan import (
     check_items,
@@ -101,13 +101,13 @@ def estimate(
 def describe_estimate(estimate: Estimate) -> str:
     """The estimate as text."""
     lines = [
-        f"{name}: {counted(store.to_do, 'clip')}, {size(store.bytes)} in {store.path} "
+        f"{name}: {counted(store.to_do, 'clip')}, {format_size(store.bytes)} in {store.path} "
         f"({'new' if store.is_new else 'resumed'})"
         for name, store in estimate.stores.items()
     ]
     needed = sum(store.bytes for store in estimate.stores.values())
     warning = "" if needed < estimate.free else ", which is TOO LITTLE"
-    lines.append(f"disk: {size(estimate.free)} free{warning}")
+    lines.append(f"disk: {format_size(estimate.free)} free{warning}")
     if estimate.missing:
         lines.append(
             f"no file, or several: {counted(len(estimate.missing), 'clip')} "

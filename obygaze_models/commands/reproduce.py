@@ -89,7 +89,7 @@ def reproduce(
         --store xclip-kinetics=stores/xclip-kinetics.zarr \\
         --store xclip-lsmdc=stores/xclip-lsmdc.zarr
     """
-    from obygaze_features.common.text import duration
+    from obygaze_features.common.text import format_duration
     from obygaze_models.reproduce.formats import as_json as to_data
     from obygaze_models.reproduce.formats import as_text
     from obygaze_models.reproduce.reproduce import WHAT as KNOWN
@@ -116,7 +116,7 @@ def reproduce(
         click.echo(as_text(table))
     for path in sorted(done.folder.glob("*.svg")):
         click.echo(f"figure -> {path}")
-    click.echo(f"{', '.join(done.made)} in {duration(done.seconds)} -> {done.folder}")
+    click.echo(f"{', '.join(done.made)} in {format_duration(done.seconds)} -> {done.folder}")
     if done.report:
         click.echo(f"the runs as a page -> {done.report}")
     ctx.exit(PARTLY_DONE if done.empty else 0)

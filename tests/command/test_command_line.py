@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from docs.help import contexts
 from obygaze_features.common.cli import LazyGroup, RootGroup
-from obygaze_features.common.text import closest, unknown_name
+from obygaze_features.common.text import find_closest, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
 
 ALL = {context.command_path: context.command for context in contexts()}
@@ -105,8 +105,8 @@ def test_far_names_are_not_suggested() -> None:
     for typed, meant in {
         "mpl": "mlp", "MLP": "mlp", "logstic": "logistic", "random-direction": "random-directions",
     }.items():  # fmt: skip
-        assert closest(typed, models) == meant
-    assert [closest(name, models) for name in ("", "x", "tree", "knn")] == [None] * 4
+        assert find_closest(typed, models) == meant
+    assert [find_closest(name, models) for name in ("", "x", "tree", "knn")] == [None] * 4
 
 
 @click.group(cls=RootGroup, lazy={})
