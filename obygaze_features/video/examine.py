@@ -55,7 +55,7 @@ def examine(
     start: float | None = None,
     end: float | None = None,
     samplings: Sequence[Sampling],
-    tick: Callable[[], None] | None = None,
+    tick: Callable[[], None] = lambda: None,
     cache: Path | None = None,
 ) -> Examination:
     """Decode the frames that extraction would, and describe the film, or its span in seconds.
@@ -70,7 +70,7 @@ def examine(
     numbers = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
     pictures = Pictures(path, numbers)
     begin = time.perf_counter()
-    decode_into(pictures, index, tick or (lambda: None))
+    decode_into(pictures, index, tick)
     decode_seconds = time.perf_counter() - begin
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])
