@@ -6,12 +6,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_features.annotations.cells import format_time
 from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.project import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted, format_time, unknown_name
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.statistics import COLOURS

@@ -31,7 +31,7 @@ from obygaze_features.common.files import refuse_to_overwrite, to_json, write_te
 from obygaze_features.common.tables import format_table
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.manifests.header import HEADER, read_header
+from obygaze_features.manifests.format import HEADER, read_header
 from obygaze_features.manifests.items import Items, format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import Manifest, save_parts

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import obygaze_features as of
-from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
+from obygaze_features.common.cli import (
+    echo_json,
+    folder_argument,
+    json_option,
+    output_options,
+    overwrite_option,
+)
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
@@ -34,11 +40,9 @@ grid_option = click.option(
 @click.command()
 @folder_argument("timelines")
 @grid_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="A new manifest's folder; by default the labels go into the grid, where it is a manifest.",
+@output_options(
+    "A new manifest's folder; by default the labels go into the grid, where it is a manifest.",
+    required=False,
 )
 @click.option(
     "--threshold",
@@ -46,7 +50,6 @@ grid_option = click.option(
     show_default=True,
     help="The share of a clip that a segment must cover to count for it.",
 )
-@overwrite_option
 @json_option
 def project(
     timelines: Path, grid: str, output: Path | None, threshold: str, overwrite: bool, as_json: bool
@@ -153,13 +156,7 @@ def merge(
     metavar="T,...",
     help="The shares of a clip that a segment must cover.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write the table, as CSV.",
-)
-@overwrite_option
+@output_options("Also write the table, as CSV.", required=False)
 @json_option
 def sweep(
     timelines: Path, grid: str, thresholds: str, output: Path | None, overwrite: bool, as_json: bool

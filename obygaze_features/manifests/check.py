@@ -9,7 +9,7 @@ from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.header import (
+from obygaze_features.manifests.format import (
     HEADER,
     REQUIRED_COLUMNS,
     read_about,

@@ -19,6 +19,7 @@ from obygaze_features.errors import ManifestError
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
+_COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,31 @@ class LabelSet:
 def split_concepts(text: str) -> list[str]:
     """The concepts of a cell, which ``|`` separates."""
     return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
+
+
+def parse_concepts(text: str) -> tuple[str, ...]:
+    """The concepts of a cell, separated by bars, or where there is no bar, by commas.
+
+    Examples
+    --------
+    >>> parse_concepts("Body, Look"), parse_concepts("Body|Sex, drugs")
+    (('Body', 'Look'), ('Body', 'Sex, drugs'))
+    """
+    parts = text.split(SEPARATOR) if SEPARATOR in text else _COMMA_OR_SEMICOLON.split(text)
+    return tuple(name for part in parts if (name := " ".join(part.split())))
+
+
+def format_concepts(names: Sequence[str]) -> str:
+    """A cell for `parse_concepts`: commas, and bars where a name has a comma itself.
+
+    Examples
+    --------
+    >>> format_concepts(["Body", "Look"]), format_concepts(["Sex, drugs"])
+    ('Body, Look', 'Sex, drugs|')
+    """
+    if any(map(_COMMA_OR_SEMICOLON.search, names)):
+        return SEPARATOR.join(names) + (SEPARATOR if len(names) == 1 else "")
+    return ", ".join(names)
 
 
 def label_problems(table: Table, scheme: LabelScheme) -> Iterator[tuple[int, str]]:
