@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_features.annotations.grid import clips_by_film
-from obygaze_features.annotations.project import check_levels
+from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, format_time, unknown_name

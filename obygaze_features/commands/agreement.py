@@ -92,9 +92,9 @@ def agreement(
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
       obygaze annotations agreement manifests/mine --segments timelines/mine --json
     """
-    from obygaze_features.annotations.agreement import Chance
     from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.issues import any_left_out, describe_issues
+    from obygaze_features.annotations.measures import Chance
     from obygaze_features.common.files import refuse_to_overwrite
 
     if output is not None:

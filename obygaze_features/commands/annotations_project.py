@@ -25,7 +25,7 @@ from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.issues import Issue
-    from obygaze_features.annotations.project import SavedLabels
+    from obygaze_features.annotations.merge import SavedLabels
     from obygaze_features.manifests.labels import LabelSet
 
 grid_option = click.option(
@@ -121,7 +121,7 @@ def merge(
       obygaze annotations merge manifests/mine
       obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
     """
-    from obygaze_features.annotations.project import labels_to_merge, merge_labels, save_labels
+    from obygaze_features.annotations.merge import labels_to_merge, merge_labels, save_labels
 
     loaded = of.Manifest.load(manifest)
     chosen = labels_to_merge(loaded, names)
@@ -228,7 +228,7 @@ def _removed_issues(saved: SavedLabels) -> list[Issue]:
 
 def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
     """The commands that repeat the removed merges, or else merge for the first time."""
-    from obygaze_features.annotations.project import MERGED
+    from obygaze_features.annotations.merge import MERGED
 
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
     if saved.removed:

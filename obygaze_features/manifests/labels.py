@@ -179,16 +179,15 @@ def name_key(text: str) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"{value!r} is not a text")
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
 
 
 def _aliases(value: Mapping[str, Any]) -> tuple[str, ...]:
-    aliases = value.get("aliases", [])
-    if isinstance(aliases, list):
-        return tuple(map(_text, aliases))
-    raise TypeError(f"aliases {aliases!r} is not a list")
+    if not isinstance(aliases := value.get("aliases", []), list):
+        raise TypeError(f"aliases {aliases!r} is not a list")
+    return tuple(map(_text, aliases))
 
 
 @dataclass(frozen=True)
