@@ -35,13 +35,7 @@ def film_bands(
 ) -> list[Band]:
     """Each annotator's segments above their projection, and the merge last.
 
-    Parameters
-    ----------
-    manifest
-        Clips with start and end, of the timelines' levels; its label sets are named by the
-        annotators.
-    merged
-        The label set of the last row, if the manifest has it.
+    The manifest's label sets are named by the annotators; it may lack projections and `merged`.
     """
     check_levels(manifest.scheme, timelines.scheme)
     rows = clips_by_film(manifest.items).get(film)

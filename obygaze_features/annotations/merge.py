@@ -54,17 +54,7 @@ class SavedLabels:
 def merge_labels(
     label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
 ) -> MergedLabels:
-    """Merge label sets of a manifest; their order does not matter.
-
-    Parameters
-    ----------
-    label_sets
-        One for each annotator, all of one scheme.
-    manifest
-        The clips, in whose order the merged labels come.
-    name
-        The merged label set's name.
-    """
+    """Merge annotators' label sets, which have one scheme; their order does not matter."""
     if name in [labels.name for labels in label_sets]:
         raise UsageError(f"{name!r} is one of the label sets to merge; give the result a new name")
     scheme = manifest.shared_scheme(label_sets)
@@ -215,22 +205,10 @@ def save_labels(
     default: str | None = None,
     overwrite: bool = False,
 ) -> SavedLabels:
-    """Save label sets with a manifest.
+    """Save label sets in their manifest's folder, or with all of it in another one.
 
-    Merges of a label set that is replaced are removed, as they are out of date.
-
-    Parameters
-    ----------
-    manifest
-        The clips, and the scheme of the labels.
-    label_sets
-        What is saved with it.
-    output
-        The manifest's own folder, which gets the label sets; or another one, for a new manifest.
-    default
-        The new default label set where the manifest has none.
-    overwrite
-        Replace label sets of the same name, or the manifest at `output`.
+    Merges of a label set that is replaced are removed, as they are out of date. A manifest without
+    a default label set gets the `default`.
     """
     in_place = manifest.folder is not None and output.resolve() == manifest.folder.resolve()
     if in_place:

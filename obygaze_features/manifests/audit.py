@@ -64,14 +64,8 @@ def audit(
 ) -> list[Leak]:
     """Pair every training split with every test split and find items that are in both.
 
-    Parameters
-    ----------
-    train
-        Names of training splits; by default those that have runs, or all where none has.
-    test
-        Names of test splits; by default all.
-    test_fold
-        The fold that is tested on; by default each split's last.
+    By default every split is tested on, in its last fold, and the splits that have runs are those
+    to train on, or all where none has.
     """
     names = manifest.split_names
     if not names:

@@ -101,12 +101,7 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
 def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split], list[RunSet]]:
     """Read the folders ``balanced_level`` and ``movieset``, and rebuild the released runs.
 
-    Parameters
-    ----------
-    source
-        The folder that holds either or both.
-    manifest
-        The manifest of ``obygaze12``; every id must be in it.
+    `source` holds either or both; every id must be in `manifest`, that of ``obygaze12``.
     """
     files = [*sorted(source.glob("balanced_level/*.csv")), *sorted(source.glob("movieset/*.csv"))]
     if not files:
