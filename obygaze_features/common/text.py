@@ -162,6 +162,15 @@ def is_folder_of(path: Path, kind: str, inside: Path) -> str:
     return f"{path} is not a {kind}; did you mean {inside}?"
 
 
+def first_line(problem: object) -> str:
+    """An error's message in one line; its kind if it has none.
+
+    >>> first_line(OSError("disk full\\nsee the log")), first_line(KeyboardInterrupt())
+    ('disk full', 'KeyboardInterrupt')
+    """
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+
+
 def shorten(text: str, limit: int = 60) -> str:
     """A text for an error message: quoted, and cut where it is long."""
     return repr(text if len(text) <= limit else f"{text[:limit]}...")
