@@ -23,12 +23,13 @@ from obygaze_features.store.claims import LEASE_S, Claims
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.diff import read_probe
+from obygaze_features.store.file_list import committed_files
 from obygaze_features.store.finalise import refuse_while_written
 from obygaze_features.store.format import Status
 from obygaze_features.store.location import Folder
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.verify import Damage, committed_files, verify
+from obygaze_features.store.verify import Damage, verify
 from obygaze_features.store.writer import append_to_log
 
 
