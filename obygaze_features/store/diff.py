@@ -154,9 +154,9 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
     probe = {}
     for spec in store.specs:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
-        array = StoredArray(spec, fmt.shard_layout(spec, 1), "plain")
+        array = StoredArray(spec, fmt.shard_layout(spec, 1))
         try:
-            shard = open_shard(store.location, name, array, 0)
+            shard = open_shard(store.location, name, array)
             probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
         except FileNotFoundError:
             continue
