@@ -214,14 +214,9 @@ def _parse_share(text: str, option: str) -> float:
 def _removed_issues(saved: SavedLabels) -> list[Issue]:
     from obygaze_features.annotations.issues import Issue
 
+    action = "removed; merge again"
     return [
-        Issue(
-            name,
-            "",
-            "",
-            f"was merged from {join_some(sources)}, which are replaced",
-            "removed; merge again",
-        )
+        Issue(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
         for name, sources in saved.removed.items()
     ]
 
