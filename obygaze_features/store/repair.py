@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.claims import LEASE_S, Claims
+from obygaze_features.store.claims import LEASE_S, Claims, file_system_time
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.diff import read_probe
@@ -77,6 +76,7 @@ def repair(path: Path | str, *, reopen: bool = False) -> Repair:
     with disk_errors(path, StoreError):
         restored = _put_back(path)
         store = open_store(path)
+        path = store.path
         if not store.is_final:
             refuse_while_written(store)
         entries = verify(path)
@@ -176,7 +176,7 @@ def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[
     # Read again: a file that belonged to no block may have been committed in the meantime.
     store = open_store(path)
     committed = set() if store.is_final else committed_files(store)
-    now = _now(path)
+    now = file_system_time(path)
     for leftover in leftovers:
         name = os.path.relpath(leftover, path)
         with contextlib.suppress(FileNotFoundError):
@@ -191,9 +191,3 @@ def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[
 def _last_change(path: Path) -> float:
     inside = path.rglob("*") if path.is_dir() else ()
     return max(float(file.stat().st_mtime) for file in (path, *inside))
-
-
-def _now(path: Path) -> float:
-    """The time by the file system's own clock."""
-    with tempfile.NamedTemporaryFile(dir=path, prefix=".clock.") as file:
-        return float(os.fstat(file.fileno()).st_mtime)
