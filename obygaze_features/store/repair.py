@@ -25,7 +25,6 @@ from obygaze_features.store.diff import read_probe
 from obygaze_features.store.file_list import committed_files
 from obygaze_features.store.finalise import refuse_while_written
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import Folder
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.verify import Damage, verify
@@ -34,43 +33,27 @@ from obygaze_features.store.writer import append_to_log
 
 @dataclass(frozen=True)
 class Repair:
-    """The result of a repair.
-
-    Parameters
-    ----------
-    path
-        The store.
-    damage
-        What was damaged, without harmless entries.
-    restored
-        The store's name, if it was lost while it was being replaced and was put back.
-    to_do
-        Ids of rows that were done and that extraction has to compute again.
-    cleared, left
-        Files of killed writers that were removed, and files that may belong to a running one.
-    reopened
-        Whether a final store was reopened.
-    """
+    """What a repair did."""
 
     path: Path
-    damage: tuple[Damage, ...] = ()
-    restored: tuple[str, ...] = ()
-    to_do: tuple[str, ...] = ()
-    cleared: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-    reopened: bool = False
+    damage: tuple[Damage, ...]
+    """What was damaged, without harmless entries."""
+    restored: tuple[str, ...]
+    """The store's name, if it was lost while it was being replaced and was put back."""
+    to_do: tuple[str, ...]
+    """Ids of rows that were done and that extraction has to compute again."""
+    cleared: tuple[str, ...]
+    """Files of killed writers that were removed."""
+    left: tuple[str, ...]
+    """Files that may belong to a running writer."""
+    reopened: bool
 
 
 def repair(path: Path | str, *, reopen: bool = False) -> Repair:
     """Make the damaged blocks of a store missing ones, and remove what killed writers left.
 
-    Parameters
-    ----------
-    path
-        The store; no process may be writing it. A damaged final store is reopened: an open store
-        with all intact blocks replaces it.
-    reopen
-        Reopen a final store although it has no damage, to fill what it lacks.
+    No process may be writing the store. A damaged final store is reopened: an open store with all
+    intact blocks replaces it; with `reopen` an undamaged one too, to fill what it lacks.
     """
     path = Path(path)
     with disk_errors(path, StoreError):
@@ -119,10 +102,9 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES) if store.is_final else ()
     for entry in damage:
         if not entry.ids and entry.file.partition("/")[0] not in rewritten:
-            checksums: dict[str, str] = {}
+            sha256 = None
             with contextlib.suppress(StoreError):
-                checksums = read_checksums(Folder(store.path))
-            sha256 = checksums.get(entry.file)
+                sha256 = read_checksums(store.location).get(entry.file)
             raise StoreError(
                 f"{store.path / entry.file} cannot be repaired ({entry.why}); restore it from a "
                 f"copy of the store{f' (SHA-256 {sha256})' if sha256 else ''}"
