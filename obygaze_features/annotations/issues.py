@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from obygaze_features.annotations.cells import format_time
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import join_some, shorten
+from obygaze_features.common.text import format_time, join_some, shorten
 from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import Manifest

@@ -13,22 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.annotations.agreement import (
+from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.annotations.measures import (
     SUM_TOLERANCE,
     distances_of,
     gamma_ratio,
     random_stream,
 )
-from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import need
 from obygaze_features.manifests.labels import LabelScheme
-
-if TYPE_CHECKING:
-    from obygaze_features.annotations.timelines import Segment, Timelines
 
 #: The library ignores segments of a microsecond or less.
 MIN_SEGMENT_S = 2e-6

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
 from obygaze_features.backbones.weights import quiet
 from obygaze_features.common.files import to_json, write_text
 from obygaze_features.common.package import need
-
-if TYPE_CHECKING:
-    pass
 
 SMALL: Mapping[str, Any] = {
     "hidden_size": 32,

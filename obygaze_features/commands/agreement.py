@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 import obygaze_features as of
-from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
+from obygaze_features.common.cli import (
+    PATH,
+    echo_json,
+    folder_argument,
+    json_option,
+    output_options,
+)
 
 
 @click.command()
@@ -41,7 +47,7 @@ from obygaze_features.common.cli import echo_json, folder_argument, json_option,
 )
 @click.option(
     "--segments",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="TIMELINES",
     help="Also gamma on these timelines' free segments (extra: agreement).",
 )
@@ -52,10 +58,7 @@ from obygaze_features.common.cli import echo_json, folder_argument, json_option,
     show_default=True,
     help="How many stretches to show in which they differ.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write all as CSV into this folder."
-)
-@overwrite_option
+@output_options("Write all as CSV into this folder.", required=False)
 @json_option
 def agreement(
     manifest: Path,
@@ -89,9 +92,9 @@ def agreement(
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
       obygaze annotations agreement manifests/mine --segments timelines/mine --json
     """
-    from obygaze_features.annotations.agreement import Chance
     from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.issues import any_left_out, describe_issues
+    from obygaze_features.annotations.measures import Chance
     from obygaze_features.common.files import refuse_to_overwrite
 
     if output is not None:

@@ -160,7 +160,7 @@ def extract(
 
         assert videos is not None
         plan = estimate(loaded, videos, specs, output, **options)
-        echo_json(plan.to_json()) if as_json else click.echo(describe_estimate(plan))
+        echo_json(plan) if as_json else click.echo(describe_estimate(plan))
         return
     from obygaze_features import extract as extract_features
 

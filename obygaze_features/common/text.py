@@ -9,23 +9,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = [
-    "counted",
-    "did_you_mean",
-    "find_closest",
-    "find_closest_id",
-    "for_shell",
-    "format_duration",
-    "format_size",
-    "is_folder_of",
-    "join_some",
-    "redact_url",
-    "shorten",
-    "suggest",
-    "unknown_name",
-]
-
-
 _DIGITS = re.compile(r"\d+")
 
 
@@ -56,6 +39,19 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_time(seconds: float) -> str:
+    """Seconds as h:mm:ss, to the millisecond.
+
+    Examples
+    --------
+    >>> format_time(75.5), format_time(3600), format_time(0.0004)
+    ('0:01:15.5', '1:00:00', '0:00:00')
+    """
+    whole, rest = divmod(round(seconds * 1000), 1000)
+    text = f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    return f"{text}.{rest:03d}".rstrip("0") if rest else text
 
 
 def format_size(count: int) -> str:
@@ -164,6 +160,15 @@ def is_folder_of(path: Path, kind: str, inside: Path) -> str:
     'runs is not a run; did you mean runs/first?'
     """
     return f"{path} is not a {kind}; did you mean {inside}?"
+
+
+def first_line(problem: object) -> str:
+    """An error's message in one line; its kind if it has none.
+
+    >>> first_line(OSError("disk full\\nsee the log")), first_line(KeyboardInterrupt())
+    ('disk full', 'KeyboardInterrupt')
+    """
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
 def shorten(text: str, limit: int = 60) -> str:

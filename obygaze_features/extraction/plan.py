@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.errors import OutputExists, UsageError, VideoError
-from obygaze_features.extraction.forward import embed_reference_clip
+from obygaze_features.extraction.forward import embed_probe
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import Located, locate
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
@@ -136,7 +136,7 @@ def open_targets(
         if not path.exists():
             # Of several runs that start together, one creates the store and the others resume it.
             with contextlib.suppress(OutputExists):
-                StoreWriter.create(path, manifest, recipe, probe=embed_reference_clip(backbone))
+                StoreWriter.create(path, manifest, recipe, probe=embed_probe(backbone))
         targets.append(ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe)))
     return targets
 

@@ -108,28 +108,10 @@ class Options:
 
 @dataclass
 class ExtractionRun:
-    """One run over the missing blocks of some stores.
+    """One run over the missing blocks of some stores, each with its backbone.
 
-    Parameters
-    ----------
-    manifest, media, options
-        As in `extract`.
-    targets
-        The backbones and their stores, by name.
-    rows
-        The selected rows, done or not.
-    blocks
-        The blocks that any store lacked when the run began.
-    begin, end
-        When it began, and when its time is up, by the monotonic clock.
-    tally
-        What it has done so far.
-    batches
-        The batch size of each backbone, once known.
-    devices
-        The device of each backbone.
-    out_of_time
-        Whether the time limit stopped it.
+    `rows` are the selected rows, done or not; `blocks` those that any store lacked at `begin`. Time
+    is up at `end`, by the monotonic clock.
     """
 
     manifest: Manifest

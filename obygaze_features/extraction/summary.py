@@ -22,20 +22,9 @@ from obygaze_features.store.writer import append_to_log
 class Tally:
     """Counts of a run in progress.
 
-    Parameters
-    ----------
-    clips
-        Items that were processed, readable or not.
-    frames
-        Frames and images that were read.
-    slow
-        Why files were decoded from their start, and how many.
-    decode, device, write
-        Seconds that the run waited for frames, computed on the device, and waited for the disk.
-    lost
-        Why processes of a cluster were lost, and how many; other processes did their work.
-    cut
-        Texts longer than what a backbone reads, and their token counts.
+    Items, and the frames read for them; the seconds that the run waited for frames (`decode`),
+    computed (`device`) and waited for the disk (`write`); why files were `slow` and processes
+    `lost`, and how many; texts that were `cut`, and their token counts.
     """
 
     clips: int = 0
@@ -81,27 +70,20 @@ class Summary:
         Items selected, done before or not.
     clips, frames
         Items that this run processed, and the frames or images that it read.
-    done
-        Selected items that are now done in every store.
-    left
-        Selected items still to do: time was up, or other runs have them.
+    done, left
+        Selected items that are done in every store, and those still to do: time was up, or other
+        runs have them.
     failed
         ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items.
-    slow
-        Why files were decoded from their start, and how many.
-    lost
-        Why processes of a cluster were lost, and how many.
+    slow, lost
+        Why files were decoded from their start, and processes of a cluster lost; and how many.
     cut
         Texts of which this run read only the beginning, and their token counts.
-    seconds
-        How long the run took.
     shares
-        ``decode``, ``device``, ``write`` and ``start``: the share of that time in which the run
+        ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, computed, waited for the disk, and loaded and planned.
-    batches
-        The batch size of each backbone, after any halving.
-    bytes
-        The size of each store.
+    batches, bytes
+        The batch size of each backbone, after any halving; the size of each store.
     ended
         ``done``; ``time`` if ``max_hours`` left something to do; or the error's name.
     """

@@ -24,17 +24,7 @@ Scores = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Captions:
-    """A table of captions and of the objects in their images.
-
-    Parameters
-    ----------
-    table
-        The rows to score.
-    pairs
-        Each caption's variants; None if only the captions themselves are scored.
-    without_variants
-        Ids of captions that are left out because they have no variants.
-    """
+    """The rows to score, and each caption's variants, unless only the captions are scored."""
 
     table: Table
     pairs: Sequence[Variants] | None = None
@@ -55,19 +45,7 @@ class Captions:
 
 @dataclass(frozen=True)
 class CaptionScores:
-    """What `score_captions` did: a count, and ids of captions.
-
-    Parameters
-    ----------
-    scored
-        Number of captions with scores.
-    without_variants
-        Captions that were left out because they have no variants.
-    too_long
-        Captions that were left out because the language model cannot read them whole.
-    cut
-        Captions of which the sentence encoder read only the start.
-    """
+    """How many captions have scores; ids of those left out, or of which only the start is read."""
 
     scored: int
     without_variants: Sequence[str]
@@ -78,12 +56,8 @@ class CaptionScores:
 def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
 
-    Parameters
-    ----------
-    path
-        The table. ``confidence``, or ``P(c)``, must be a number from 0 to 1 if it is there.
-    with_variants
-        Also make each caption's variants with man and with woman, and leave out those without.
+    ``confidence``, or ``P(c)``, must be a number from 0 to 1 if it is there. With variants,
+    captions that have none are left out.
     """
     path = Path(path)
     table = read_table(path, delimiter=None, required=("id", "caption", "object"))
@@ -121,16 +95,7 @@ def score_captions(
 ) -> CaptionScores:
     """Score captions, and write the table with its scores and a record of the models.
 
-    Parameters
-    ----------
-    captions
-        From `read_captions`.
-    output
-        A CSV file; the record is the JSON file of the same name.
-    model, encoder
-        From `load_language_model` and `load_sentence_encoder`.
-    overwrite
-        Replace existing files.
+    The record is the JSON file of the same name as `output`, a CSV file.
     """
     output = Path(output)
     record = output.with_suffix(".json")

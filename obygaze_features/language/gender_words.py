@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from obygaze_features.common.package import reference_json
 
@@ -46,12 +47,7 @@ def make_variants(caption: str) -> Variants | None:
     """
     if MASK in caption:
         return Variants(caption.replace(MASK, "man"), caption.replace(MASK, "woman"))
-    gender_of = {
-        word: gender
-        for gender, words in reference_json("lexicons/genders.json")["words"].items()
-        for word in words
-    }
-    gender_word = re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
+    gender_of, gender_word = _gender_words()
     words = {word.lower() for word in gender_word.findall(caption)}
     if not words <= set(_PAIRS) or len({gender_of[word] for word in words}) != 1:
         return None
@@ -62,6 +58,14 @@ def make_variants(caption: str) -> Variants | None:
         )
 
     return Variants(fill(0), fill(1))
+
+
+@cache
+def _gender_words() -> tuple[dict[str, str], re.Pattern[str]]:
+    """Word -> gender, and the pattern of these words."""
+    lexicon = reference_json("lexicons/genders.json")["words"]
+    gender_of = {word: gender for gender, words in lexicon.items() for word in words}
+    return gender_of, re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
 
 
 def _match_case(word: str, original: str) -> str:

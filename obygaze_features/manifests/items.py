@@ -155,21 +155,15 @@ class Items:
 
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
-        index = np.asarray(rows, dtype=int)
 
         def pick(values: list[str]) -> list[str]:
             return [values[row] for row in rows]
 
-        return Items(
-            pick(self.ids),
-            pick(self.kinds),
-            pick(self.films),
-            pick(self.media),
-            pick(self.texts),
-            self.starts[index],
-            self.ends[index],
-            {name: pick(values) for name, values in self.extra.items()},
-        )
+        columns = (self.ids, self.kinds, self.films, self.media, self.texts)
+        ids, kinds, films, media, texts = map(pick, columns)
+        index = np.asarray(rows, dtype=int)
+        extra = {name: pick(values) for name, values in self.extra.items()}
+        return Items(ids, kinds, films, media, texts, self.starts[index], self.ends[index], extra)
 
     @cached_property
     def digest(self) -> str:

@@ -23,7 +23,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.header import (
+from obygaze_features.manifests.format import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,

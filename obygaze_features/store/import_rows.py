@@ -43,7 +43,7 @@ class RowSource:
     sources
         The fingerprint of what each row was computed from, if the file has them.
     probe
-        Array -> the features of the reference clip.
+        Array -> the features of the probe.
     """
 
     path: Path

@@ -210,7 +210,7 @@ def _check_shard(
     rows = np.flatnonzero(done)
     # An intact remote shard is not downloaded a second time.
     read_chunks = reason == CHANGED or (reason is None and (store.location.is_local or not sha256))
-    by_reason = _find_damaged_rows(store, array, name, rows, shard) if read_chunks else {}
+    by_reason = _find_damaged_rows(store, array, name, rows) if read_chunks else {}
     if reason is not None and not by_reason:
         by_reason = {reason: rows.tolist()}
     first = shard * array.layout.shard_rows
@@ -220,12 +220,12 @@ def _check_shard(
 
 
 def _find_damaged_rows(
-    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp], shard: int
+    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]
 ) -> dict[str, list[int]]:
     """Reason -> rows of a shard, counted from its start, that cannot be read."""
     damaged: dict[str, list[int]] = {}
     try:
-        reader = open_shard(store.location, name, array, shard)
+        reader = open_shard(store.location, name, array)
     except DamagedChunk as problem:
         return {problem.reason: rows.tolist()}
     chunks = rows // array.layout.chunk_rows

@@ -75,7 +75,7 @@ class StoreWriter:
         recipe
             How the rows are computed.
         probe
-            Array -> its row for the fixed synthetic clip (the reference clip), by which two labs
+            Array -> its row for the probe (a fixed synthetic clip), by which two labs
             can tell whether they compute the same features.
         block_rows
             Rows per block; the same for every store of one extraction.
@@ -314,7 +314,7 @@ def write_empty_store(
 def _write_probe(
     group: zarr.Group, arrays: Sequence[ArraySpec], probe: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Write the rows of the reference clip, each array as in a store of one item."""
+    """Write the rows of the probe, each array as in a store of one item."""
     inner = group.create_group(fmt.PROBE)
     for spec in arrays:
         if spec.name in probe:

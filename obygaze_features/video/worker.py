@@ -118,10 +118,7 @@ def _answer(
             )
             return {"examination": asdict(examination)}
         index = _cached_index(path, cache, heartbeat)
-        try:
-            span = index.span(start, end)
-        except VideoError as problem:
-            raise VideoError(f"{path}: {problem}") from None
+        span = index.span(path, start, end)
         times = index.times[span.start : span.stop]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
         frames = decode_frames(
