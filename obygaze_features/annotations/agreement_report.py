@@ -94,18 +94,12 @@ class AgreementReport:
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write agreement.csv, confusion.csv, differences.csv, and of segments segments.csv."""
         codes = self.distances.codes
+        header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
-            {
-                "film": pair.film,
-                "a": pair.a,
-                "b": pair.b,
-                "level_a": level_a,
-                "level_b": level_b,
-                "clips": int(pair.counts[row, column]),
-            }
+            dict(zip(header, (pair.film, pair.a, pair.b, level_a, level_b, clips), strict=True))
             for pair in self.pairs
-            for row, level_a in enumerate(codes)
-            for column, level_b in enumerate(codes)
+            for level_a, counts in zip(codes, pair.counts.tolist(), strict=True)
+            for level_b, clips in zip(codes, counts, strict=True)
         )
         differences = _format_rows(map(vars, self.differences), list(Disagreement.__annotations__))
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:

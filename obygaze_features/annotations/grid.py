@@ -268,13 +268,14 @@ def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) 
         gaps = starts[1:] - np.maximum.accumulate(ends)[:-1]
         for index in np.flatnonzero(np.abs(gaps) > ROUNDING_US).tolist():
             size, clip = format_seconds(abs(int(gaps[index])) / 1e6), items.ids[rows[index + 1]]
-            if gaps[index] > 0:
+            problem, action = (
+                f"a gap of {size} s before {clip}",
+                "kept; segments there do not count",
+            )
+            if gaps[index] < 0:
                 problem, action = (
-                    f"a gap of {size} s before {clip}",
-                    "kept; segments there do not count",
+                    f"{clip} overlaps what is before it by {size} s",
+                    "kept; both count",
                 )
-            else:
-                problem = f"{clip} overlaps what is before it by {size} s"
-                action = "kept; both count"
             issues.append(Issue(location, film, "", problem, action))
     return issues

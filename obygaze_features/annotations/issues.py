@@ -51,11 +51,6 @@ def sort_issues(issues: Sequence[Issue]) -> list[Issue]:
     return sorted(issues, key=key)
 
 
-def any_left_out(issues: Sequence[Issue]) -> bool:
-    """Whether something was left out; commands then end with exit code 3."""
-    return any(issue.action == LEFT_OUT for issue in issues)
-
-
 def describe_issues(issues: Sequence[Issue], rest: str) -> Iterator[str]:
     """Issues for a terminal, what was left out first; `rest` says where those not shown are."""
     for issue in sorted(issues, key=lambda issue: issue.action != LEFT_OUT)[:MAX_ISSUES_SHOWN]:

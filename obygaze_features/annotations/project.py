@@ -143,15 +143,11 @@ def project(
     clips, issues = read_grid(grid, timelines)
     scheme = common_scheme(clips.scheme, timelines.scheme)
     by_film = clips_by_film(clips.items)
+    origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
     about = {
         "rule": PROJECTION_RULE,
         "threshold": threshold,
-        "timelines": {
-            "name": timelines.name,
-            "source": timelines.source,
-            "licence": timelines.licence,
-            "sha256": timelines.sha256,
-        },
+        "timelines": origin,
         "grid": {"name": clips.name, "digest": clips.digest},
         "obygaze": version("obygaze"),
     }

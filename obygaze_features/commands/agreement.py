@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 import obygaze_features as of
+from obygaze_features.commands.annotations_project import exit_if_left_out
 from obygaze_features.common.cli import (
     PATH,
     echo_json,
@@ -93,7 +94,7 @@ def agreement(
       obygaze annotations agreement manifests/mine --segments timelines/mine --json
     """
     from obygaze_features.annotations.agreement_report import agreement_report
-    from obygaze_features.annotations.issues import any_left_out, describe_issues
+    from obygaze_features.annotations.issues import describe_issues
     from obygaze_features.annotations.measures import Chance
     from obygaze_features.common.files import refuse_to_overwrite
 
@@ -116,5 +117,4 @@ def agreement(
         if output is not None:
             also = " and segments" if report.segments else ""
             click.echo(f"\nagreement, confusion, differences{also} as CSV -> {output}")
-    if any_left_out(report.issues):
-        click.get_current_context().exit(3)
+    exit_if_left_out(report.issues)

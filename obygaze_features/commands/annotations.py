@@ -10,7 +10,7 @@ import click
 
 import obygaze_features as of
 from obygaze_features.commands.agreement import agreement
-from obygaze_features.commands.annotations_project import merge, project, sweep
+from obygaze_features.commands.annotations_project import exit_if_left_out, merge, project, sweep
 from obygaze_features.commands.manifests_import import download_options, source_argument
 from obygaze_features.common.cli import (
     PATH,
@@ -170,7 +170,7 @@ def import_csv(
 
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save, print what is there and what was odd; exit code 3 if rows were left out."""
-    from obygaze_features.annotations.issues import LEFT_OUT, any_left_out, describe_issues
+    from obygaze_features.annotations.issues import LEFT_OUT, describe_issues
 
     issues = timelines.issues
     if not timelines.segments:
@@ -194,8 +194,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         if left_out := sum(issue.action == LEFT_OUT for issue in issues):
             click.echo(f"{counted(left_out, 'row')} left out")
         click.echo(f"next: obygaze annotations show {for_shell(output)}")
-    if any_left_out(issues):
-        click.get_current_context().exit(3)
+    exit_if_left_out(issues)
 
 
 @annotation_commands.command()

@@ -92,7 +92,7 @@ def project(
         _echo_issues(issues)
         for line in _next_commands(saved, folder, [s.name for s in projected.label_sets]):
             click.echo(f"next: {line}")
-    _exit_if_left_out(issues)
+    exit_if_left_out(issues)
 
 
 @click.command()
@@ -199,7 +199,7 @@ def sweep(
         _echo_issues(issues)
         if output is not None:
             click.echo(f"table -> {output}")
-    _exit_if_left_out(issues)
+    exit_if_left_out(issues)
 
 
 def _parse_share(text: str, option: str) -> float:
@@ -214,14 +214,9 @@ def _parse_share(text: str, option: str) -> float:
 def _removed_issues(saved: SavedLabels) -> list[Issue]:
     from obygaze_features.annotations.issues import Issue
 
+    action = "removed; merge again"
     return [
-        Issue(
-            name,
-            "",
-            "",
-            f"was merged from {join_some(sources)}, which are replaced",
-            "removed; merge again",
-        )
+        Issue(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
         for name, sources in saved.removed.items()
     ]
 
@@ -264,8 +259,9 @@ def _echo_issues(issues: Sequence[Issue]) -> None:
         click.echo(line)
 
 
-def _exit_if_left_out(issues: Sequence[Issue]) -> None:
-    from obygaze_features.annotations.issues import any_left_out
+def exit_if_left_out(issues: Sequence[Issue]) -> None:
+    """End with exit code 3 if something was left out."""
+    from obygaze_features.annotations.issues import LEFT_OUT
 
-    if any_left_out(issues):
+    if any(issue.action == LEFT_OUT for issue in issues):
         click.get_current_context().exit(3)

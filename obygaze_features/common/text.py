@@ -93,28 +93,20 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     return by_key[near_keys[0]] if near_keys else None
 
 
-def suggest(name: str, names: Iterable[str]) -> str:
-    """What to type instead of an unknown name: the closest one, or all of them.
-
-    Examples
-    --------
-    >>> suggest("natve", ["native", "frames"]), suggest("x", ["native", "frames"])
-    ('did you mean native?', 'known are native, frames')
-    """
-    names = list(names)
-    near_name = find_closest(name, names)
-    return f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
-
-
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
-    """Say that `name` does not exist, and what to type instead.
+    """Say that `name` does not exist, and what to type instead: the closest one, or all of them.
 
     Examples
     --------
     >>> unknown_name("array", "natve", ["native", "frames"])
     "unknown array 'natve'; did you mean native?"
+    >>> unknown_name("array", "x", ["native", "frames"])
+    "unknown array 'x'; known are native, frames"
     """
-    return f"unknown {kind} {shorten(name)}; {suggest(name, names)}"
+    names = list(names)
+    near_name = find_closest(name, names)
+    remedy = f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
+    return f"unknown {kind} {shorten(name)}; {remedy}"
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:

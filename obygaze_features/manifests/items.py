@@ -188,24 +188,21 @@ class Items:
         for row, identifier in enumerate(self.ids):
             if problem := id_problem(identifier):
                 yield row, problem
-        keys = [identifier.lower() for identifier in self.ids]
-        if len(set(keys)) < len(keys):
-            first_row: dict[str, int] = {}
-            for row, key in enumerate(keys):
-                identifier, first = self.ids[row], self.ids[first_row.setdefault(key, row)]
-                if first_row[key] != row and first == identifier:
-                    yield row, f"duplicate id {identifier!r}"
-                elif first_row[key] != row:
-                    yield row, f"id {identifier!r} differs from {first!r} by case only"
+        first_rows: dict[str, int] = {}
+        for row, identifier in enumerate(self.ids):
+            first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
+            if first_row != row and first == identifier:
+                yield row, f"duplicate id {identifier!r}"
+            elif first_row != row:
+                yield row, f"id {identifier!r} differs from {first!r} by case only"
         for row, name in enumerate(self.media):
             if problem := media_problem(name):
                 yield row, problem
         for column, find_problem in ((self.kinds, _kind_problem), (self.films, _film_problem)):
             problems = {value: find_problem(value) for value in set(column)}
-            if any(problems.values()):
-                for row, value in enumerate(column):
-                    if problem := problems[value]:
-                        yield row, problem
+            for row, value in enumerate(column):
+                if problem := problems[value]:
+                    yield row, problem
         no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
         for row in np.flatnonzero(no_start != no_end).tolist():
             yield row, "a span needs both start and end"

@@ -22,19 +22,9 @@ from obygaze_features.store.shards import DamagedChunk
 BATCH_ROWS = 64
 MAX_WORST_SHOWN = 5
 COMPARED = (
-    "name",
-    "manifest",
-    "items_digest",
-    "n",
-    "block_rows",
-    "backbone",
-    "preprocessing",
-    "precision",
-    "arrays",
-    "licence",
-    "citation",
-    "software",
-)
+    "name", "manifest", "items_digest", "n", "block_rows", "backbone", "preprocessing",
+    "precision", "arrays", "licence", "citation", "software",
+)  # fmt: skip
 """The attributes that are compared; a store that is open may equal one that is final."""
 
 

@@ -58,17 +58,16 @@ def import_timelines(
     errors: list[AnnotationError] = []
     for path, annotator in files.items():
         try:
-            content = read_eaf(path, AnnotationError)
+            document, left_out, ignored = read_eaf(path, AnnotationError)
         except AnnotationError as error:
             errors.append(error)
             rows.append(Issue(path.name, "", "", str(error), LEFT_OUT))
             continue
-        document = content.document
         name = film or _film_name(document, path.stem)
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
-        for location, problem in content.left_out:
+        for location, problem in left_out:
             rows.append(Issue(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
-        rows += [Issue(path.name, name, "", problem, KEPT) for problem in content.ignored]
+        rows += [Issue(path.name, name, "", problem, KEPT) for problem in ignored]
         rows += _rows(document, name, path.name, scheme, annotator)
     if len(errors) == len(files):
         raise errors[0]
