@@ -88,7 +88,7 @@ def _span(folder: Path) -> Iterator[Result]:
 
     def of_the_film() -> NDArray[np.uint8]:
         index = index_file(film, cache=cache)
-        span = index.span(begin, begin + length)
+        span = index.span(film, begin, begin + length)
         return decode_frames(film, span.start + uniform_indices(len(span), WANTED), index=index).rgb
 
     def of_the_scene() -> NDArray[np.uint8]:

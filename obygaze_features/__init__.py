@@ -12,8 +12,9 @@ Every everyday name is here, imported when it is first used, and each command ca
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from obygaze_features.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.annotations import Timelines
@@ -55,14 +56,7 @@ _ROOMS = {
     "stratified": "manifests",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_ROOMS[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _ROOMS)
 
 
 def __dir__() -> list[str]:

@@ -5,8 +5,9 @@ Names are imported on first use, so that a process that only decodes films stays
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from obygaze_features.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
@@ -34,9 +35,4 @@ _MODULES = {
     "prefetch": "checkpoints",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)

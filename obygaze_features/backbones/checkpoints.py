@@ -17,7 +17,7 @@ from obygaze_features.backbones.tokenizer import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.backbones.weights import WEIGHT_FILES, cached_random_weights, shard_names
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
-from obygaze_features.common.text import find_closest, join_some
+from obygaze_features.common.text import find_closest, first_line, join_some
 from obygaze_features.errors import BackboneError, UsageError
 
 VISION_FILES = ("preprocessor_config.json",)
@@ -306,7 +306,7 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     if constants.HF_HUB_OFFLINE:
         reason = "HF_HUB_OFFLINE is set"
     else:
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")
+        reason = first_line(problem).rstrip(".")
     cache = os.fspath(constants.HF_HUB_CACHE)
     return (
         f"{repository} is not in the hub's cache ({cache}) and cannot be downloaded ({reason}); "

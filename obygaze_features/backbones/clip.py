@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, TextTower
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tokenizer import Tokenizer, read_tokenizer
-from obygaze_features.backbones.weights import load_model, weight_files
-from obygaze_features.common.files import read_json
-from obygaze_features.common.package import need
-from obygaze_features.errors import BackboneError
+from obygaze_features.backbones.weights import load_folder
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -30,12 +27,7 @@ def frame_arrays(
 ) -> tuple[ArraySpec, ...]:
     """The arrays of a network that embeds each frame alone.
 
-    Parameters
-    ----------
-    dim, meaning
-        The width of a frame's embedding, and what it is.
-    tokens, width, order
-        Tokens per frame, their width and their order.
+    Into an embedding of width `dim` that means `meaning`, and tokens of this number and order.
     """
     frames = SAMPLING.frames
     return (
@@ -47,19 +39,6 @@ def frame_arrays(
             "tokens", (frames * tokens, width), "float16", f"all tokens, {tokens} a frame, {order}"
         ),
     )
-
-
-def pool_frames(embedded: Tensor, tokens: Tensor) -> dict[str, Tensor]:
-    """The arrays of a batch of clips, from the embedding and the tokens of every frame."""
-    frames = embedded.float().unflatten(0, (-1, SAMPLING.frames))
-    mean = frames.mean(1)
-    return {
-        "native": mean,
-        "max": frames.amax(1),
-        "mean": mean,
-        "frames": frames,
-        "tokens": tokens.unflatten(0, (-1, SAMPLING.frames)).flatten(1, 2),
-    }
 
 
 def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
@@ -84,24 +63,32 @@ def make_text_tower(
     return TextTower([model, project] if project else [model], encode, load_tokenizer)
 
 
-def load(path: Path, mode: str) -> Backbone:
-    """Load a CLIP from a folder in Hugging Face's layout."""
-    need("transformers", extra="extract")
+def frame_backbone(
+    model: Any,
+    fields: Mapping[str, Any],
+    project: Any,
+    text_tower: TextTower,
+    arrays: tuple[ArraySpec, ...],
+    meaning: str,
+) -> Backbone:
+    """The backbone of a model that embeds each frame of a clip alone; `load_folder` gives `fields`.
+
+    `project` leads from the vision tower's embedding into the space that images and texts share;
+    `meaning` says what such an embedding of an image or a text is.
+    """
     from torch.nn import ModuleDict
-    from transformers import CLIPModel
 
-    from obygaze_features.backbones.preprocess import read_preprocessing
-
-    files = weight_files(path)
-    preprocessing = read_preprocessing(path, mode)
-    model = load_model(CLIPModel, path, files)
-    dim, settings = model.config.projection_dim, model.config.vision_config
-    preprocessing.check_size(settings.image_size, path)
-    vision, project = model.vision_model, model.visual_projection
+    vision = model.vision_model
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = vision(pixels.flatten(0, 1))
-        return pool_frames(project(output.pooler_output), output.last_hidden_state)
+        frames = project(output.pooler_output).float().unflatten(0, (-1, SAMPLING.frames))
+        tokens = output.last_hidden_state.unflatten(0, (-1, SAMPLING.frames)).flatten(1, 2)
+        mean = frames.mean(1)
+        return {
+            "native": mean, "max": frames.amax(1), "mean": mean, "frames": frames,
+            "tokens": tokens,
+        }  # fmt: skip
 
     def encode_images(pixels: Tensor) -> Tensor:
         # Not `get_image_features`: what it returns depends on the version of transformers.
@@ -111,20 +98,28 @@ def load(path: Path, mode: str) -> Backbone:
     return Backbone(
         module=ModuleDict({"vision": vision, "project": project}),
         sampling=SAMPLING,
-        preprocessing=preprocessing,
-        arrays=clip_arrays(
-            dim, (settings.image_size // settings.patch_size) ** 2, settings.hidden_size
-        ),
+        arrays=arrays,
         encode_clips=encode_clips,
-        weights=files,
-        config=read_json(path / "config.json", BackboneError),
-        embedding=ArraySpec(
-            "native", (dim,), "float32",
-            "projected class token of an image, or end token of a text",
-        ),
+        embedding=ArraySpec("native", arrays[0].shape, "float32", meaning),
         encode_images=encode_images,
-        text_tower=make_text_tower(path, model.text_model, model.text_projection),
-    )  # fmt: skip
+        text_tower=text_tower,
+        **fields,
+    )
+
+
+def load(path: Path, mode: str) -> Backbone:
+    """Load a CLIP from a folder in Hugging Face's layout."""
+    model, fields = load_folder(path, mode, "CLIPModel")
+    settings = model.config.vision_config
+    patches = (settings.image_size // settings.patch_size) ** 2
+    return frame_backbone(
+        model,
+        fields,
+        model.visual_projection,
+        make_text_tower(path, model.text_model, model.text_projection),
+        clip_arrays(model.config.projection_dim, patches, settings.hidden_size),
+        "projected class token of an image, or end token of a text",
+    )
 
 
 def _published(name: str, title: str, grid: int, *, large: bool = False) -> KnownCheckpoint:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from obygaze_features.common.package import need
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def choose_device(device: str | None) -> str:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as problem:
         # For an unknown name torch lists every kind of device that it was ever built for.
-        reason = str(problem).splitlines()[0]
+        reason = first_line(problem)
         details = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
             f"the device {device!r} cannot be used{details}; this machine has "
@@ -53,15 +54,8 @@ def _devices() -> list[str]:
 
 def move_to_device(module: Module, device: str, name: str) -> None:
     """Move a network to a device, in evaluation mode and without gradients."""
-    import torch
-
-    try:
+    with explain_out_of_memory(name, device):
         module.eval().requires_grad_(False).to(device)
-    except torch.OutOfMemoryError:
-        raise BackboneError(
-            f"out of GPU memory: {name} does not fit on {device}. See which processes use it with "
-            "nvidia-smi, or use another --device"
-        ) from None
 
 
 @contextlib.contextmanager
@@ -126,7 +120,8 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
         if not is_out_of_memory(problem):
             raise
         raise BackboneError(
-            f"out of memory: {name} does not fit on {device}. Use another --device"
+            f"out of memory: {name} does not fit on {device}. Use another --device, or free its "
+            "memory"
         ) from None
 
 

@@ -46,15 +46,7 @@ class _Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Blocks of attention, each after its layer norm.
-
-    Parameters
-    ----------
-    width, layers
-        Of the token vectors; how many blocks.
-    eps
-        Of the layer norms.
-    """
+    """Blocks of attention over tokens of this width, each after its layer norm."""
 
     def __init__(self, width: int, layers: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -69,14 +61,9 @@ class Transformer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """CLIP's vision tower: images to a class token and one token per patch.
+    """CLIP's vision tower: images of `size` pixels to a class token and one token per patch.
 
-    Parameters
-    ----------
-    size, patch
-        Pixels of an image's side, and of a patch's.
-    width, layers, dim
-        Of the token vectors; how many blocks; of the embedding.
+    `dim` is the width of the embedding.
     """
 
     def __init__(self, size: int, patch: int, width: int, layers: int, dim: int) -> None:

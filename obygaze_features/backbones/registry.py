@@ -16,16 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 
-_MODULES = (
-    "xclip",
-    "vivit",
-    "xclip_lsmdc",
-    "clip",
-    "siglip",
-    "videomae",
-)
+_MODULES = ("xclip", "vivit", "xclip_lsmdc", "clip", "siglip", "videomae")
 ENTRY_POINT_GROUP = "obygaze.backbones"
 _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 
@@ -60,8 +54,7 @@ def load_plugins() -> tuple[dict[str, Any], dict[str, str]]:
         try:
             plugins[point.name] = point.load()
         except Exception as problem:  # any code of somebody else's
-            lines = str(problem).strip().splitlines() or [type(problem).__name__]
-            errors[point.name] = f"{point.value}: {lines[0]}"
+            errors[point.name] = f"{point.value}: {first_line(problem)}"
     return plugins, errors
 
 

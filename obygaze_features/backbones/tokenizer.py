@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.weights import quiet
 from obygaze_features.common.package import need
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 
 if TYPE_CHECKING:
@@ -83,17 +84,7 @@ def has_tokenizer(folder: Path) -> bool:
 def read_tokenizer(
     folder: Path, max_tokens: int, vocabulary_size: int, padding: str = "longest"
 ) -> Tokenizer:
-    """Read the tokenizer of a checkpoint folder.
-
-    Parameters
-    ----------
-    folder
-        The checkpoint.
-    max_tokens, padding
-        As in `Tokenizer`.
-    vocabulary_size
-        Tokens that the network knows.
-    """
+    """Read the tokenizer of a checkpoint folder, of a network that knows so many tokens."""
     need("transformers", extra="extract")
     from transformers import AutoTokenizer
 
@@ -110,8 +101,8 @@ def read_tokenizer(
                 folder, local_files_only=True, trust_remote_code=False
             )
     except Exception as problem:  # each file format has its own errors
-        lines = str(problem).strip().splitlines() or [type(problem).__name__]
-        raise BackboneError(f"{folder}: the tokenizer cannot be read: {lines[0]}") from None
+        reason = first_line(problem)
+        raise BackboneError(f"{folder}: the tokenizer cannot be read: {reason}") from None
     if len(tokenizer) > vocabulary_size:
         raise BackboneError(
             f"{folder}: the tokenizer has {len(tokenizer):,} tokens, but the network knows "

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.vivit import count_steps, mean_over_patches, tubelet_arrays
-from obygaze_features.backbones.weights import load_model, tensor_names, weight_files
-from obygaze_features.common.files import read_json
+from obygaze_features.backbones.weights import load_folder, tensor_names, weight_files
 from obygaze_features.common.package import need
-from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -31,26 +29,20 @@ def load(path: Path, mode: str) -> Backbone:
     """Load a VideoMAE, pretrained or fine-tuned, from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
     from torch.nn import Identity, ModuleList
-    from transformers import VideoMAEForVideoClassification, VideoMAEModel
 
-    from obygaze_features.backbones.preprocess import read_preprocessing
-
-    files = weight_files(path)
-    preprocessing = read_preprocessing(path, mode)
-    config = read_json(path / "config.json", BackboneError)
     # The weights tell whether it is fine-tuned; config.json may not, or may be its origin's.
-    tensors = tensor_names(path, files)
+    tensors = tensor_names(path, weight_files(path))
     # A last layer norm of the trunk exists only if the classifier takes no mean before it.
     has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
     pooling = {"use_mean_pooling": False} if has_last_norm else {}
     norm = None
     if any(name.startswith(("classifier.", "fc_norm.")) for name in tensors):
-        classifier = load_model(VideoMAEForVideoClassification, path, files, **pooling)
+        name = "VideoMAEForVideoClassification"
+        classifier, fields = load_folder(path, mode, name, **pooling)
         model, norm = classifier.videomae, classifier.fc_norm
     else:
-        model = load_model(VideoMAEModel, path, files, **pooling)
+        model, fields = load_folder(path, mode, "VideoMAEModel", **pooling)
     settings = model.config
-    preprocessing.check_size(settings.image_size, path)
     steps = count_steps(settings.num_frames, settings.tubelet_size, path)
     patches = model.embeddings.num_patches // steps
     finish = norm or Identity()
@@ -69,11 +61,9 @@ def load(path: Path, mode: str) -> Backbone:
     return Backbone(
         module=ModuleList([model, finish]),
         sampling=Sampling(settings.num_frames),
-        preprocessing=preprocessing,
         arrays=videomae_arrays(steps, patches, settings.hidden_size, finetuned=norm is not None),
         encode_clips=encode_clips,
-        weights=files,
-        config=config,
+        **fields,
     )
 
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tiny import write_tiny_vivit
-from obygaze_features.backbones.weights import load_model, weight_files
-from obygaze_features.common.files import read_json
-from obygaze_features.common.package import need
+from obygaze_features.backbones.tiny import write_vivit
+from obygaze_features.backbones.weights import load_folder
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 
@@ -23,14 +21,7 @@ def tubelet_arrays(
 ) -> tuple[ArraySpec, ...]:
     """The arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
 
-    Parameters
-    ----------
-    steps, patches, width
-        Time steps of a clip, tubelets of a time step, and the width of a token.
-    first
-        The arrays of the clip's embedding.
-    order
-        The order of the tokens.
+    Those of the clip's embedding come first; `order` is that of the tokens.
     """
     has_class_token = any(spec.name == "cls" for spec in first)
     tokens = steps * patches + has_class_token
@@ -69,17 +60,9 @@ def vivit_arrays(steps: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
 
 def load(path: Path, mode: str) -> Backbone:
     """Load a ViViT from a folder in Hugging Face's layout."""
-    need("transformers", extra="extract")
-    from transformers import VivitModel
-
-    from obygaze_features.backbones.preprocess import read_preprocessing
-
-    files = weight_files(path)
-    preprocessing = read_preprocessing(path, mode)
     # Neither the pooler, which was never trained, nor the classifier.
-    model = load_model(VivitModel, path, files, add_pooling_layer=False)
+    model, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
     config = model.config
-    preprocessing.check_size(config.image_size, path)
     steps = count_steps(config.num_frames, config.tubelet_size[0], path)
     patches = model.embeddings.patch_embeddings.num_patches // steps
 
@@ -95,11 +78,9 @@ def load(path: Path, mode: str) -> Backbone:
     return Backbone(
         module=model,
         sampling=Sampling(config.num_frames),
-        preprocessing=preprocessing,
         arrays=vivit_arrays(steps, patches, config.hidden_size),
         encode_clips=encode_clips,
-        weights=files,
-        config=read_json(path / "config.json", BackboneError),
+        **fields,
     )
 
 
@@ -116,7 +97,7 @@ CHECKPOINTS = (
         "a small ViViT of random weights",
         Sampling(8),
         vivit_arrays(4, 16, 32),
-        write=write_tiny_vivit,
+        write=write_vivit,
     ),
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from obygaze_features.common.files import SYNTHETIC, new_folder, read_json, write_text
 from obygaze_features.common.package import cache_folder, need
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError, OutputExists
 
 WEIGHT_FILES = (
@@ -100,6 +101,23 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
     return model
 
 
+def load_folder(path: Path, mode: str, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Load a transformers model, by its class's name, from a folder in Hugging Face's layout.
+
+    Also the fields of its `Backbone` that the folder's files give.
+    """
+    transformers = need("transformers", extra="extract")
+    from obygaze_features.backbones.preprocess import read_preprocessing
+
+    files = weight_files(path)
+    preprocessing = read_preprocessing(path, mode)
+    network = load_model(getattr(transformers, model), path, files, **options)
+    settings = getattr(network.config, "vision_config", network.config)
+    preprocessing.check_size(settings.image_size, path)
+    config = read_json(path / "config.json", BackboneError)
+    return network, {"preprocessing": preprocessing, "weights": files, "config": config}
+
+
 def unreadable(folder: Path, problem: Exception) -> BackboneError:
     """The error for weights that cannot be read, in one line."""
     if "Weights only load failed" in str(problem):  # PyTorch would advise to run the program
@@ -107,8 +125,8 @@ def unreadable(folder: Path, problem: Exception) -> BackboneError:
             f"{folder} cannot be loaded: its weights hold more than tensors, perhaps a program. "
             "Use a checkpoint in safetensors format"
         )
-    lines = str(problem).strip().splitlines() or [type(problem).__name__]
-    return BackboneError(f"{folder} cannot be loaded: {lines[0]}; download the checkpoint again")
+    reason = first_line(problem)
+    return BackboneError(f"{folder} cannot be loaded: {reason}; download the checkpoint again")
 
 
 @contextlib.contextmanager
@@ -130,8 +148,7 @@ def sha256_of_files(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 
@@ -149,18 +166,9 @@ def sha256_of_module(module: Any) -> str:
 def write_random_weights(
     write: Callable[[Path, int], None], folder: Path, *, seed: int = 0, overwrite: bool = False
 ) -> None:
-    """Write a checkpoint of random weights into a new folder.
+    """Write a checkpoint of random weights into a new folder, by `KnownCheckpoint.write`.
 
-    Parameters
-    ----------
-    write
-        Writes the checkpoint into an empty folder, from a seed: `KnownCheckpoint.write`.
-    folder
-        Gets the checkpoint.
-    seed
-        The same seed gives the same weights.
-    overwrite
-        Replace an earlier checkpoint of random weights.
+    With `overwrite` an earlier one is replaced. The same seed gives the same weights.
     """
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")

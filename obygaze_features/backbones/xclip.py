@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.clip import make_text_tower
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tiny import write_tiny_xclip
-from obygaze_features.backbones.weights import load_model, weight_files
-from obygaze_features.common.files import read_json
-from obygaze_features.common.package import need
-from obygaze_features.errors import BackboneError
+from obygaze_features.backbones.tiny import write_xclip
+from obygaze_features.backbones.weights import load_folder
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -41,17 +38,10 @@ def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArrayS
 
 def load(path: Path, mode: str) -> Backbone:
     """Load an X-CLIP from a folder in Hugging Face's layout."""
-    need("transformers", extra="extract")
+    model, fields = load_folder(path, mode, "XCLIPModel")
     from torch.nn import ModuleDict
-    from transformers import XCLIPModel
 
-    from obygaze_features.backbones.preprocess import read_preprocessing
-
-    files = weight_files(path)
-    preprocessing = read_preprocessing(path, mode)
-    model = load_model(XCLIPModel, path, files)
     dim, settings = model.config.projection_dim, model.config.vision_config
-    preprocessing.check_size(settings.image_size, path)
     frames = settings.num_frames
     vision, project, mix = model.vision_model, model.visual_projection, model.mit
 
@@ -83,17 +73,15 @@ def load(path: Path, mode: str) -> Backbone:
     return Backbone(
         module=ModuleDict({"vision": vision, "project": project, "mix": mix}),
         sampling=Sampling(frames),
-        preprocessing=preprocessing,
         arrays=xclip_arrays(frames, dim, vision.embeddings.num_positions, settings.hidden_size),
         encode_clips=encode_clips,
-        weights=files,
-        config=read_json(path / "config.json", BackboneError),
         embedding=ArraySpec(
             "native", (dim,), "float32",
             "embedding of a film that shows the image throughout, or end token of a text",
         ),
         encode_images=encode_images,
         text_tower=make_text_tower(path, model.text_model, model.text_projection),
+        **fields,
     )  # fmt: skip
 
 
@@ -131,7 +119,7 @@ CHECKPOINTS = (
     *(_published(repository, title, 32, 14) for repository, title in _FEW_SHOTS),
     KnownCheckpoint(
         "tiny-xclip", "a small X-CLIP of random weights", Sampling(8),
-        xclip_arrays(8, 32, 17, 32), write=write_tiny_xclip,
+        xclip_arrays(8, 32, 17, 32), write=write_xclip,
     ),
 )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +123,18 @@ def thumbnails(
     from obygaze_features.manifests import Manifest
 
     result = write_thumbnails(Manifest.load(manifest), videos, output, width=width, **options)
+    made, there, reasons = result["made"], result["there"], result["failed"]
     if as_json:
-        echo_json(asdict(result))
+        echo_json(result)
     else:
-        echo_failures(result.failed, all_in="--json names all")
-    failed = len(result.failed)
-    if failed and not result.made and not result.there:
-        raise VideoError(f"not one of {counted(failed, 'clip')} has a picture")
-    before = f", {result.there:,} existed" if result.there else ""
-    without = f", {counted(failed, 'clip')} without" if failed else ""
-    click.echo(f"{counted(result.made, 'picture')} made{before}{without} -> {output}", err=as_json)
+        echo_failures(reasons, all_in="--json names all")
+    if reasons and not made and not there:
+        raise VideoError(f"not one of {counted(len(reasons), 'clip')} has a picture")
+    before = f", {there:,} existed" if there else ""
+    without = f", {counted(len(reasons), 'clip')} without" if reasons else ""
+    click.echo(f"{counted(made, 'picture')} made{before}{without} -> {output}", err=as_json)
     click.secho(WARNING, fg="yellow", err=True)
-    if failed:
+    if reasons:
         ctx.exit(PARTLY_DONE)
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from obygaze_features.common.files import read_json
 from obygaze_features.errors import ManifestError, MissingExtra
 
-__all__ = ["cache_folder", "missing_extra", "need", "reference_file", "reference_json"]
-
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 

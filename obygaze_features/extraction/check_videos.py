@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, format_table
 from obygaze_features.common.text import counted, format_duration, join_some
-from obygaze_features.errors import VideoError
-from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
+from obygaze_features.extraction.decode_pool import Decoder, map_items
 from obygaze_features.extraction.plan import check_items, check_media
-from obygaze_features.extraction.readers import decode_request, portable_reason
+from obygaze_features.extraction.readers import ask_decoder
 from obygaze_features.extraction.run import Options
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
@@ -50,25 +47,15 @@ def check_videos(
     rows = settings.select(manifest)
     check_media(manifest, rows, videos)
     items = [manifest.items[row] for row in rows.tolist()]
-    count = settings.workers or default_workers()
 
-    def check(decoder: Decoder, item: Item) -> dict[str, Any]:
-        try:
-            path = media.find(item)
-        except VideoError as problem:
-            return {"error": portable_reason(str(problem), item, media.root)}
-        answer = decoder.ask(decode_request("examine", path, item, SAMPLINGS, settings.cache))
-        file = {"file": str(path.relative_to(media.root))}
-        if "error" in answer:
-            return file | {"error": portable_reason(answer["error"], item, media.root)}
-        examination: dict[str, Any] = answer["examination"]
-        return file | examination
+    def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
+        return ask_decoder(decoder, "examine", media, item, SAMPLINGS, settings.cache)
 
-    pool = DecodePool(count, stall_timeout=settings.stall_timeout)
-    with contextlib.closing(pool.map(check, items, ahead=2 * count)) as checked:
-        for item, result in progress(checked, "Checking", unit="clip", total=len(items)):
-            row = {"id": item.id} | result
-            yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
+    for item, answer in map_items(
+        examine, items, "Checking", workers=settings.workers, stall_timeout=settings.stall_timeout
+    ):
+        row = {"id": item.id, **answer, **answer.get("examination", {})}
+        yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
 
 
 def format_checks(rows: Sequence[Row]) -> str:

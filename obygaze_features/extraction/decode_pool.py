@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.progress import progress
 from obygaze_features.errors import VideoError
 from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 
@@ -218,3 +220,18 @@ class DecodePool:
             return do(decoder, task)
         finally:
             self._idle.put(decoder)
+
+
+def map_items(
+    do: Callable[[Decoder, Task], Result],
+    items: Sequence[Task],
+    label: str,
+    *,
+    workers: int | None,
+    stall_timeout: float,
+) -> Iterator[tuple[Task, Result]]:
+    """Yield each item and the result of `do`, in order, with a progress bar."""
+    count = workers or default_workers()
+    pool = DecodePool(count, stall_timeout=stall_timeout)
+    with contextlib.closing(pool.map(do, items, ahead=2 * count)) as results:
+        yield from progress(results, label, unit="clip", total=len(items))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,53 +22,19 @@ from obygaze_features.manifests.media import locate
 from obygaze_features.store.writer import open_to_resume
 
 
-@dataclass(frozen=True)
-class PlannedStore:
-    """A store: its path, whether it would be created, rows to compute, and their size."""
-
-    path: Path
-    is_new: bool
-    to_do: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What an extraction would do.
-
-    Parameters
-    ----------
-    stores
-        By name.
-    clips
-        How many clips any store lacks.
-    missing
-        Ids of these clips that have no file, or several.
-    free
-        Free bytes on the disk of the stores.
-    """
-
-    stores: dict[str, PlannedStore]
-    clips: int
-    missing: list[str]
-    free: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        stores = {
-            name: {**asdict(store), "path": str(store.path)} for name, store in self.stores.items()
-        }
-        return {**asdict(self), "stores": stores}
-
-
 def estimate(
     manifest: Manifest,
     videos: str | Path,
     backbones: Sequence[str | Backbone],
     output: str | Path,
     **options: Any,
-) -> Estimate:
-    """Plan the extraction of clips; the arguments are those of `extract`."""
+) -> dict[str, Any]:
+    """Plan the extraction of clips; the arguments are those of `extract`.
+
+    Returns as JSON values for each of `stores` its path, whether it is new, rows to do and their
+    bytes; how many `clips` any store lacks, and which of these are `missing` (no file, or several);
+    and the `free` bytes on the disk of the stores.
+    """
     videos, output = Path(videos), Path(output)
     check_items(manifest)
     settings = Options(**options)
@@ -83,34 +48,35 @@ def estimate(
         if path.exists():
             store = open_to_resume(path, manifest, recipe)
             missing = store.missing_rows(rows, retry_failed=settings.retry_failed)
-        row_bytes = sum(array.row_bytes for array in recipe.arrays)
-        stores[backbone.name] = PlannedStore(
-            path, not path.exists(), len(missing), row_bytes * len(missing)
-        )
+        stores[backbone.name] = {
+            "path": str(path),
+            "is_new": not path.exists(),
+            "to_do": len(missing),
+            "bytes": sum(array.row_bytes for array in recipe.arrays) * len(missing),
+        }
         lacking |= set(missing.tolist())
     located = locate([manifest.items[row] for row in sorted(lacking)], videos)
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
-    return Estimate(
-        stores=stores,
-        clips=len(lacking),
-        missing=[*located.missing, *located.ambiguous],
-        free=shutil.disk_usage(parent).free,
-    )
+    return {
+        "stores": stores,
+        "clips": len(lacking),
+        "missing": [*located.missing, *located.ambiguous],
+        "free": shutil.disk_usage(parent).free,
+    }
 
 
-def describe_estimate(estimate: Estimate) -> str:
+def describe_estimate(estimate: Mapping[str, Any]) -> str:
     """The estimate as text."""
+    stores, missing, free = estimate["stores"], estimate["missing"], estimate["free"]
     lines = [
-        f"{name}: {counted(store.to_do, 'clip')}, {format_size(store.bytes)} in {store.path} "
-        f"({'new' if store.is_new else 'resumed'})"
-        for name, store in estimate.stores.items()
+        f"{name}: {counted(store['to_do'], 'clip')}, {format_size(store['bytes'])} in "
+        f"{store['path']} ({'new' if store['is_new'] else 'resumed'})"
+        for name, store in stores.items()
     ]
-    needed = sum(store.bytes for store in estimate.stores.values())
-    warning = "" if needed < estimate.free else ", which is TOO LITTLE"
-    lines.append(f"disk: {format_size(estimate.free)} free{warning}")
-    if estimate.missing:
-        lines.append(
-            f"no file, or several: {counted(len(estimate.missing), 'clip')} "
-            f"({join_some(estimate.missing)})"
-        )
+    needed = sum(store["bytes"] for store in stores.values())
+    warning = "" if needed < free else ", which is TOO LITTLE"
+    lines.append(f"disk: {format_size(free)} free{warning}")
+    if missing:
+        clips = counted(len(missing), "clip")
+        lines.append(f"no file, or several: {clips} ({join_some(missing)})")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A backbone's forward passes in batches, halved when memory runs out; the reference clip."""
+"""A backbone's forward passes in batches, halved when memory runs out; the probe."""
 
 from __future__ import annotations
 
@@ -23,15 +23,10 @@ FRAMES_PER_CPU_BATCH = 64
 
 
 class Forward:
-    """Runs a backbone over clips, images or texts, in batches.
+    """Runs a backbone over clips, images or texts, in batches of always the same size.
 
-    Parameters
-    ----------
-    backbone
-        From `load_backbone`.
-    batch
-        Items at a time; by default 8 clips (fewer on a CPU), or the images or texts of a block.
-        Always the same, so that equal inputs give equal bits, unless memory runs out.
+    So equal inputs give equal bits, unless memory runs out. By default it is 8 clips, fewer on a
+    CPU, or the images or texts of a block.
     """
 
     def __init__(self, backbone: Backbone, batch: int | None = None) -> None:
@@ -96,8 +91,8 @@ def _default_batch(backbone: Backbone) -> int:
     return max(1, min(CLIPS_PER_BATCH, FRAMES_PER_CPU_BATCH // backbone.sampling.frames))
 
 
-def reference_frames(count: int) -> NDArray[np.uint8]:
-    """The frames of the synthetic reference clip, ``[count, 240, 320, 3]``.
+def probe_frames(count: int) -> NDArray[np.uint8]:
+    """The frames of the probe, a synthetic clip, ``[count, 240, 320, 3]``.
 
     Every store keeps its features, in the group ``probe``: two labs whose features of it agree have
     the same backbone. The frames are computed, never encoded, so no codec can make a difference.
@@ -110,10 +105,10 @@ def reference_frames(count: int) -> NDArray[np.uint8]:
     )
 
 
-def embed_reference_clip(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """The reference clip's row in each array of a backbone; for images, its first frame's."""
+def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
+    """The probe's row in each array of a backbone; for images, its first frame's."""
     count = backbone.sampling.frames if backbone.for_clips else 1
-    frames = torch.from_numpy(reference_frames(count)).to(backbone.device)
+    frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
     pixels = resize_and_crop(frames, backbone.preprocessing)
     (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
     return row

@@ -1,4 +1,4 @@
-"""The processes of a Ray cluster: some read clips, others compute; pools that replace lost ones.
+"""The processes of a Ray cluster: some read clips, others compute.
 
 `Reader` and `Computer` are plain classes; `ray` makes actors of them. A process whose machine
 differs from the one that runs the command raises an error that ends the run, because its results
@@ -11,12 +11,10 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import limit_gpu_share
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import (
     BackboneError,
     ClusterError,
@@ -35,22 +34,16 @@ from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import recipe_of
 from obygaze_features.extraction.readers import ItemReader, ReadItem
-from obygaze_features.extraction.run import ExtractionRun, Load, Options
+from obygaze_features.extraction.run import Load, Options
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
 from obygaze_features.store.writer import recipe_differences
 
-MAX_LOSSES = 3
-"""Processes that may be lost over the same work, or one after another while they start."""
 SMALLEST_SHARE = 0.001
 """The smallest share of a CPU or GPU that a process may take."""
 
 Pixels = Mapping[str, NDArray[Any]]
 """A clip's frames, resized, for each backbone that lacks them."""
-Reference = Any
-"""Ray's reference to a result that may still be computed."""
-Actor = Any
-"""Ray's handle of a process."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,7 @@ class Reader:
         self, videos: Path, backbones: Sequence[Backbone], stall_timeout: float, cache: Path | None
     ) -> None:
         self._videos, self._decoder = videos, Decoder(stall_timeout)
-        self._backbones, self._cache = backbones, cache
+        self._reader = ItemReader(videos, backbones, cache)
 
     def start(self, software: str) -> None:
         """Raise if this machine cannot read what the others do."""
@@ -79,7 +72,6 @@ class Reader:
                 f"the machine {platform.node()} has no folder {self._videos}; every machine of "
                 "the cluster has to see the films under the same path"
             )
-        self._reader = ItemReader(self._videos, self._backbones, self._cache)
 
     def read(self, item: Item, names: Sequence[str]) -> tuple[ReadItem | Failed, Pixels | None]:
         """A clip without its pixels, and these apart: they go to a computer alone."""
@@ -95,30 +87,30 @@ class Reader:
 
 
 class Computer:
-    """Holds the backbones on a device."""
+    """Holds the backbones on a device; `recipes` describe those of the command."""
 
     def __init__(
         self,
         loads: Sequence[Load],
-        device: str,
-        gpu_share: float,
+        plan: WorkerPlan,
+        recipes: Mapping[str, Mapping[str, Any]],
         batch: int | None,
         folder: Path,
     ) -> None:
-        self._loads, self._device, self._gpu_share = loads, device, gpu_share
+        self._loads, self._plan, self._recipes = loads, plan, recipes
         self._batch, self._folder = batch, folder
 
-    def start(self, software: str, recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    def start(self, software: str) -> dict[str, str]:
         """Load the backbones; return the device of each."""
         _check_software(software)
         # Checkpoints may be relative to the folder of the command.
         with contextlib.suppress(OSError):
             os.chdir(self._folder)
-        backbones = [load(self._device) for load in self._loads]
-        if self._device.startswith("cuda") and self._gpu_share < 1:
-            limit_gpu_share(self._device, self._gpu_share)
+        backbones = [load(self._plan.device) for load in self._loads]
+        if self._plan.device.startswith("cuda") and self._plan.gpus < 1:
+            limit_gpu_share(self._plan.device, self._plan.gpus)
         for backbone in backbones:
-            if changed := recipe_differences(recipes[backbone.name], comparable(backbone)):
+            if changed := recipe_differences(self._recipes[backbone.name], comparable(backbone)):
                 raise BackboneError(
                     f"the machine {platform.node()} has another {backbone.name}: with other "
                     f"{' and other '.join(changed)}"
@@ -194,106 +186,6 @@ def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan
     return WorkerPlan(forwards, workers, cpus, gpus, device or ("cuda" if gpus else "cpu"))
 
 
-class ActorPool:
-    """The processes of one class on a cluster.
-
-    Parameters
-    ----------
-    ray
-        The package.
-    start
-        Starts a process; returns it and the reference that is ready when it is.
-    count
-        How many there should be.
-
-    Attributes
-    ----------
-    idle
-        Processes that are ready and have no work.
-    starting
-        Processes that are not ready yet, perhaps for lack of room, by their reference.
-    ready
-        How many are ready.
-    """
-
-    def __init__(
-        self, ray: ModuleType, start: Callable[[], tuple[Actor, Reference]], count: int
-    ) -> None:
-        self._ray, self._start, self._count = ray, start, count
-        self.idle: list[Actor] = []
-        self.starting: dict[Reference, Actor] = {}
-        self.ready = 0
-        self._lost_while_starting = 0
-
-    def fill(self) -> bool:
-        """Start the missing processes; False if none is left, as all are lost while they start."""
-        while self.ready + len(self.starting) < self._count:
-            if self._lost_while_starting >= MAX_LOSSES:
-                break
-            actor, reference = self._start()
-            self.starting[reference] = actor
-        return bool(self.ready or self.starting)
-
-    def mark_ready(self, reference: Reference) -> None:
-        """A process has started."""
-        self.idle.append(self.starting.pop(reference))
-        self.ready += 1
-        self._lost_while_starting = 0
-
-    def discard(self, actor: Actor) -> None:
-        """Remove a process that was lost over its work."""
-        self._ray.kill(actor)
-        self.ready -= 1
-
-    def discard_starting(self, reference: Reference) -> None:
-        """Remove a process that was lost before it was ready."""
-        self._ray.kill(self.starting.pop(reference))
-        self._lost_while_starting += 1
-
-    def yield_room(self) -> None:
-        """Cancel the processes that wait for room, so that others are placed first."""
-        if self.ready:
-            for actor in self.starting.values():
-                self._ray.kill(actor)
-            self.starting.clear()
-
-    def free_cpus(self, cpus: int) -> None:
-        """Stop some idle processes, but keep one."""
-        self.yield_room()
-        while self.idle and cpus > 0 and self.ready > 1:
-            self._ray.kill(self.idle.pop())
-            self.ready, cpus = self.ready - 1, cpus - 1
-
-
-def reader_pool(ray: ModuleType, run: ExtractionRun, plan: WorkerPlan) -> ActorPool:
-    """The processes that read."""
-    remote_class = ray.remote(num_cpus=1)(Reader)
-    blind = [backbone.without_network() for backbone in run.backbones]
-    cache = run.options.cache.absolute() if run.options.cache else None
-    assert run.media is not None
-    actor = partial(
-        remote_class.remote, run.media.absolute(), blind, run.options.stall_timeout, cache
-    )
-    return ActorPool(ray, partial(_start, actor), plan.workers)
-
-
-def computer_pool(
-    ray: ModuleType, run: ExtractionRun, plan: WorkerPlan, loads: Sequence[Load]
-) -> ActorPool:
-    """The processes that compute."""
-    remote_class = ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus)(Computer)
-    recipes = {backbone.name: comparable(backbone) for backbone in run.backbones}
-    actor = partial(
-        remote_class.remote, loads, plan.device, plan.gpus, run.options.batch, Path.cwd()
-    )
-    return ActorPool(ray, partial(_start, actor, recipes), plan.forwards)
-
-
-def _start(make: Callable[[], Actor], *arguments: Any) -> tuple[Actor, Reference]:
-    actor = make()
-    return actor, actor.start.remote(version("obygaze"), *arguments)
-
-
 _MISSING_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (.+)")
 _MISSING_ATTRIBUTE = re.compile(r"AttributeError: (Can't get attribute .+)")
 
@@ -312,13 +204,9 @@ def describe_actor_failure(problem: Exception) -> str:
             "pip install 'obygaze[extract,ray]'"
         ) from None
     if isinstance(cause, Exception):
-        return f"{type(cause).__name__}: {_first_line(str(cause))}"
+        return f"{type(cause).__name__}: {first_line(cause)}"
     if "node has died" in text or "node was terminated" in text:
         return "its machine is gone"
     if "creation task" in text:  # the error is at the end of its traceback
-        return _first_line(text.strip().splitlines()[-1])
-    return _first_line(text)
-
-
-def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0]
+        return text.strip().splitlines()[-1]
+    return first_line(problem)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from obygaze_features.common.package import need
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import ClusterError, UsageError
 
 PORT_TIMEOUT_S = 5.0
@@ -35,16 +36,8 @@ _SETTINGS = 4
 class Cluster:
     """A cluster that this process is connected to.
 
-    Parameters
-    ----------
-    ray
-        The package.
-    address
-        For messages.
-    ports
-        Of its head, and of its process on this machine.
-    reconnect_s
-        Seconds for which these may be silent.
+    `ports` are those of its head and of its process on this machine; both may be silent for
+    `reconnect_s` seconds.
     """
 
     ray: ModuleType
@@ -70,15 +63,9 @@ class Cluster:
 
 @contextlib.contextmanager
 def connect(address: str | None, *, resources: Mapping[str, int], memory: int) -> Iterator[Cluster]:
-    """Connect to the cluster at an address, or start one on this machine.
+    """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
 
-    Parameters
-    ----------
-    address
-        ``HOST:PORT`` of the cluster's head, or ``auto``. Without it a cluster is started, and ended
-        with the block.
-    resources, memory
-        ``CPU`` and ``GPU`` of a new cluster, and the bytes of its object store.
+    A new cluster has these resources and so many bytes of object store; it ends with the block.
     """
     ray = need("ray", extra="ray")
     if address is not None:
@@ -154,7 +141,7 @@ def _init(ray: ModuleType, address: str | None, resources: Mapping[str, int], me
         )
     except Exception as problem:  # of every kind, also plain ones
         action = f"joined at {address}" if address else "started on this machine"
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        reason = first_line(problem)
         if "any running Ray instance" in reason:
             reason = "none runs on this machine; give --ray-address HOST:PORT of its head"
         elif address:

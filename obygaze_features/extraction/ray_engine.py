@@ -15,7 +15,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -24,16 +27,13 @@ from obygaze_features.errors import ClusterError, UsageError, VideoError
 from obygaze_features.extraction.decode_pool import default_workers
 from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.ray_actors import (
-    MAX_LOSSES,
-    Actor,
-    ActorPool,
     Computed,
-    Reference,
+    Computer,
+    Reader,
     WorkerPlan,
-    computer_pool,
+    comparable,
     describe_actor_failure,
     plan_workers,
-    reader_pool,
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect
 from obygaze_features.extraction.readers import ReadItem
@@ -45,6 +45,8 @@ from obygaze_features.store.format import BLOCK_ROWS
 
 logger = logging.getLogger(__name__)
 
+MAX_LOSSES = 3
+"""Processes that may be lost over the same work, or one after another while they start."""
 BLOCKS_PER_COMPUTER = 2
 """One block is computed while the next is read."""
 MIN_OBJECT_STORE_BYTES = 100 * 2**20
@@ -55,17 +57,14 @@ FETCH_TIMEOUT_S = 120.0
 STUCK_AFTER_S = 30.0
 """Without an answer for so long, the cluster may have too little room."""
 
+Reference = Any
+"""Ray's reference to a result that may still be computed."""
+Actor = Any
+"""Ray's handle of a process."""
+
 
 def run_ray(run: ExtractionRun, *, loads: Sequence[Load]) -> None:
-    """Extract on a Ray cluster.
-
-    Parameters
-    ----------
-    run
-        What to extract.
-    loads
-        For each backbone a function that loads it on a device.
-    """
+    """Extract on a Ray cluster; each of `loads` loads a backbone on a device."""
     options = run.options
     here = {"CPU": default_workers() + 1, "GPU": torch.cuda.device_count()}
     plan = plan_workers(here, options)
@@ -129,14 +128,68 @@ class _Block:
         return outcomes
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A process's work: what to do with its answer, and what to do if the process is lost."""
+class _Work(NamedTuple):
+    """What a process has to do: read a row of a block, or compute the block."""
 
     pool: ActorPool
     actor: Actor
-    take: Callable[[Any], None]
-    repeat: Callable[[str], None]
+    block: _Block
+    row: int | None = None
+    pixels: Reference = None
+
+
+class ActorPool:
+    """The processes of one class on a cluster; there should be `count`.
+
+    `make` makes one, and its method `start` prepares it. In `starting` are those that are not
+    ready yet, perhaps for lack of room, by the reference of `start`; in `idle` those without work.
+    """
+
+    def __init__(self, ray: ModuleType, make: Callable[[], Actor], count: int) -> None:
+        self._ray, self._make, self._count = ray, make, count
+        self.idle: list[Actor] = []
+        self.starting: dict[Reference, Actor] = {}
+        self.ready = 0
+        self._lost_while_starting = 0
+
+    def fill(self) -> bool:
+        """Start the missing processes; False if none is left, as all are lost while they start."""
+        while self.ready + len(self.starting) < self._count:
+            if self._lost_while_starting >= MAX_LOSSES:
+                break
+            actor = self._make()
+            self.starting[actor.start.remote(version("obygaze"))] = actor
+        return bool(self.ready or self.starting)
+
+    def mark_ready(self, reference: Reference) -> None:
+        """A process has started."""
+        self.idle.append(self.starting.pop(reference))
+        self.ready += 1
+        self._lost_while_starting = 0
+
+    def discard(self, actor: Actor) -> None:
+        """Remove a process that was lost over its work."""
+        self._ray.kill(actor)
+        self.ready -= 1
+
+    def discard_starting(self, reference: Reference) -> None:
+        """Remove a process that was lost before it was ready."""
+        self._ray.kill(self.starting.pop(reference))
+        self._lost_while_starting += 1
+
+    def yield_room(self) -> None:
+        """Cancel the processes that wait for room, so that others are placed first."""
+        if self.ready:
+            for actor in self.starting.values():
+                self._ray.kill(actor)
+            self.starting.clear()
+
+    def free_cpus(self, cpus: int) -> None:
+        """Stop some idle processes, but keep one."""
+        self.yield_room()
+        while self.idle and cpus > 0 and self.ready > 1:
+            self._ray.kill(self.idle.pop())
+            self.ready, cpus = self.ready - 1, cpus - 1
 
 
 class _RayRun:
@@ -146,10 +199,18 @@ class _RayRun:
         self, run: ExtractionRun, plan: WorkerPlan, loads: Sequence[Load], cluster: Cluster
     ) -> None:
         self.run, self.plan, self.cluster, self.ray = run, plan, cluster, cluster.ray
+        options = run.options
         assert run.media is not None
         self._media = MediaFolder(run.media.resolve())
-        self._readers = reader_pool(self.ray, run, plan)
-        self._computers = computer_pool(self.ray, run, plan, loads)
+        reader = self.ray.remote(num_cpus=1)(Reader)
+        blind = [backbone.without_network() for backbone in run.backbones]
+        cache = options.cache.absolute() if options.cache else None
+        read = partial(reader.remote, run.media.absolute(), blind, options.stall_timeout, cache)
+        self._readers = ActorPool(self.ray, read, plan.workers)
+        computer = self.ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus)(Computer)
+        recipes = {backbone.name: comparable(backbone) for backbone in run.backbones}
+        compute = partial(computer.remote, loads, plan, recipes, options.batch, Path.cwd())
+        self._computers = ActorPool(self.ray, compute, plan.forwards)
         self._working: dict[Reference, _Work] = {}
         self._blocks: list[_Block] = []
         self._to_read: deque[tuple[_Block, int]] = deque()
@@ -220,14 +281,11 @@ class _RayRun:
             clip, pixels = actor.read.options(num_returns=2).remote(
                 self.run.manifest.items[row], block.task.names(row)
             )
-            take = partial(self._take_clip, block, row, pixels)
-            repeat = partial(self._read_again, block, row)
-            self._working[clip] = _Work(self._readers, actor, take, repeat)
+            self._working[clip] = _Work(self._readers, actor, block, row, pixels)
         while self._to_compute and self._computers.idle:
             block, actor = self._to_compute.popleft(), self._computers.idle.pop()
             answer = actor.compute.remote(block.pixels_by_store())
-            take, repeat = partial(self._finish, block), partial(self._compute_again, block)
-            self._working[answer] = _Work(self._computers, actor, take, repeat)
+            self._working[answer] = _Work(self._computers, actor, block)
 
     def _receive(self, reference: Reference) -> None:
         """Take an answer; a lost process is replaced and its work repeated."""
@@ -241,7 +299,10 @@ class _RayRun:
             return
         if work:
             work.pool.idle.append(work.actor)
-            work.take(answer)
+            if work.row is None:
+                self._finish(work.block, answer)
+            else:
+                self._take_clip(work.block, work.row, work.pixels, answer)
         if starting:
             starting.mark_ready(reference)
         if starting is self._computers:
@@ -257,13 +318,33 @@ class _RayRun:
             starting.discard_starting(reference)
         if work:
             work.pool.discard(work.actor)
-            work.repeat(reason)
+            self._repeat(work.block, work.row, reason)
         if self._given_up and not self.run.tally.clips:
             self._fail(self._given_up[0])  # other blocks would fail too
         if not self._computers.ready:
             self._readers.yield_room()
         if not (self._computers.fill() and self._readers.fill()):
             self._fail(f"processes of the cluster are lost as they start ({reason})")
+
+    def _repeat(self, block: _Block, row: int | None, reason: str) -> None:
+        """Repeat lost work; after some losses the block is left to do, claimed until the end."""
+        if block not in self._blocks:
+            return
+        self._losses[block, row] += 1
+        if self._losses[block, row] >= MAX_LOSSES:
+            rows, items = block.task.rows, self.run.manifest.items
+            if row is None:
+                subject = f"the clips {items[rows[0]].id} to {items[rows[-1]].id}"
+            else:
+                subject = items[row].id
+            self._given_up.append(f"{MAX_LOSSES} processes were lost over {subject} ({reason})")
+            self._remove(block)
+        elif row is None:
+            # Read it again too: its frames may have been on a machine that is lost.
+            block.clips, block.pixels = {}, {}
+            self._to_read.extendleft((block, row) for row in reversed(block.task.rows))
+        else:
+            self._to_read.appendleft((block, row))
 
     def _take_clip(
         self, block: _Block, row: int, pixels: Reference, clip: ReadItem | Failed
@@ -301,30 +382,6 @@ class _RayRun:
     def _remove(self, block: _Block) -> None:
         self._blocks.remove(block)
         self._to_read = deque(entry for entry in self._to_read if entry[0] is not block)
-
-    def _read_again(self, block: _Block, row: int, reason: str) -> None:
-        if block in self._blocks and not self._gives_up(block, row, reason):
-            self._to_read.appendleft((block, row))
-
-    def _compute_again(self, block: _Block, reason: str) -> None:
-        """Read the block again too: its frames may have been on a machine that is lost."""
-        if not self._gives_up(block, None, reason):
-            block.clips, block.pixels = {}, {}
-            self._to_read.extendleft((block, row) for row in reversed(block.task.rows))
-
-    def _gives_up(self, block: _Block, row: int | None, reason: str) -> bool:
-        """Count a loss; after some the block is left to do, and its claim held until the end."""
-        self._losses[block, row] += 1
-        if self._losses[block, row] < MAX_LOSSES:
-            return False
-        rows, items = block.task.rows, self.run.manifest.items
-        if row is None:
-            subject = f"the clips {items[rows[0]].id} to {items[rows[-1]].id}"
-        else:
-            subject = items[row].id
-        self._given_up.append(f"{MAX_LOSSES} processes were lost over {subject} ({reason})")
-        self._remove(block)
-        return True
 
     def _fail(self, problem: str) -> NoReturn:
         raise ClusterError(

@@ -19,6 +19,7 @@ from obygaze_features.backbones.devices import free_memory, is_out_of_memory
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.manifests import Item
@@ -42,10 +43,8 @@ class ReadItem:
         For each backbone its frames (``[T,3,h,w]``) or its image, on the device, or the text.
     sampled
         For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip.
-    pictures
-        How many frames or images were read.
-    why_slow
-        Why the clip was decoded from the start of its file, if it was.
+    pictures, why_slow
+        How many frames or images were read; why the film was decoded from its start, if it was.
     """
 
     source: str | None
@@ -58,14 +57,8 @@ class ReadItem:
 class ItemReader:
     """Reads clips, images and texts for some backbones; several threads may call it.
 
-    Parameters
-    ----------
-    media
-        The folder of the files; None where there are only texts.
-    backbones
-        The backbones that get the inputs.
-    cache
-        The folder that keeps the frame indexes of long films.
+    `media` is the folder of the files, None where there are only texts; `cache` the folder that
+    keeps the frame indexes of long films.
     """
 
     def __init__(
@@ -83,14 +76,9 @@ class ItemReader:
             if not item.text.strip():
                 return Failed(Status.UNREADABLE, "the text is empty")
             return ReadItem(None, dict.fromkeys(names, item.text))
-        assert self._media is not None
-        try:
-            path = self._folder(item.kind).find(item)
-        except VideoError as problem:
-            return Failed(Status.MISSING, portable_reason(str(problem), item, self._media))
         if item.kind == "image":
-            return self._read_image(path, item, names, self._media)
-        return self._read_clip(decoder, path, item, names, self._media)
+            return self._read_image(item, names)
+        return self._read_clip(decoder, item, names)
 
     def _folder(self, kind: str) -> MediaFolder:
         if kind not in self._folders:
@@ -99,15 +87,14 @@ class ItemReader:
             self._folders[kind] = MediaFolder(self._media, suffixes)
         return self._folders[kind]
 
-    def _read_clip(
-        self, decoder: Decoder, path: Path, item: Item, names: Iterable[str], root: Path
-    ) -> ReadItem | Failed:
+    def _read_clip(self, decoder: Decoder, item: Item, names: Iterable[str]) -> ReadItem | Failed:
         backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
-        answer = decoder.ask(decode_request("decode", path, item, samplings, self._cache))
+        media = self._folder("clip")
+        answer = ask_decoder(decoder, "decode", media, item, samplings, self._cache)
         if "error" in answer:
-            reason = portable_reason(answer["error"], item, root)
-            return Failed(Status.UNREADABLE, reason, answer["source"])
+            status = Status.UNREADABLE if answer["file"] else Status.MISSING
+            return Failed(status, answer["error"], answer["source"])
         frames = torch.from_numpy(decoder.pictures(answer["shape"]))
         inputs: dict[str, Tensor | str] = {}
         sampled: dict[str, Mapping[str, NDArray[Any]]] = {}
@@ -125,17 +112,17 @@ class ItemReader:
             sampled[backbone.name] = {"frame_index": frame_index, "frame_time": frame_time}
         return ReadItem(answer["source"], inputs, sampled, len(frames), answer["why_slow"])
 
-    def _read_image(
-        self, path: Path, item: Item, names: Iterable[str], root: Path
-    ) -> ReadItem | Failed:
-        source = None
+    def _read_image(self, item: Item, names: Iterable[str]) -> ReadItem | Failed:
+        media, status, source = self._folder("image"), Status.MISSING, None
         try:
+            path = media.find(item)
+            status = Status.UNREADABLE
             picture = torch.from_numpy(read_picture(path))[None]
             source = fingerprint(path)
             inputs = {name: resize(picture, self._backbones[name])[0] for name in names}
             return ReadItem(source, {**inputs}, pictures=1)
         except VideoError as problem:
-            return Failed(Status.UNREADABLE, portable_reason(str(problem), item, root), source)
+            return Failed(status, portable_reason(str(problem), item, media.root), source)
 
 
 def resize(frames: Tensor, backbone: Backbone) -> Tensor:
@@ -149,19 +136,37 @@ def resize(frames: Tensor, backbone: Backbone) -> Tensor:
         return resize_and_crop(frames, backbone.preprocessing).to(backbone.device)
 
 
-def decode_request(
-    task: str, path: Path, item: Item, samplings: Iterable[Sampling], cache: Path | None
+def ask_decoder(
+    decoder: Decoder,
+    task: str,
+    media: MediaFolder,
+    item: Item,
+    samplings: Iterable[Sampling],
+    cache: Path | None,
 ) -> dict[str, Any]:
-    """A request to `video.worker`: to ``decode`` a clip or to ``examine`` it."""
-    return {
-        "task": task,
-        "path": str(path),
-        "start": item.start,
-        "end": item.end,
-        "samplings": [asdict(sampling) for sampling in samplings],
-        # Short clips are indexed quickly; only the index of a whole film is worth keeping.
-        "cache": str(cache) if cache and item.end is not None else None,
-    }
+    """The answer of `video.worker`, asked to ``decode`` an item's file or to ``examine`` it.
+
+    With the ``file``, which is None if the item has none, and perhaps an ``error``.
+    """
+    try:
+        path = media.find(item)
+    except VideoError as problem:
+        reason = portable_reason(str(problem), item, media.root)
+        return {"file": None, "source": None, "error": reason}
+    answer = decoder.ask(
+        {
+            "task": task,
+            "path": str(path),
+            "start": item.start,
+            "end": item.end,
+            "samplings": [asdict(sampling) for sampling in samplings],
+            # Short clips are indexed quickly; only the index of a whole film is worth keeping.
+            "cache": str(cache) if cache and item.end is not None else None,
+        }
+    )
+    if "error" in answer:
+        answer["error"] = portable_reason(answer["error"], item, media.root)
+    return {"file": str(path.relative_to(media.root)), **answer}
 
 
 def portable_reason(problem: str, item: Item, root: Path) -> str:
@@ -188,10 +193,8 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
             if not is_deep and max(width, height) <= MAX_ASPECT_RATIO * min(width, height):
                 return np.array(ImageOps.exif_transpose(image).convert("RGB"))
     except Exception as problem:  # each format has its own reader, with its own errors
-        lines = str(problem).splitlines() or [type(problem).__name__]
-        raise VideoError(
-            f"{path} cannot be read as an image: {lines[0].replace(str(path), path.name)}"
-        ) from None
+        reason = first_line(problem).replace(str(path), path.name)
+        raise VideoError(f"{path} cannot be read as an image: {reason}") from None
     if is_deep:
         raise VideoError(f"{path} has more than 8 bits a channel; save it with 8")
     raise VideoError(f"{path} is {width} x {height} pixels, too narrow for a picture")

@@ -9,12 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from obygaze_features.extraction.plan import ExtractionTarget
 from obygaze_features.extraction.readers import ReadItem
-from obygaze_features.store import Failed, Status
+from obygaze_features.store import Failed
 from obygaze_features.store.writer import append_to_log
 
 
@@ -22,20 +19,9 @@ from obygaze_features.store.writer import append_to_log
 class Tally:
     """Counts of a run in progress.
 
-    Parameters
-    ----------
-    clips
-        Items that were processed, readable or not.
-    frames
-        Frames and images that were read.
-    slow
-        Why files were decoded from their start, and how many.
-    decode, device, write
-        Seconds that the run waited for frames, computed on the device, and waited for the disk.
-    lost
-        Why processes of a cluster were lost, and how many; other processes did their work.
-    cut
-        Texts longer than what a backbone reads, and their token counts.
+    Items, and the frames read for them; the seconds that the run waited for frames (`decode`),
+    computed (`device`) and waited for the disk (`write`); why files were `slow` and processes
+    `lost`, and how many; texts that were `cut`, and their token counts.
     """
 
     clips: int = 0
@@ -81,27 +67,20 @@ class Summary:
         Items selected, done before or not.
     clips, frames
         Items that this run processed, and the frames or images that it read.
-    done
-        Selected items that are now done in every store.
-    left
-        Selected items still to do: time was up, or other runs have them.
+    done, left
+        Selected items that are done in every store, and those still to do: time was up, or other
+        runs have them.
     failed
         ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items.
-    slow
-        Why files were decoded from their start, and how many.
-    lost
-        Why processes of a cluster were lost, and how many.
+    slow, lost
+        Why files were decoded from their start, and processes of a cluster lost; and how many.
     cut
         Texts of which this run read only the beginning, and their token counts.
-    seconds
-        How long the run took.
     shares
-        ``decode``, ``device``, ``write`` and ``start``: the share of that time in which the run
+        ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, computed, waited for the disk, and loaded and planned.
-    batches
-        The batch size of each backbone, after any halving.
-    bytes
-        The size of each store.
+    batches, bytes
+        The batch size of each backbone, after any halving; the size of each store.
     ended
         ``done``; ``time`` if ``max_hours`` left something to do; or the error's name.
     """
@@ -148,47 +127,6 @@ class Summary:
             "shares": {stage: round(share, 3) for stage, share in self.shares.items()},
             "bound_by": self.bound_by,
         }
-
-
-def summarise(
-    targets: Sequence[ExtractionTarget],
-    tally: Tally,
-    rows: NDArray[np.intp],
-    *,
-    seconds: float,
-    batches: dict[str, int],
-    ended: str,
-) -> Summary:
-    """Summarise a run over the selected rows, from what its stores hold now."""
-    stores = [target.writer.store.refresh() for target in targets]
-    failed: dict[str, dict[str, str]] = {}
-    for store in stores:
-        for row in rows[store.status[rows] > Status.DONE].tolist():
-            kind = Status(store.status[row]).name.lower()
-            failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
-    status = np.array([store.status[rows] for store in stores])
-    left = int((status == Status.TODO).any(axis=0).sum())
-    return Summary(
-        stores=[store.path for store in stores],
-        wanted=len(rows),
-        clips=tally.clips,
-        frames=tally.frames,
-        done=int((status == Status.DONE).all(axis=0).sum()),
-        left=left,
-        failed=failed,
-        slow=dict(tally.slow),
-        lost=dict(tally.lost),
-        cut=dict(tally.cut),
-        seconds=seconds,
-        shares=tally.shares(seconds),
-        batches=batches,
-        bytes={
-            target.name: int((store.status == Status.DONE).sum())
-            * sum(spec.row_bytes for spec in store.specs)
-            for target, store in zip(targets, stores, strict=True)
-        },
-        ended="done" if ended == "time" and not left else ended,
-    )
 
 
 def log_run(

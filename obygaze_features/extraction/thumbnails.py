@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,9 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import write_bytes, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.progress import progress
-from obygaze_features.errors import VideoError
-from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
+from obygaze_features.extraction.decode_pool import Decoder, map_items
 from obygaze_features.extraction.plan import check_items
-from obygaze_features.extraction.readers import decode_request, portable_reason
+from obygaze_features.extraction.readers import ask_decoder
 from obygaze_features.extraction.run import Options
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
@@ -33,15 +29,6 @@ WARNING = (
 )
 
 
-@dataclass(frozen=True)
-class Thumbnails:
-    """How many pictures were made, how many existed, and why some clips have none, by id."""
-
-    made: int
-    there: int
-    failed: dict[str, str] = field(default_factory=dict)
-
-
 def thumbnail_name(item_id: str) -> str:
     """The file name of a clip's picture."""
     return f"{item_id}.jpg"
@@ -54,8 +41,10 @@ def write_thumbnails(
     *,
     width: int = 160,
     **options: Any,
-) -> Thumbnails:
+) -> dict[str, Any]:
     """Write a JPEG file for each clip that has none in `folder` yet.
+
+    Returns how many were `made`, how many were `there`, and why clips `failed`, by id.
 
     Parameters
     ----------
@@ -75,38 +64,29 @@ def write_thumbnails(
     items = [manifest.items[row] for row in settings.select(manifest).tolist()]
     missing = [item for item in items if not (folder / thumbnail_name(item.id)).exists()]
     write_text(folder / NOTE, WARNING + "\n")
-    count = settings.workers or default_workers()
 
     def draw(decoder: Decoder, item: Item) -> str | None:
         """Write a picture, or return why there is none."""
-        try:
-            path = media.find(item)
-        except VideoError as problem:
-            return portable_reason(str(problem), item, media.root)
-        answer = decoder.ask(decode_request("decode", path, item, [HALVES], settings.cache))
+        answer = ask_decoder(decoder, "decode", media, item, [HALVES], settings.cache)
         if "error" in answer:
-            return portable_reason(answer["error"], item, media.root)
+            return str(answer["error"])
         middle = decoder.pictures(answer["shape"])[answer["rows"][0][1]]
         write_bytes(folder / thumbnail_name(item.id), _jpeg(middle, width))
         return None
 
-    failed = {}
-    pool = DecodePool(count, stall_timeout=settings.stall_timeout)
-    with contextlib.closing(pool.map(draw, missing, ahead=2 * count)) as drawn:
-        for item, reason in progress(drawn, "Thumbnails", unit="clip", total=len(missing)):
-            if reason is not None:
-                failed[item.id] = reason
-    return Thumbnails(len(missing) - len(failed), len(items) - len(missing), failed)
+    results = map_items(
+        draw, missing, "Thumbnails", workers=settings.workers, stall_timeout=settings.stall_timeout
+    )
+    failed = {item.id: reason for item, reason in results if reason is not None}
+    made, there = len(missing) - len(failed), len(items) - len(missing)
+    return {"made": made, "there": there, "failed": failed}
 
 
 def _jpeg(rgb: NDArray[np.uint8], width: int) -> bytes:
     from PIL import Image
 
-    height, full_width, _ = rgb.shape
     picture = Image.fromarray(rgb)
-    if full_width > width:
-        size = width, max(1, round(height * width / full_width))
-        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    picture.thumbnail((width, len(rgb)), Image.Resampling.LANCZOS, reducing_gap=None)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=JPEG_QUALITY, optimize=True)
     return file.getvalue()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from obygaze_features.store.combine import merge, subset
-from obygaze_features.store.commit import BlockWriter, Done, Failed
+from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.format import ArraySpec, Recipe, Status
@@ -14,7 +14,6 @@ from obygaze_features.store.writer import StoreWriter
 
 __all__ = [
     "ArraySpec",
-    "BlockWriter",
     "Done",
     "Failed",
     "Recipe",

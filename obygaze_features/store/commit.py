@@ -54,127 +54,110 @@ class Failed:
     source: str | None = None
 
 
-class BlockWriter:
-    """Collects the rows of a block, in any order, and commits them together."""
+def commit_block(
+    store: Store,
+    block: int,
+    outcomes: Sequence[Done | Failed | None],
+    *,
+    instead_of: BlockRecord | None = None,
+) -> BlockRecord:
+    """Write a block's shards, then its record; from then on the block exists.
 
-    def __init__(self, store: Store, block: int) -> None:
-        self.store, self.block = store, block
-        self.rows = fmt.rows_of_block(block, len(store), store.block_rows)
-        self._outcomes: dict[int, Done | Failed | None] = {}
-        if not self.rows:
-            raise StoreError(f"{self.store.path} has no block {block}")
-
-    def put(self, row: int, outcome: Done | Failed | None) -> None:
-        """Set the outcome of a row; None leaves it to do. A value that its array cannot hold fails.
-
-        Values are read when the block is committed; do not change them before.
-        """
-        if row not in self.rows:
-            raise StoreError(f"row {row} is not in block {self.block} of {self.store.path}")
-        if isinstance(outcome, Failed) and outcome.status <= Status.DONE:
-            raise StoreError(f"row {row}: {outcome.status!r} is not the status of a failure")
-        self._outcomes[row] = outcome
-
-    def commit(self, *, instead_of: BlockRecord | None = None) -> BlockRecord:
-        """Write every array's shard, then the record; from then on the block exists.
-
-        `instead_of` is the record of an existing block, which this block replaces.
-        """
-        with disk_errors(self.store.path, StoreError):
-            return self._commit(instead_of)
-
-    def _commit(self, instead_of: BlockRecord | None) -> BlockRecord:
-        missing = [row for row in self.rows if row not in self._outcomes]
-        if missing:
-            raise StoreError(
-                f"block {self.block} of {self.store.path} lacks {len(missing)} rows, "
-                f"such as {self.store.ids[missing[0]]}"
-            )
-        refuse_if_final(self.store)
-        if instead_of is None:
-            self._refuse_if_written()
-        outcomes = [_check_row(self.store, self._outcomes[row]) for row in self.rows]
+    Parameters
+    ----------
+    store, block
+        The block to write.
+    outcomes
+        The outcome of each of its rows, in order; None leaves a row to do. A value that its array
+        cannot hold is a failure.
+    instead_of
+        The record of the existing block that this one replaces.
+    """
+    with disk_errors(store.path, StoreError):
+        refuse_if_final(store)
+        if instead_of is None and is_written(store, block):
+            raise BlockTaken(f"block {block} of {store.path} is written already")
+        rows = store.rows_of_block(block)
+        checked = [_check_row(store, outcome) for outcome in outcomes]
         record = BlockRecord(
-            block=self.block,
-            status=tuple(_status(outcome) for outcome in outcomes),
-            sources=tuple(outcome.source if outcome else None for outcome in outcomes),
+            block=block,
+            status=tuple(_status(outcome) for outcome in checked),
+            sources=tuple(outcome.source if outcome else None for outcome in checked),
             failures={
-                self.store.ids[row]: outcome.reason
-                for row, outcome in zip(self.rows, outcomes, strict=True)
+                store.ids[row]: outcome.reason
+                for row, outcome in zip(rows, checked, strict=True)
                 if isinstance(outcome, Failed)
             },
-            shards={spec.name: self._stage(spec, outcomes) for spec in self.store.specs},
+            shards={spec.name: _stage(store, block, spec, checked) for spec in store.specs},
         )
-        sync_folder(self.store.path / fmt.STAGING)
-        refuse_if_final(self.store)
-        path = self.store.path / fmt.record_name(self.block)
-        retired = self.store.path / fmt.retired_name(self.block)
-        if instead_of is not None and not self._retire(instead_of, path, retired):
-            self._withdraw(record)
-            raise BlockTaken(
-                f"another process is rewriting block {self.block} of {self.store.path}"
-            )
+        sync_folder(store.path / fmt.STAGING)
+        refuse_if_final(store)
+        path = store.path / fmt.record_name(block)
+        retired = store.path / fmt.retired_name(block)
+        if instead_of is not None and not _retire(instead_of, path, retired):
+            _withdraw(store, record)
+            raise BlockTaken(f"another process is rewriting block {block} of {store.path}")
         if not publish_exclusively(path, record.to_bytes()):
-            self._withdraw(record)
+            _withdraw(store, record)
             raise BlockTaken(
-                f"another process wrote block {self.block} of {self.store.path} at the same time; "
+                f"another process wrote block {block} of {store.path} at the same time; "
                 "its rows stay, these are discarded"
             )
         retired.unlink(missing_ok=True)
-        move_shards(self.store, record)
-        self._confirm(record)
+        move_shards(store, record)
+        _confirm(store, record)
         return record
 
-    def _retire(self, expected: BlockRecord, path: Path, retired: Path) -> bool:
-        """Move a record out of the way; not if it is another one than this block replaces."""
-        try:
-            os.rename(path, retired)
-        except FileNotFoundError:
-            return False
-        if BlockRecord.from_json(json.loads(retired.read_bytes())) == expected:
-            return True
-        with contextlib.suppress(FileExistsError):
-            os.link(retired, path)
-        retired.unlink(missing_ok=True)
+
+def _stage(
+    store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Done | Failed | None]
+) -> str | None:
+    """Write and flush the shard of one array; returns its SHA-256."""
+    chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
+    if not any(chunk is not None for chunk in chunks):
+        return None
+    temporary = store.path / fmt.STAGING / f".{uuid.uuid4().hex}.partial"
+    try:
+        sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
+        os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
+    finally:
+        temporary.unlink(missing_ok=True)
+    return sha256
+
+
+def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:
+    """Move a record out of the way; not if it is another one than this block replaces."""
+    try:
+        os.rename(path, retired)
+    except FileNotFoundError:
         return False
+    if BlockRecord.from_json(json.loads(retired.read_bytes())) == expected:
+        return True
+    with contextlib.suppress(FileExistsError):
+        os.link(retired, path)
+    retired.unlink(missing_ok=True)
+    return False
 
-    def _stage(self, spec: ArraySpec, outcomes: Sequence[Done | Failed | None]) -> str | None:
-        """Write and flush the shard of one array; returns its SHA-256."""
-        chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
-        if not any(chunk is not None for chunk in chunks):
-            return None
-        layout = fmt.shard_layout(spec, self.store.block_rows)
-        temporary = self.store.path / fmt.STAGING / f".{uuid.uuid4().hex}.partial"
-        try:
-            sha256 = write_shard(temporary, chunks, layout)
-            os.replace(temporary, self.store.path / fmt.staged_name(spec, self.block, sha256))
-        finally:
-            temporary.unlink(missing_ok=True)
-        return sha256
 
-    def _confirm(self, record: BlockRecord) -> None:
-        """Retract the record if its shards are gone, as after a repair at the same time."""
-        for spec in self.store.specs:
-            shard = self.store.path / fmt.shard_name(spec, self.block)
-            if record.shards[spec.name] and not shard.exists():
-                retire_record(self.store, self.block)
-                raise StoreError(
-                    f"{self.store.path}: the shard of {spec.name} of block {self.block} vanished "
-                    "while it was written; do not repair a store that is being filled"
-                )
+def _withdraw(store: Store, record: BlockRecord) -> None:
+    """Remove the staged shards, unless the winner's shards are identical."""
+    winner = store.read_record(record.block)
+    for spec in store.specs:
+        sha256 = record.shards[spec.name]
+        if sha256 and (winner is None or winner.shards.get(spec.name) != sha256):
+            (store.path / fmt.staged_name(spec, record.block, sha256)).unlink(missing_ok=True)
 
-    def _withdraw(self, record: BlockRecord) -> None:
-        """Remove the staged shards, unless the winner's shards are identical."""
-        winner = self.store.read_record(self.block)
-        for spec in self.store.specs:
-            sha256 = record.shards[spec.name]
-            if sha256 and (winner is None or winner.shards.get(spec.name) != sha256):
-                staged = self.store.path / fmt.staged_name(spec, self.block, sha256)
-                staged.unlink(missing_ok=True)
 
-    def _refuse_if_written(self) -> None:
-        if is_written(self.store, self.block):
-            raise BlockTaken(f"block {self.block} of {self.store.path} is written already")
+def _confirm(store: Store, record: BlockRecord) -> None:
+    """Retract the record if its shards are gone, as after a repair at the same time."""
+    for spec in store.specs:
+        shard = store.path / fmt.shard_name(spec, record.block)
+        if record.shards[spec.name] and not shard.exists():
+            retire_record(store, record.block)
+            raise StoreError(
+                f"{store.path}: the shard of {spec.name} of block {record.block} vanished "
+                "while it was written; do not repair a store that is being filled"
+            )
 
 
 def finish_moves(store: Store) -> None:
@@ -225,10 +208,9 @@ def move_shards(store: Store, record: BlockRecord) -> None:
     """The last step of a commit: move those staged shards that were not moved yet."""
     for spec in store.specs:
         sha256 = record.shards[spec.name]
-        target = store.path / fmt.shard_name(spec, record.block)
         if sha256 is None:
-            # Nothing is removed here: the file may belong to another writer by now.
             continue
+        target = store.path / fmt.shard_name(spec, record.block)
         target.parent.mkdir(parents=True, exist_ok=True)
         # Another process may have moved it already.
         with contextlib.suppress(FileNotFoundError):
@@ -247,6 +229,8 @@ def _status(outcome: Done | Failed | None) -> int:
 
 def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
     """The row in the arrays' own number formats; a failure if these cannot hold it."""
+    if isinstance(row, Failed) and row.status <= Status.DONE:
+        raise StoreError(f"{store.path}: {row.status!r} is not the status of a failure")
     if not isinstance(row, Done):
         return row
     if set(row.values) != set(store.arrays):

@@ -1,4 +1,4 @@
-"""Comparing two stores: how they were made, their reference clips, and the rows of common ids."""
+"""Comparing two stores: how they were made, their probes, and the rows of common ids."""
 
 from __future__ import annotations
 
@@ -22,19 +22,9 @@ from obygaze_features.store.shards import DamagedChunk
 BATCH_ROWS = 64
 MAX_WORST_SHOWN = 5
 COMPARED = (
-    "name",
-    "manifest",
-    "items_digest",
-    "n",
-    "block_rows",
-    "backbone",
-    "preprocessing",
-    "precision",
-    "arrays",
-    "licence",
-    "citation",
-    "software",
-)
+    "name", "manifest", "items_digest", "n", "block_rows", "backbone", "preprocessing",
+    "precision", "arrays", "licence", "citation", "software",
+)  # fmt: skip
 """The attributes that are compared; a store that is open may equal one that is final."""
 
 
@@ -70,9 +60,9 @@ class Difference:
     attributes
         Name -> the values on either side, where they differ.
     probe
-        Array -> cosine of the reference clips, where both stores have one.
+        Array -> cosine of the probes, where both stores have one.
     probes_equal
-        Whether the reference clips are bitwise equal, or both stores have none.
+        Whether the probes are bitwise equal, or both stores have none.
     rows
         Array -> how well its common rows agree.
     only_left, only_right
@@ -88,7 +78,7 @@ class Difference:
 
     @property
     def identical(self) -> bool:
-        """Whether every attribute, reference clip and row is the same."""
+        """Whether every attribute, probe and row is the same."""
         return (
             not self.attributes
             and self.probes_equal
@@ -150,13 +140,13 @@ def _attribute_differences(
 
 
 def read_probe(store: Store) -> dict[str, NDArray[Any]]:
-    """The features of the reference clip, by array; empty if the store has none."""
+    """The features of the probe, by array; empty if the store has none."""
     probe = {}
     for spec in store.specs:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
-        array = StoredArray(spec, fmt.shard_layout(spec, 1), "plain")
+        array = StoredArray(spec, fmt.shard_layout(spec, 1))
         try:
-            shard = open_shard(store.location, name, array, 0)
+            shard = open_shard(store.location, name, array)
             probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
         except FileNotFoundError:
             continue

@@ -7,12 +7,16 @@ and a row that cannot be read is a failure with a reason, as in an extraction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import UsageError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store.format import Recipe
 from obygaze_features.store.import_clips import ClipFolders
 from obygaze_features.store.import_hdf5 import read_hdf5
 from obygaze_features.store.import_rows import (
@@ -22,12 +26,9 @@ from obygaze_features.store.import_rows import (
     read_parquet,
     read_safetensors,
 )
-from obygaze_features.store.provenance import Provenance, read_provenance, stated
+from obygaze_features.store.provenance import read_recipe, stated_recipe
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
-
-if TYPE_CHECKING:
-    from obygaze_features.manifests import Manifest
 
 Source = ClipFolders | RowSource
 KINDS = {
@@ -82,88 +83,81 @@ def import_features(
     output = Path(path)
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    words = {"backbone": backbone, "preprocessing": preprocessing, "precision": precision}
-    if recipe and any(words.values()):
+    stated: Recipe | None = None
+    if recipe and (backbone or preprocessing or precision):
         raise UsageError("give a recipe, or backbone, preprocessing and precision, not both")
-    provenance = None
     if recipe:
-        provenance = read_provenance(Path(recipe))
-    elif any(words.values()):
-        provenance = stated(**words)
-    paths = source if isinstance(source, Mapping) else {"native": source}
-    opened = _open_source(
-        {name: Path(file) for name, file in paths.items()},
-        manifest, kind, ids, provenance, in_order=in_order,
-    )  # fmt: skip
-    return _fill_store(opened, manifest, output, retry_failed=retry_failed)
+        stated = read_recipe(Path(recipe))
+    elif backbone or preprocessing or precision:
+        stated = stated_recipe(
+            {"name": backbone} if backbone else {},
+            {"mode": preprocessing} if preprocessing else {},
+            precision,
+        )
+    if ids and in_order:
+        raise UsageError("give --ids or --in-order, not both")
+    named = source if isinstance(source, Mapping) else {"native": source}
+    paths = {name: Path(file) for name, file in named.items()}
+    opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
+    if opened.recipe and stated:
+        raise UsageError(
+            f"{opened.description} is an exported store and says itself how it was made"
+        )
+    made = opened.recipe or stated or stated_recipe({}, {}, None)
+    return _fill_store(opened, made, manifest, output, retry_failed=retry_failed)
 
 
 def _open_source(
     paths: Mapping[str, Path],
-    manifest: Manifest,
     kind: str | None,
     ids: Path | str | Sequence[str] | None,
-    provenance: Provenance | None,
-    *,
-    in_order: bool,
+    manifest: Manifest,
 ) -> Source:
     """The source of a kind, or of what the names of the files say."""
     first = next(iter(paths.values()))
     if kind is None:
-        named = first.suffix.lower()
+        suffix = first.suffix.lower()
         if first.is_dir():
-            named = ".pth" if next(first.rglob("*.pth"), None) else ".npy"
-        if named not in KINDS:
+            suffix = ".pth" if next(first.rglob("*.pth"), None) else ".npy"
+        if suffix not in KINDS:
             raise UsageError(f"{first}: unknown kind of features; known are {', '.join(KINDS)}")
-        kind = KINDS[named]
-    if ids and in_order:
-        raise UsageError("give --ids or --in-order, not both")
+        kind = KINDS[suffix]
     if kind == "parquet":
-        return read_parquet(first, str(ids or "id"), provenance)
+        return read_parquet(first, ids if isinstance(ids, str) else "id")
     if kind == "hdf5":
-        return read_hdf5(first, provenance)
-    stated_provenance = provenance or stated()
+        return read_hdf5(first)
     if kind == "pth" or (kind == "npy" and not any(file.is_file() for file in paths.values())):
-        if ids or in_order:
+        if ids:
             raise UsageError(
                 f"{first} is not a file; --ids and --in-order are for one file with all rows"
             )
-        return ClipFolders(paths, f".{kind}", stated_provenance)
+        return ClipFolders(paths, f".{kind}", manifest)
     listed = read_ids(Path(ids)) if isinstance(ids, Path | str) else ids
     if kind == "npy":
-        source = read_npy(paths, listed, stated_provenance)
-    else:
-        source = read_safetensors(first, listed, stated_provenance, manifest)
-    if source.ids is None and not in_order:
-        raise UsageError(
-            f"{source.path} does not say whose its rows are; give --ids FILE with an id a line, "
-            "or --in-order if row i is item i of the manifest"
-        )
-    return source
+        return read_npy(paths, listed)
+    return read_safetensors(first, listed, manifest)
 
 
-def _fill_store(source: Source, manifest: Manifest, path: Path, *, retry_failed: bool) -> Store:
+def _fill_store(
+    source: Source, recipe: Recipe, manifest: Manifest, path: Path, *, retry_failed: bool
+) -> Store:
     """Write the rows that a store does not have yet."""
-    names = source.match(manifest)
+    arrays = source.arrays(manifest)
     if path.exists():
         existing = open_store(path)
         if existing.is_final:
             raise UsageError(f"{path} is final; choose another output")
-        # As the first file that could be read said, though another may be the first by now.
-        arrays = tuple(existing.specs)
-        stored = [array.name for array in arrays]
-        if set(names) != set(stored):
+        if {array.name for array in arrays} != set(existing.arrays):
+            names = ", ".join(shorten(array.name) for array in arrays)
             raise UsageError(
-                f"{path} was begun with {', '.join(stored)}, and the source has "
-                f"{', '.join(map(shorten, sorted(names))):.200}; name the arrays alike, or choose "
-                "another output"
+                f"{path} was begun with {', '.join(existing.arrays)}, and the source has "
+                f"{names:.200}; name the arrays alike, or choose another output"
             )
+        # Shape and type as in the first run, though most files may have others by now.
+        arrays = tuple(existing.specs)
+        writer = StoreWriter.resume(path, manifest, replace(recipe, name=path.stem, arrays=arrays))
     else:
-        arrays = source.arrays(manifest)
-    recipe = source.provenance.recipe(path.stem, arrays)
-    if path.exists():
-        writer = StoreWriter.resume(path, manifest, recipe)
-    else:
+        recipe = replace(recipe, name=path.stem, arrays=arrays)
         writer = StoreWriter.create(path, manifest, recipe, probe=source.probe)
     specs = {array.name: array for array in arrays}
     with writer.claimed() as blocks:
@@ -172,12 +166,11 @@ def _fill_store(source: Source, manifest: Manifest, path: Path, *, retry_failed:
             rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]
             writer.write_block(block, rows)
     store = open_store(path)
-    again: dict[int, list[int]] = {}
-    for row in store.missing_rows(retry_failed=retry_failed).tolist():
-        again.setdefault(row // store.block_rows, []).append(row)
-    for block, missing in again.items():
+    missing = store.missing_rows(retry_failed=retry_failed)
+    for block in np.unique(missing // store.block_rows).tolist():
         if store.record_of(block) is not None:  # written by this or an earlier run
-            results = {row: source.row(manifest.items[row], specs) for row in missing}
+            numbers = missing[missing // store.block_rows == block].tolist()
+            results = {row: source.row(manifest.items[row], specs) for row in numbers}
             writer.rewrite(block, {row: done for row, done in results.items() if done is not None})
     writer.log("imported", source=source.description)
-    return open_store(path)
+    return store.refresh()

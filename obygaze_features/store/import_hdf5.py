@@ -10,20 +10,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.commit import Failed
 from obygaze_features.store.export import ATTRIBUTES, REASONS, SOURCES
 from obygaze_features.store.format import Status
-from obygaze_features.store.import_rows import (
-    RowSource,
-    check_row,
-    exported_attributes,
-    exported_provenance,
-    to_storable,
-)
-from obygaze_features.store.provenance import Provenance, stated
+from obygaze_features.store.import_rows import RowSource, check_row, errors_named, to_storable
+from obygaze_features.store.provenance import exported_recipe
 
 MAX_TEXT_BYTES = 2**28
 """Bytes that the texts of an HDF5 dataset may take."""
@@ -33,83 +29,62 @@ CACHE_BYTES = 64 * 2**20
 """For HDF5's chunks of many rows, so that none is decompressed for each of its rows again."""
 
 
-def read_hdf5(path: Path, provenance: Provenance | None) -> RowSource:
-    """An HDF5 file with a dataset ``ids`` and datasets of as many rows, or an exported store.
-
-    Links out of the file are not followed, and nothing but numbers and texts is read.
-    """
+def read_hdf5(path: Path) -> RowSource:
+    """An HDF5 file with a dataset ``ids`` and datasets of as many rows, or an exported store."""
     import h5py
 
-    if not path.is_file():
-        raise StoreError(f"{path} is not a file; give an HDF5 file")
-    try:
+    with errors_named(path, "HDF5"):
         file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
-    except OSError as problem:
-        words = " ".join(str(problem).split())
-        raise StoreError(f"{path} is not an HDF5 file, or a damaged one ({words:.100})") from None
-    if fmt.IDS not in file:
-        raise StoreError(f"{path} has no dataset {fmt.IDS!r}, which says whose each row is")
-    try:
+        if fmt.IDS not in file:
+            raise StoreError(f"it has no dataset {fmt.IDS!r}, which says whose each row is")
         if ATTRIBUTES in file:
-            text = _hdf5_texts(file, ATTRIBUTES, axes=0)[0]
-            return _exported_hdf5(
-                path, file, exported_attributes(path, ATTRIBUTES, text), provenance
-            )
-        ids = _hdf5_texts(file, fmt.IDS)
-        odd = [name for name in file if isinstance(name, bytes) or not name.isprintable()]
-        if odd:
+            return _read_exported(path, file)
+        ids = _read_texts(file, fmt.IDS)
+        if odd := [name for name in file if isinstance(name, bytes) or not name.isprintable()]:
             raise StoreError(f"the name {odd[0]!r:.60} is not plain text in UTF-8; rename it")
         matrices = {}
         for name in file:
-            dataset = _hdf5_dataset(file, name) if name not in (fmt.IDS, fmt.STATUS) else None
-            if (
-                dataset is not None
-                and dataset.dtype.kind in "fiu"
-                and dataset.ndim > 1
-                and dataset.shape[0] == len(ids)
-            ):
+            dataset: Any = None
+            if name not in (fmt.IDS, fmt.STATUS):
+                dataset = _find_dataset(file, name)
+            if _is_numbers(dataset) and dataset.ndim > 1 and dataset.shape[0] == len(ids):
                 matrices[name] = _Hdf5Rows(dataset, name)
         if not matrices:
             raise StoreError("it has no dataset of numbers with a row for each id")
-    except StoreError as problem:
-        raise _naming(path, problem) from None
-    return RowSource(path, matrices, ids, provenance or stated())
+        return RowSource(path, matrices, ids)
 
 
-def _exported_hdf5(
-    path: Path, file: Any, attributes: dict[str, Any], provenance: Provenance | None
-) -> RowSource:
+def _read_exported(path: Path, file: Any) -> RowSource:
     """What `export` wrote: all that makes a store."""
-    ids, specs = _hdf5_texts(file, fmt.IDS), fmt.specs_of(attributes)
-    texts = {name: _hdf5_texts(file, name) for name in (SOURCES, REASONS)}
-    status = _hdf5_dataset(file, fmt.STATUS)
-    if status is None or status.dtype.kind not in "iu":
+    recipe = exported_recipe(ATTRIBUTES, _read_texts(file, ATTRIBUTES, axes=0)[0])
+    ids, sources, reasons = (_read_texts(file, name) for name in (fmt.IDS, SOURCES, REASONS))
+    status = _find_dataset(file, fmt.STATUS)
+    if not _is_numbers(status, "iu"):
         raise StoreError(f"{fmt.STATUS} is not a dataset of whole numbers")
-    for name, shape in [(fmt.STATUS, status.shape)] + [(n, (len(t),)) for n, t in texts.items()]:
+    shapes = {fmt.STATUS: status.shape, SOURCES: (len(sources),), REASONS: (len(reasons),)}
+    for name, shape in shapes.items():
         if shape != (len(ids),):
             raise StoreError(f"{name} does not have one value for each id")
     codes = status[()].tolist()
-    if odd := set(codes) - {int(code) for code in Status}:
+    if odd := set(codes) - set(Status):
         raise StoreError(f"{fmt.STATUS} has the unknown code {odd.pop()}")
+    without: dict[int, Failed | None] = {}
+    for row in np.flatnonzero(np.array(codes) != Status.DONE).tolist():
+        reason = reasons[row] if reasons[row].isprintable() else shorten(reasons[row], 200)
+        failed = Failed(Status(codes[row]), reason, sources[row] or None)
+        without[row] = failed if codes[row] != Status.TODO else None
     matrices, probe = {}, {}
-    for array in specs:
-        dataset = _hdf5_dataset(file, array.name)
-        if (
-            dataset is None
-            or dataset.dtype.kind not in "fiu"
-            or dataset.shape != (len(ids), *array.shape)
-        ):
+    for array in recipe.arrays:
+        dataset = _find_dataset(file, array.name)
+        if not _is_numbers(dataset) or dataset.shape != (len(ids), *array.shape):
             raise StoreError(f"{array.name} is not a dataset with a row for each id")
         matrices[array.name] = _Hdf5Rows(dataset, array.name)
         name = f"{fmt.PROBE}/{array.name}"
-        if (reference := _hdf5_dataset(file, name)) is not None:
-            if reference.shape != array.shape or reference.dtype.kind not in "fiu":
+        if (reference := _find_dataset(file, name)) is not None:
+            if reference.shape != array.shape or not _is_numbers(reference):
                 raise StoreError(f"{name} is not a row of {array.name}")
-            probe[array.name] = check_row(to_storable(_read_hdf5(reference, ())), array)
-    return RowSource(
-        path, matrices, ids, exported_provenance(path, attributes, provenance), {}, codes,
-        texts[SOURCES], texts[REASONS], probe, specs,
-    )  # fmt: skip
+            probe[array.name] = check_row(to_storable(_read(reference, ())), array)
+    return RowSource(path, matrices, ids, recipe, without, sources, probe)
 
 
 class _Hdf5Rows:
@@ -120,7 +95,7 @@ class _Hdf5Rows:
         if math.prod(dataset.shape[1:]) * dataset.dtype.itemsize > MAX_ROW_BYTES:
             raise StoreError(f"a row of {name} would take more than {MAX_ROW_BYTES >> 30} GiB")
 
-    def __getitem__(self, row: int) -> NDArray[Any]:
+    def __getitem__(self, row: int) -> Any:
         chunks = self.dataset.chunks
         if chunks is None:
             written = self.dataset.id.get_storage_size() > 0
@@ -129,11 +104,10 @@ class _Hdf5Rows:
             written = self.dataset.id.get_chunk_info_by_coord(first).byte_offset is not None
         if not written:  # HDF5 reads it as zeros
             raise StoreError("nothing was ever written there")
-        values: NDArray[Any] = _read_hdf5(self.dataset, row)
-        return values
+        return _read(self.dataset, row)
 
 
-def _hdf5_dataset(file: Any, name: str) -> Any:
+def _find_dataset(file: Any, name: str) -> Any:
     """A dataset in this very file; None if there is none."""
     import h5py
 
@@ -153,35 +127,30 @@ def _hdf5_dataset(file: Any, name: str) -> Any:
     return node
 
 
-def _hdf5_texts(file: Any, name: str, *, axes: int = 1) -> list[str]:
+def _is_numbers(dataset: Any, kinds: str = "fiu") -> bool:
+    return dataset is not None and dataset.dtype.kind in kinds
+
+
+def _read_texts(file: Any, name: str, *, axes: int = 1) -> list[str]:
     """A dataset of texts: a list of them, or a single one (no axes)."""
     import h5py
 
-    dataset = _hdf5_dataset(file, name)
-    if (
-        dataset is None
-        or h5py.check_string_dtype(dataset.dtype) is None
-        or dataset.shape is None
-        or dataset.ndim != axes
-    ):
+    dataset = _find_dataset(file, name)
+    is_texts = dataset is not None and h5py.check_string_dtype(dataset.dtype) is not None
+    if not is_texts or dataset.shape is None or dataset.ndim != axes:
         raise StoreError(f"{name} is not {'a list of texts' if axes else 'a text'}")
     if dataset.nbytes > MAX_TEXT_BYTES:
         raise StoreError(f"{name}: it would take more than {MAX_TEXT_BYTES >> 20} MiB")
-    texts = _read_hdf5(dataset, ())
+    texts = _read(dataset, ())
     try:
         return [text.decode() for text in (texts.tolist() if axes else [texts])]
     except UnicodeDecodeError:
         raise StoreError(f"{name} is not text in UTF-8") from None
 
 
-def _read_hdf5(dataset: Any, selection: Any) -> Any:
+def _read(dataset: Any, selection: Any) -> Any:
     try:
         return dataset[selection]
     except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as problem:
         words = " ".join(str(problem).split())
         raise StoreError(f"it cannot be read ({words:.100})") from None
-
-
-def _naming(path: Path, problem: StoreError) -> StoreError:
-    """An error with the file that it is about."""
-    return problem if str(problem).startswith(f"{path}") else StoreError(f"{path}: {problem}")

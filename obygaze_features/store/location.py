@@ -11,27 +11,28 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import struct
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.store.remote import Remote, Span, is_url
 from obygaze_features.store.shards import MappedFile, map_file
-from obygaze_features.store.zip_safety import check_zip_members
 
 BLOCK_BYTES = 2**20
 """Bytes that are read at a time from a file that is read from end to end."""
 _HEADER_BYTES = 30
 """Bytes of the header before a file's name."""
+_ENCRYPTED = 0x1
+_STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
 """The beginning of a URL that lacks a slash."""
 
@@ -76,26 +77,15 @@ class Location(Protocol):
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
 
-    def describe_missing(self) -> str | None:
-        """What is missing where no store was found; None if something is there."""
 
-
-@dataclass(frozen=True)
 class Folder:
     """A folder on this machine."""
 
-    path: Path
     is_local = True
 
-    @property
-    def address(self) -> Path:
-        """The path."""
-        return self.path
-
-    @property
-    def where(self) -> str:
-        """The path."""
-        return str(self.path)
+    def __init__(self, path: Path) -> None:
+        self.path = self.address = path
+        self.where = str(path)
 
     def join(self, name: str) -> str:
         """The file's path."""
@@ -131,10 +121,6 @@ class Folder:
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
         return map_file(self.path / name)
-
-    def describe_missing(self) -> str | None:
-        """The folder, where there is none."""
-        return None if self.path.exists() else f"there is nothing at {self.where}"
 
 
 class ZipArchive:
@@ -187,10 +173,6 @@ class ZipArchive:
         content = archive[start : start + info.file_size]
         return MappedFile(self.join(name), content, self._mapped.memory)
 
-    def describe_missing(self) -> str | None:
-        """Nothing: the zip file is there."""
-        return None
-
     @property
     def names(self) -> list[str]:
         """The names of the files in it."""
@@ -216,13 +198,55 @@ class ZipArchive:
             ) from None
         except OSError as problem:
             raise StoreError(f"{self.where} cannot be read: {problem.strerror}") from None
-        check_zip_members(self.where, infos, len(self._mapped.bytes))
+        _check_zip_members(self.where, infos, len(self._mapped.bytes))
         return {info.orig_filename: info for info in infos}
 
     def _info(self, name: str) -> ZipInfo:
         if info := self._infos.get(name):
             return info
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.join(name))
+
+
+def is_store_name(name: str) -> bool:
+    """Whether a file of a store may have this name: inside its folder, of a safe alphabet."""
+    return _STORE_NAME.fullmatch(name) is not None
+
+
+def _check_zip_members(where: object, infos: Sequence[ZipInfo], size: int) -> None:
+    """Raise on the first member that no packed store has, by the table of contents alone.
+
+    `size` are the bytes of the zip file, `where` names it.
+    """
+    names: set[str] = set()
+    folders: set[str] = set()
+
+    def refused(name: str, reason: str) -> StoreError:
+        return StoreError(f"{where}: {name!r:.80} {reason}")
+
+    for info in infos:
+        name = info.orig_filename
+        if name.endswith("/"):
+            reason = "is a folder, so obygaze did not make this zip file; pack the store with: "
+            raise refused(name, f"{reason}obygaze stores pack STORE -o NAME.zip")
+        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise refused(name, "is a link or a device, not a plain file")
+        if not is_store_name(name):
+            raise refused(name, "is not a file name that a store has")
+        if info.flag_bits & _ENCRYPTED:
+            raise refused(name, "is encrypted")
+        if info.compress_type != ZIP_STORED or info.compress_size != info.file_size:
+            raise refused(name, "is compressed, which a packed store is not")
+        folded = name.casefold()  # some file systems ignore case
+        if folded in names:
+            raise refused(name, "is there twice")
+        names.add(folded)
+        folders |= {str(parent) for parent in PurePosixPath(folded).parents}
+        if info.header_offset + info.file_size > size:
+            raise StoreError(f"{where}: {name!r:.80} claims more bytes than the zip file has")
+    if clashes := sorted(names & folders):
+        raise refused(clashes[0], "is a file and a folder")
+    if sum(info.file_size for info in infos) > size:
+        raise StoreError(f"{where}: its files claim more bytes than the zip file has")
 
 
 def location_of(address: str | Path) -> Location:

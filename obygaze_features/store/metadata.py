@@ -21,6 +21,7 @@ from obygaze_features.manifests import Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, as_file, read_json_at
+from obygaze_features.store.remote import Remote
 
 _TEXTS = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -68,7 +69,7 @@ def _describe_no_store(location: Location) -> str:
             require_folder(location.path, "a feature store", StoreError)
         if stores := sorted(path.name for path in location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", location.path / stores[0])
-    elif missing := location.describe_missing():
+    elif isinstance(location, Remote) and (missing := location.describe_missing()):
         return f"{missing}; check the address"
     return f"{location.where} is not a feature store: it has no zarr.json"
 

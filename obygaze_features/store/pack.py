@@ -17,12 +17,16 @@ from obygaze_features.common.files import disk_errors, new_file, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.file_list import (
+    check_listed_files,
+    damaged_file,
+    list_final_files,
+    unrelated_files,
+)
 from obygaze_features.store.finalise import READ_ONLY
-from obygaze_features.store.location import Folder, ZipArchive
+from obygaze_features.store.location import ZipArchive
 from obygaze_features.store.metadata import read_checksums
-from obygaze_features.store.reader import open_at, open_store
-from obygaze_features.store.verify import check_listed_files
-from obygaze_features.store.zip_safety import is_store_name
+from obygaze_features.store.reader import open_at
 
 COPY_BYTES = 2**20
 
@@ -30,73 +34,45 @@ COPY_BYTES = 2**20
 def pack(store: Path | str, output: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
     """Write a final store into one zip file; each file is compared with its checksum.
 
-    Parameters
-    ----------
-    store
-        Its folder. `StoreError` if it is open or damaged; nothing is written then.
-    output
-        The zip file, ``NAME.zip``.
-    overwrite
-        Replace the file at `output`.
-
-    Returns
-    -------
-    dict
-        ``path``, ``files``, ``size`` and what in the folder was ``left_out``, as it is no file of
-        the store.
+    `StoreError` if the store is open or damaged; nothing is written then. Returns ``path``,
+    ``files``, ``size`` and what in the folder was ``left_out``, as it is no file of the store.
     """
     path, output = Path(store), Path(output)
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
     if path.resolve() in output.resolve().parents:
         raise UsageError(f"{output} is inside the store; choose another output")
-    checksums, names = list_store_files(path, "packed")
-    sizes = {name: file_size(path, name, "packed") for name in names}
+    checksums, sizes = list_final_files(path, "packed")
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
         zipfile.ZipFile(temporary, "w") as archive,
     ):
-        for name in progress(names, "Packing", unit="file"):
+        for name in progress(sizes, "Packing", unit="file"):
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             info.create_system = 3  # Unix, wherever it is packed
             info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
             info.file_size = sizes[name]
-            large = info.file_size > 0.95 * zipfile.ZIP64_LIMIT
             digest = hashlib.sha256()
-            with (
-                (path / name).open("rb") as file,
-                archive.open(info, "w", force_zip64=large) as member,
-            ):
+            with (path / name).open("rb") as file, archive.open(info, "w") as member:
                 while data := file.read(COPY_BYTES):
                     digest.update(data)
                     member.write(data)
             if checksums.get(name, digest.hexdigest()) != digest.hexdigest():
-                raise damaged(path, name, "is not as it was written", "packed")
+                raise damaged_file(path, name, "is not as it was written", "packed")
     return {
         "path": output,
-        "files": len(names),
+        "files": len(sizes),
         "size": output.stat().st_size,
-        "left_out": unrelated_files(path, names),
+        "left_out": unrelated_files(path, sizes),
     }
 
 
 def unpack(archive: Path | str, output: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
     """Take a store out of its zip file: whole and verified, or refused.
 
-    Parameters
-    ----------
-    archive
-        What `pack` made. `StoreError` if it is damaged, or no packed store; nothing is left then.
-    output
-        The store, ``NAME.zarr``.
-    overwrite
-        Replace the store at `output`.
-
-    Returns
-    -------
-    dict
-        ``path``, ``files`` and ``size``; nothing is ``left_out``.
+    `StoreError` if it is damaged, or no packed store; nothing is left then. Returns ``path``,
+    ``files`` and ``size``; nothing is ``left_out``.
     """
     archive, output = Path(archive), Path(output)
     if output.suffix != ".zarr":
@@ -128,52 +104,6 @@ def unpack(archive: Path | str, output: Path | str, *, overwrite: bool = False) 
     except StoreError as problem:
         raise StoreError(f"{problem}; nothing was unpacked") from None
     return {"path": output, "files": len(location.names), "size": size, "left_out": []}
-
-
-def list_store_files(path: Path, action: str) -> tuple[dict[str, str], list[str]]:
-    """The checksums of a final store in a folder, and the names of all its files.
-
-    `StoreError` if it is open, or if its list is not that of its files; `action` says what is not
-    done then ("packed").
-    """
-    store = open_store(path)
-    if not isinstance(store.location, Folder):
-        raise StoreError(
-            f"{path} is not a folder and cannot be {action}; unpack it first: "
-            f"obygaze stores unpack {path} -o NAME.zarr"
-        )
-    if not store.is_final:
-        raise StoreError(
-            f"{path} is still open and cannot be {action}; run: obygaze stores finalise {path}"
-        )
-    checksums, where = read_checksums(store.location), store.location.join(fmt.CHECKSUMS)
-    for name in checksums:
-        if not is_store_name(name):
-            raise StoreError(f"{where} lists {name!r:.60}, which is not a file name of a store")
-    check_listed_files(store.where, store, checksums)
-    log = [fmt.LOG] if (path / fmt.LOG).is_file() else []
-    return checksums, [*checksums, fmt.CHECKSUMS, *log]
-
-
-def unrelated_files(path: Path, names: list[str]) -> list[str]:
-    """What is in a store's folder and is none of its files."""
-    files = (file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir())
-    return sorted(set(files).difference(names))
-
-
-def file_size(path: Path, name: str, action: str) -> int:
-    """Bytes of a file of a store; `StoreError` if it cannot be read."""
-    try:
-        return (path / name).stat().st_size
-    except OSError as problem:
-        raise damaged(path, name, f"cannot be read ({problem.strerror})", action) from None
-
-
-def damaged(path: Path, name: str, reason: str, action: str) -> StoreError:
-    """The error for a file that is not right, so that the store is not packed or pushed."""
-    return StoreError(
-        f"{path / name} {reason}, so the store is not {action}; run: obygaze stores verify {path}"
-    )
 
 
 def _check_archive(location: ZipArchive) -> dict[str, str]:

@@ -24,17 +24,13 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.file_list import check_listed_files
 from obygaze_features.store.finalise import READ_ONLY
-from obygaze_features.store.location import Location, location_of
+from obygaze_features.store.location import Location, is_store_name, location_of
 from obygaze_features.store.metadata import read_attributes, read_checksums
 from obygaze_features.store.pack import unpack
 from obygaze_features.store.reader import open_store
-from obygaze_features.store.remote import (
-    Remote,
-    is_url,
-)
-from obygaze_features.store.verify import check_listed_files
-from obygaze_features.store.zip_safety import is_store_name
+from obygaze_features.store.remote import Remote, is_url
 
 
 def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> dict[str, Any]:

@@ -19,13 +19,8 @@ from obygaze_features.common.progress import meter, progress
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.file_list import damaged_file, list_final_files, unrelated_files
 from obygaze_features.store.location import sha256_at
-from obygaze_features.store.pack import (
-    damaged,
-    file_size,
-    list_store_files,
-    unrelated_files,
-)
 from obygaze_features.store.remote import (
     Remote,
     is_url,
@@ -58,21 +53,21 @@ def push(store: Path | str, target: Path | str) -> dict[str, Any]:
         and what in the folder was ``left_out``, as it is no file of the store.
     """
     path, where = Path(store), str(target)
-    checksums, names = list_store_files(path, "pushed")
+    checksums, sizes = list_final_files(path, "pushed")
     if where.startswith(("http://", "https://")):
         where = redact_url(where)
         raise UsageError(f"{where}: nothing is sent over HTTP; push to a folder, s3:// or hf://")
     if where.startswith("hf://"):
-        sent = _push_to_hub(path, where, checksums, names)
+        sent = _push_to_hub(path, where, checksums, list(sizes))
     else:
         where = _target_for(path, where)
-        sent = _push_files(path, where, checksums, names)
+        sent = _push_files(path, where, checksums, sizes)
     return {
         "where": redact_url(where),
-        "files": len(names),
-        "size": sum((path / name).stat().st_size for name in names),
+        "files": len(sizes),
+        "size": sum(sizes.values()),
         "sent": sent,
-        "left_out": unrelated_files(path, names),
+        "left_out": unrelated_files(path, sizes),
     }
 
 
@@ -107,27 +102,31 @@ def _is_store(address: str) -> bool:
     return False
 
 
-def _push_files(path: Path, target: str, checksums: Mapping[str, str], names: list[str]) -> int:
+def _push_files(
+    path: Path, target: str, checksums: Mapping[str, str], sizes: Mapping[str, int]
+) -> int:
     """Send what is missing; gives the number of files sent."""
-    system, root, _ = open_file_system(target)
     there, listed = Remote(target), (path / fmt.CHECKSUMS).read_bytes()
-    sizes = _sizes_there(system, root, there.where)
-    send = partial(_send, path, target, checksums)
+
+    def refuse_other_store() -> None:
+        if there.read(fmt.CHECKSUMS) != listed:
+            raise StoreError(f"{there.where} holds another store; choose another target")
+
+    sizes_there = _sizes_there(target, there.where)
+    send = partial(_send, path, target, checksums, sizes)
     sent = 0
-    if fmt.CHECKSUMS not in sizes:
-        if sizes:
-            raise _holds_something_else(there.where, sizes)
+    if fmt.CHECKSUMS in sizes_there:
+        refuse_other_store()
+    elif sizes_there:
+        raise _holds_something_else(there.where, sizes_there)
+    else:
         sent += send([fmt.CHECKSUMS])
-    elif there.read(fmt.CHECKSUMS) != listed:
-        raise StoreError(f"{there.where} holds another store; choose another target")
-    body = [name for name in names if name not in (fmt.CHECKSUMS, GROUP)]
-    sent += send([name for name in body if sizes.get(name) != file_size(path, name, "pushed")])
+    body = [name for name in sizes if name not in (fmt.CHECKSUMS, GROUP)]
+    sent += send([name for name in body if sizes_there.get(name) != sizes[name]])
     for part in (body, [GROUP]):
         wrong = _wrong_there(there, checksums, part)
-        if part == [GROUP] and wrong and there.read(fmt.CHECKSUMS) != listed:
-            raise StoreError(  # somebody else began at the same time
-                f"{there.where} holds another store; choose another target"
-            )
+        if wrong == [GROUP]:
+            refuse_other_store()  # somebody else may have begun at the same time
         sent += send(wrong)
         if still := _wrong_there(there, checksums, wrong):
             raise StoreError(
@@ -136,8 +135,9 @@ def _push_files(path: Path, target: str, checksums: Mapping[str, str], names: li
     return sent
 
 
-def _sizes_there(system: Any, root: str, where: str) -> dict[str, int]:
+def _sizes_there(target: str, where: str) -> dict[str, int]:
     """The files at a target, with their sizes."""
+    system, root, _ = open_file_system(target)
     system.invalidate_cache()
     try:
         with one_line_errors(where):
@@ -147,34 +147,32 @@ def _sizes_there(system: Any, root: str, where: str) -> dict[str, int]:
     return {name.removeprefix(f"{root}/"): int(info["size"] or 0) for name, info in files.items()}
 
 
-def _send(path: Path, target: str, checksums: Mapping[str, str], names: list[str]) -> int:
+def _send(
+    path: Path,
+    target: str,
+    checksums: Mapping[str, str],
+    sizes: Mapping[str, int],
+    names: list[str],
+) -> int:
     """Send files, none of which is damaged here; gives their number."""
     system, root, _ = open_file_system(target)
-    callbacks = need("fsspec.callbacks", extra="remote")
-    sizes = {name: file_size(path, name, "pushed") for name in names}
-    with meter(sum(sizes.values()), "Sending", unit="B") as advance:
+    where = redact_url(target)
+    with meter(sum(sizes[name] for name in names), "Sending", unit="B") as advance:
         for name in names:
             _refuse_damaged(path, checksums, name)
-            goal, moved = f"{root}/{name}", 0
-
-            def move(size: int | None, value: int, **_: object) -> None:
-                nonlocal moved
-                advance(value - moved)
-                moved = value
-
+            goal = f"{root}/{name}"
             try:
-                with one_line_errors(f"{redact_url(target)}/{name}"):
+                with one_line_errors(f"{where}/{name}"):
                     if not target.startswith(_BUCKETS):  # a push makes no bucket
                         system.makedirs(goal.rpartition("/")[0], exist_ok=True)
-                    callback = callbacks.Callback(hooks={"bar": move})
-                    system.put_file(str(path / name), goal, callback=callback)
-                    callback.absolute_update(sizes[name])  # some say nothing on the way
+                    system.put_file(str(path / name), goal)
             except FileNotFoundError:
                 bucket = root.partition("/")[0] or root
                 raise StoreError(
-                    f"there is no bucket {bucket}, for {redact_url(target)}; check its name, or "
-                    "make it: a push makes none"
+                    f"there is no bucket {bucket}, for {where}; check its name, or make it: a "
+                    "push makes none"
                 ) from None
+            advance(sizes[name])
     return len(names)
 
 
@@ -197,9 +195,9 @@ def _refuse_damaged(path: Path, checksums: Mapping[str, str], name: str) -> None
     try:
         sha256 = sha256_of(path / name)
     except OSError as problem:
-        raise damaged(path, name, f"cannot be read ({problem.strerror})", "pushed") from None
+        raise damaged_file(path, name, f"cannot be read ({problem.strerror})", "pushed") from None
     if checksums.get(name, sha256) != sha256:
-        raise damaged(path, name, "is not as it was written", "pushed")
+        raise damaged_file(path, name, "is not as it was written", "pushed")
 
 
 def _holds_something_else(where: str, names: Iterable[str]) -> StoreError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.arrays import StoredArray
+from obygaze_features.store.file_list import committed_files, expected_files
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, location_of, read_json_at, sha256_at
 from obygaze_features.store.metadata import read_checksums
@@ -34,36 +35,20 @@ _PROCESS_FILE = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
 
 @dataclass(frozen=True)
 class Damage:
-    """A file of a store that is not as it was written.
-
-    Parameters
-    ----------
-    file
-        From the store's root.
-    array
-        The array that the file belongs to, if any.
-    ids
-        The rows that are damaged.
-    why
-        The reason.
-    harmless
-        No row is affected: an unused file, or a change without a consequence.
-    """
+    """A file of a store that is not as it was written, and the ids of the rows it damages."""
 
     file: str
     array: str | None
     ids: tuple[str, ...]
     why: str
     harmless: bool = False
+    """No row is affected: an unused file, or a change without a consequence."""
 
 
 def verify(address: Path | str) -> list[Damage]:
     """Read a whole store, open or final, and list what is damaged; nothing is changed.
 
-    Parameters
-    ----------
-    address
-        The store, as for `open_store`. `StoreError` if it never was a store.
+    The address is as for `open_store`; `StoreError` if there never was a store.
     """
     location = location_of(address)
     checksums, damage, is_listed = {}, [], True
@@ -97,10 +82,8 @@ def verify(address: Path | str) -> list[Damage]:
         reason = _brief(location, problem)
         return damage or [Damage(re.split("[: ]", reason)[0], None, (), reason)]
     reported = {entry.file for entry in damage}
-    return [
-        *damage,
-        *(entry for entry in _find_leftovers(store, checksums) if entry.file not in reported),
-    ]
+    leftovers = _find_leftovers(store, checksums)
+    return damage + [entry for entry in leftovers if entry.file not in reported]
 
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
@@ -227,7 +210,7 @@ def _check_shard(
     rows = np.flatnonzero(done)
     # An intact remote shard is not downloaded a second time.
     read_chunks = reason == CHANGED or (reason is None and (store.location.is_local or not sha256))
-    by_reason = _find_damaged_rows(store, array, name, rows, shard) if read_chunks else {}
+    by_reason = _find_damaged_rows(store, array, name, rows) if read_chunks else {}
     if reason is not None and not by_reason:
         by_reason = {reason: rows.tolist()}
     first = shard * array.layout.shard_rows
@@ -237,12 +220,12 @@ def _check_shard(
 
 
 def _find_damaged_rows(
-    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp], shard: int
+    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]
 ) -> dict[str, list[int]]:
     """Reason -> rows of a shard, counted from its start, that cannot be read."""
     damaged: dict[str, list[int]] = {}
     try:
-        reader = open_shard(store.location, name, array, shard)
+        reader = open_shard(store.location, name, array)
     except DamagedChunk as problem:
         return {problem.reason: rows.tolist()}
     chunks = rows // array.layout.chunk_rows
@@ -256,66 +239,15 @@ def _find_damaged_rows(
     return damaged
 
 
-def check_listed_files(where: object, store: Store, checksums: Mapping[str, str]) -> None:
-    """Raise unless a final store lists exactly the files that a store like it has.
-
-    Parameters
-    ----------
-    where
-        The location for the message.
-    store, checksums
-        The store, and the content of its ``checksums.json``.
-    """
-    names = _metadata_files(store, checksums)
-    if not (missing := sorted(names - checksums.keys())):
-        names |= _shard_files(store)
-        missing = sorted(names - checksums.keys())
-    if missing:
-        raise StoreError(f"{where}: {fmt.CHECKSUMS} does not list {missing[0]!r:.80}")
-    if unknown := sorted(checksums.keys() - names):
-        raise StoreError(f"{where}: {fmt.CHECKSUMS} lists {unknown[0]!r:.80}, not a store's file")
-
-
 def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
     """Files that a final store has but does not list, or lists but cannot have."""
-    names = _metadata_files(store, checksums) | _shard_files(store)
+    names = expected_files(store, checksums)
     for name in sorted(names - checksums.keys()):
         reason = compare_file(store.location, name, None)
         prefix = f"{reason}, and " if reason else ""
         yield Damage(name, None, (), f"{prefix}{fmt.CHECKSUMS} does not list it")
     for name in sorted(checksums.keys() - names):
         yield Damage(name, None, (), f"{fmt.CHECKSUMS} lists it, but a store has no such file")
-
-
-def _metadata_files(store: Store, listed: Collection[str]) -> set[str]:
-    """All but shards, checksums and the log; optional files only if they are listed."""
-    names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, fmt.CROISSANT}
-    names |= {f"{array}/zarr.json" for array in (*store.arrays, fmt.IDS, fmt.STATUS)}
-    names |= {f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
-    for name in set(fmt.COORDINATES).difference(store.arrays):
-        files = {f"{name}/zarr.json", f"{name}/c/0"}
-        if not files.isdisjoint(listed):
-            names |= files
-    if any(name.startswith(f"{fmt.PROBE}/") for name in listed):
-        names.add(f"{fmt.PROBE}/zarr.json")
-        for spec in store.specs:
-            files = {
-                f"{fmt.PROBE}/{spec.name}/zarr.json",
-                f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}",
-            }
-            if not files.isdisjoint(listed):
-                names |= files
-    return names
-
-
-def _shard_files(store: Store) -> set[str]:
-    """The shards of a final store: those with a row that is done."""
-    done = np.flatnonzero(store.status == Status.DONE)
-    return {
-        fmt.shard_name(array.spec, shard)
-        for array in store.stored.values()
-        for shard in np.unique(done // array.layout.shard_rows).tolist()
-    }
 
 
 def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
@@ -337,18 +269,3 @@ def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Dama
     for name in sorted(names):
         array = name.partition("/c/")[0] if "/c/" in name else None
         yield Damage(name, array, (), reason, harmless=True)
-
-
-def committed_files(store: Store) -> set[str]:
-    """The paths that the shards of all committed blocks may have."""
-    names: set[str] = set()
-    for block in range(store.blocks):
-        try:
-            record = store.read_record(block)
-        except StoreError:
-            continue
-        for spec in store.specs if record else ():
-            assert record is not None
-            if sha256 := record.shards[spec.name]:
-                names |= {fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)}
-    return names

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder, sha256_of, to_json, write_text
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import LEASE_S, BlockClaims
 from obygaze_features.store.commit import (
-    BlockWriter,
     Done,
     Failed,
+    commit_block,
     finish_moves,
     is_written,
     move_shards,
@@ -75,7 +75,7 @@ class StoreWriter:
         recipe
             How the rows are computed.
         probe
-            Array -> its row for the fixed synthetic clip (the reference clip), by which two labs
+            Array -> its row for the probe (a fixed synthetic clip), by which two labs
             can tell whether they compute the same features.
         block_rows
             Rows per block; the same for every store of one extraction.
@@ -170,21 +170,15 @@ class StoreWriter:
         """The rows of a block."""
         return self.store.rows_of_block(block)
 
-    def block(self, block: int) -> BlockWriter:
-        """A block to fill row by row, in any order."""
-        return BlockWriter(self.store, block)
-
     def write_block(self, block: int, rows: Sequence[Done | Failed | None]) -> BlockRecord:
         """Write a block from the outcomes of its rows in order; None leaves a row to do."""
         expected = self.rows_of(block)
-        if len(rows) != len(expected):
+        if not expected or len(rows) != len(expected):
             raise StoreError(
-                f"{self.store.path}: block {block} has {len(expected)} rows (got {len(rows)})"
+                f"{self.store.path}: block {block} has {counted(len(expected), 'row')} "
+                f"(got {len(rows)})"
             )
-        writer = self.block(block)
-        for row, outcome in zip(expected, rows, strict=True):
-            writer.put(row, outcome)
-        return writer.commit()
+        return commit_block(self.store, block, rows)
 
     def is_written(self, block: int) -> bool:
         """Whether any writer has written a block by now."""
@@ -200,22 +194,26 @@ class StoreWriter:
         record = store.record_of(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} is not written yet")
-        writer, is_changed = BlockWriter(store, block), False
+        before: list[Done | Failed | None] = []
         for row, status, source in zip(
             self.rows_of(block), record.status, record.sources, strict=True
         ):
-            before: Done | Failed | None = None
             if status == Status.DONE:
-                before = Done(store[store.ids[row]], source)
-            elif status > Status.DONE:
-                before = Failed(Status(status), record.failures[store.ids[row]], source)
-            outcome = before if isinstance(before, Done) else rows.get(row, before)
-            is_changed |= outcome != before
-            writer.put(row, outcome)
-        if not is_changed:
+                before.append(Done(store[store.ids[row]], source))
+            elif status == Status.TODO:
+                before.append(None)
+            else:
+                reason = record.failures[store.ids[row]]
+                before.append(Failed(Status(status), reason, source))
+        outcomes = [
+            old if isinstance(old, Done) else rows.get(row, old)
+            for row, old in zip(self.rows_of(block), before, strict=True)
+        ]
+        # Rows that are done are the same objects; arrays cannot be compared by ==.
+        if all(new is old or new == old for new, old in zip(outcomes, before, strict=True)):
             return record
         move_shards(store, record)  # so that a late move cannot overwrite the new shards
-        return writer.commit(instead_of=record)
+        return commit_block(store, block, outcomes, instead_of=record)
 
     def log(self, event: str, **fields: Any) -> None:
         """Append to the log, the one file that differs between two equal stores."""
@@ -316,7 +314,7 @@ def write_empty_store(
 def _write_probe(
     group: zarr.Group, arrays: Sequence[ArraySpec], probe: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Write the rows of the reference clip, each array as in a store of one item."""
+    """Write the rows of the probe, each array as in a store of one item."""
     inner = group.create_group(fmt.PROBE)
     for spec in arrays:
         if spec.name in probe:

@@ -24,16 +24,9 @@ _MPEG4_B, _MPEG2_B = 2, 3
 
 
 def is_start(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Whether all frames shown from this packet on can be decoded from here.
+    """Whether all frames shown from a packet on, a keyframe by its flag, can be decoded from here.
 
-    Parameters
-    ----------
-    codec
-        See `index.codec_of`.
-    data
-        A packet that the container flags as a keyframe.
-    length_bytes
-        See `nal_length_bytes`.
+    See `index.codec_of` and `nal_length_bytes`.
     """
     if codec == "h264":
         for at in _nal_units(data, length_bytes):

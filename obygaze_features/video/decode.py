@@ -68,30 +68,22 @@ def decode_frames(
     numbers: Sequence[int] | NDArray[np.int32],
     *,
     index: FrameIndex | None = None,
-    tick: Callable[[], None] | None = None,
+    tick: Callable[[], None] = lambda: None,
     allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
 ) -> Frames:
-    """Decode the frames with these numbers.
+    """Decode the frames with these numbers: each once, in ascending order; see `Frames.take`.
 
     Parameters
     ----------
-    path
-        A film in any format that FFmpeg reads.
+    path, index
+        A film in any format that FFmpeg reads, and its index, made here by default.
     numbers
         Frame numbers, from 0. Only these are converted to RGB.
-    index
-        From `index_file`; made here by default.
     tick
         Called at every packet.
     allocate
         Returns the array of a shape to decode into, once the size of the pictures is known.
-
-    Returns
-    -------
-    Frames
-        Each frame once, in ascending order; see `Frames.take`.
     """
-    tick = tick or (lambda: None)
     index = index_file(path, tick=tick) if index is None else index
     unique = np.unique(np.asarray(numbers, np.int32))
     if unique[-1] >= len(index):
@@ -104,16 +96,9 @@ def decode_frames(
 
 
 class Pictures:
-    """Decoded frames as upright RGB pictures, filled in any order.
+    """Decoded frames of a film as upright RGB pictures, filled in any order.
 
-    Parameters
-    ----------
-    path
-        The film, for messages.
-    numbers
-        The frames' numbers, ascending.
-    allocate
-        Returns the array of a shape; called once.
+    `numbers` are the frames' numbers, ascending; `allocate` returns the array of a shape.
     """
 
     def __init__(

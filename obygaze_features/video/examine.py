@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import Pictures, decode_into
-from obygaze_features.video.index import index_file
+from obygaze_features.video.index import FrameIndex
 
 
 @dataclass(frozen=True)
@@ -24,18 +23,12 @@ class Examination:
     ----------
     codec, container
         FFmpeg's names.
-    width, height
-        Size of the upright pictures.
-    rotation
-        By how many degrees stored pictures are rotated upright, counter-clockwise.
-    frames, fps, seconds
-        Of the span.
-    variable_rate
-        Whether some frames are shown for longer than others.
-    decode_seconds
-        How long it took to decode the frames that extraction would.
-    why_slow
-        Why the film was decoded from its start, if it was.
+    width, height, rotation
+        Of the upright pictures, and by how many degrees they were rotated, counter-clockwise.
+    frames, fps, seconds, variable_rate
+        Of the span; whether some of its frames are shown for longer than others.
+    decode_seconds, why_slow
+        How long it took to decode the frames that extraction would, and why from the film's start.
     problems
         ``short`` (fewer frames than a backbone takes: some are repeated or missing), ``ends early``
         (the film ends before the span does), ``variable frame rate`` and ``decoded in order``. None
@@ -58,44 +51,24 @@ class Examination:
 
 def examine(
     path: Path,
+    index: FrameIndex,
     *,
     start: float | None = None,
     end: float | None = None,
     samplings: Sequence[Sampling],
-    tick: Callable[[], None] | None = None,
-    cache: Path | None = None,
+    tick: Callable[[], None] = lambda: None,
 ) -> Examination:
-    """Decode the frames that extraction would, and describe the film.
+    """Decode the frames that extraction would, and describe the film, or its span in seconds.
 
-    Parameters
-    ----------
-    path
-        The film.
-    start, end
-        The span in seconds; the whole film by default.
-    samplings
-        Which frames the backbones take.
-    tick
-        Called at every packet.
-    cache
-        See `index_file`.
-
-    Raises
-    ------
-    VideoError
-        If its features could not be extracted.
+    `tick` is called at every packet. Raises `VideoError` if its features could not be extracted.
     """
-    index = index_file(path, cache=cache, tick=tick)
-    try:
-        span = index.span(start, end)
-    except VideoError as problem:
-        raise VideoError(f"{path}: {problem}") from None
+    span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
     picked = [sampling.pick(times) for sampling in samplings]
     numbers = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
     pictures = Pictures(path, numbers)
     begin = time.perf_counter()
-    decode_into(pictures, index, tick or (lambda: None))
+    decode_into(pictures, index, tick)
     decode_seconds = time.perf_counter() - begin
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])

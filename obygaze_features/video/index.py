@@ -95,21 +95,21 @@ class FrameIndex:
     def __len__(self) -> int:
         return len(self.times)
 
-    def span(self, start: float | None = None, end: float | None = None) -> range:
-        """The numbers of the frames with ``start <= time < end``."""
+    def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
+        """The numbers of the frames with ``start <= time < end``; `path` is for messages."""
         # Spans are written with few digits; frame times are odd fractions of a second.
         bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
         first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
         if first >= last:
             raise VideoError(
-                f"there is no frame from {0 if start is None else start:g} s to "
+                f"{path}: there is no frame from {0 if start is None else start:g} s to "
                 f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
             )
         return range(first, last)
 
 
 def index_file(
-    path: Path, *, cache: Path | None = None, tick: Callable[[], None] | None = None
+    path: Path, *, cache: Path | None = None, tick: Callable[[], None] = lambda: None
 ) -> FrameIndex:
     """Index a film.
 
@@ -123,7 +123,6 @@ def index_file(
     tick
         Called at every packet.
     """
-    tick = tick or (lambda: None)
     index = _read_cached(path, cache) if cache else None
     if index is None:
         index = _index(path, tick)

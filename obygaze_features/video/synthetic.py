@@ -35,24 +35,10 @@ _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 def write_synthetic_dataset(
     folder: Path, *, films: int = 3, scenes: int = 4, seconds: float = 2.0, overwrite: bool = False
 ) -> Path:
-    """Write clips and their annotations.
+    """Write clips, ``videos/FILM/FILM_scene_N.mp4``, and ``annotations.csv``; returns its path.
 
-    Parameters
-    ----------
-    folder
-        Gets ``videos/FILM/FILM_scene_N.mp4`` and ``annotations.csv``.
-    films, scenes
-        How many films, and scenes in each. Of four scenes two are Sure, the others Easy Negative
-        and Hard Negative.
-    seconds
-        How long a clip lasts.
-    overwrite
-        Replace an earlier synthetic data set.
-
-    Returns
-    -------
-    Path
-        The annotations.
+    Of four scenes of a film two are Sure, the others Easy Negative and Hard Negative. With
+    `overwrite` an earlier synthetic data set is replaced.
     """
     lines = ["id,film,media,level,concepts,synthetic"]
     names = obygaze_scheme().visual_concepts
@@ -84,20 +70,10 @@ def write_clip(
     rate: int = 24,
     **settings: Any,
 ) -> None:
-    """Write one clip; the suffix of `path` chooses the container.
+    """Write one clip that looks like a level, ``EN``, ``HN`` or ``S``.
 
-    Parameters
-    ----------
-    path
-        For example ``clip.mp4``, ``clip.mkv`` or ``clip.avi``.
-    level
-        ``EN``, ``HN`` or ``S``: how the picture looks.
-    seed
-        Clips with different seeds differ in hue and movement.
-    seconds, width, height, rate
-        Its length, its picture size (at least 128 wide) and its frames a second.
-    settings
-        As in `write_pictures`.
+    Clips with different seeds differ in hue and movement. A picture must be at least 128 wide. The
+    suffix of `path` chooses the container, and `settings` are as in `write_pictures`.
     """
     pictures = _frames(level, seed, round(seconds * rate), width, height)
     write_pictures(path, pictures, rate=rate, **settings)
@@ -115,26 +91,20 @@ def write_pictures(
     b_frames: int = 2,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Write RGB pictures as a film.
+    """Write RGB pictures of one size as a film; the suffix of `path` chooses the container.
 
     Parameters
     ----------
-    path
-        Its suffix chooses the container.
-    pictures
-        All of the same size.
-    rate
-        Frames a second.
+    path, pictures, rate
+        The file, its frames, and frames a second.
     variable_rate
         Show frames for one, two or three times as long, alternately.
     rotation
         By how many degrees a player has to rotate the pictures counter-clockwise.
-    codec
-        An FFmpeg encoder; by default x264 where FFmpeg has it, or else mpeg4.
+    codec, options
+        An FFmpeg encoder (by default x264 where FFmpeg has it, or else mpeg4), and its options.
     gop, b_frames
         Frames from one keyframe to the next, and B-frames in a row.
-    options
-        The encoder's options.
     """
     codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:

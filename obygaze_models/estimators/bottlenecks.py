@@ -71,7 +71,7 @@ def pcbm_tree(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: ConceptC = None,  # noqa: N803
+    concept_C: ConceptC = None,
     refit: bool = False,
     output: Output = "distance",
     max_depth: int | None = 10,
@@ -97,11 +97,11 @@ def pcbm_logistic(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: ConceptC = None,  # noqa: N803
+    concept_C: ConceptC = None,
     refit: bool = False,
     output: Output = "distance",
     penalty: Penalty = "l2",
-    C: float = 0.1,  # noqa: N803
+    C: float = 0.1,
 ) -> Fitted:
     """Logistic regression on distances from the concepts' hyperplanes."""
     how = Learning(negatives, kind, balance, concept_C, refit)
@@ -119,10 +119,10 @@ def pcbm_elastic_net(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: ConceptC = None,  # noqa: N803
+    concept_C: ConceptC = None,
     refit: bool = False,
     output: Output = "distance",
-    C: float = 1.0,  # noqa: N803
+    C: float = 1.0,
     l1_ratio: float = 0.5,
 ) -> Fitted:
     """A sparse linear rule on distances from the concepts' hyperplanes."""
@@ -141,11 +141,11 @@ def pcbm_hybrid(
     negatives: Negatives = "a",
     kind: Kind = "svm",
     balance: Balance = "weights",
-    concept_C: ConceptC = None,  # noqa: N803
+    concept_C: ConceptC = None,
     refit: bool = False,
     output: Output = "distance",
-    C: float = 0.1,  # noqa: N803
-    residual_C: float = 1.0,  # noqa: N803
+    C: float = 0.1,
+    residual_C: float = 1.0,
 ) -> Fitted:
     """A linear bottleneck and a residual; validation says how it does without the concepts."""
     from obygaze_models.estimators.pcbm import PCBMHybrid
@@ -153,7 +153,7 @@ def pcbm_hybrid(
     how = Learning(negatives, kind, balance, concept_C, refit)
     bank, seen, facts = fit_bank(known, train, validation, seed, how)
     model = PCBMHybrid(bank, output, C, residual_C=residual_C, random_state=seed)
-    X = known.features  # noqa: N806
+    X = known.features
     model.fit(X[train], labels[train], X[validation], labels[validation])
     return Fitted(model, _classes(labels), seen, facts=facts | {"accuracy": model.accuracy_})
 
@@ -181,7 +181,7 @@ def oracle_logistic(
     seed: int,
     *,
     penalty: Penalty = "l2",
-    C: float = 0.1,  # noqa: N803
+    C: float = 0.1,
 ) -> Fitted:
     """Logistic regression on the annotated concepts."""
     options = {"C": C, "l1_ratio": float(penalty == "l1")}
@@ -206,7 +206,7 @@ def random_directions(
     if not count:
         raise ExperimentError("the labels mark no concepts to be matched; give n_directions")
     rows = np.concatenate([train, validation])
-    X = known.features[rows]  # noqa: N806
+    X = known.features[rows]
     bank = RandomDirections(count, seed).fit(X)
     model = PCBMClassifier(bank, head, random_state=seed).fit(X, labels[rows])
     return Fitted(model, _classes(labels), np.unique(rows))
@@ -238,9 +238,9 @@ def _learnt(
     from obygaze_models.estimators.targets import concept_targets
 
     targets = concept_targets(known.levels, known.concepts, how.negatives)
-    Cs = DEFAULT_CS if how.C is None else how.C  # noqa: N806
+    Cs = DEFAULT_CS if how.C is None else how.C
     if isinstance(Cs, float | int):
-        Cs = (Cs,)  # noqa: N806
+        Cs = (Cs,)
     bank = ConceptBank(how.kind, Cs, balance=how.balance, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateConcept)  # they are among the facts
@@ -267,7 +267,7 @@ def _refitted(bank: ConceptBank, known: Known, rows: Array, targets: Array) -> C
     from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
 
     chosen = {name: C for name, C in zip(bank.names_, bank.C_, strict=True) if C is not None}
-    Cs = chosen or bank.Cs  # noqa: N806
+    Cs = chosen or bank.Cs
     columns = [known.concept_names.index(name) for name in bank.names_]
     again = ConceptBank(bank.kind, Cs, balance=bank.balance, random_state=bank.random_state)
     with warnings.catch_warnings():

@@ -78,7 +78,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         kind: Literal["svm", "mean-difference"] = "svm",
-        Cs: Sequence[float] | Mapping[str, float] = DEFAULT_CS,  # noqa: N803
+        Cs: Sequence[float] | Mapping[str, float] = DEFAULT_CS,
         balance: Literal["weights", "subsample"] = "weights",
         output: Output = "distance",
         random_state: int | np.random.RandomState | None = None,
@@ -91,10 +91,10 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,  # noqa: N803
-        Y: Any,  # noqa: N803
-        X_val: Any = None,  # noqa: N803
-        Y_val: Any = None,  # noqa: N803
+        X: Any,
+        Y: Any,
+        X_val: Any = None,
+        Y_val: Any = None,
         names: Sequence[str] | None = None,
     ) -> ConceptBank:
         """Learn a direction for each column of Y.
@@ -108,11 +108,11 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         names
             The concepts' names.
         """
-        X, Y = _checked(self, X, Y, names, reset=True)  # noqa: N806
+        X, Y = _checked(self, X, Y, names, reset=True)
         if (X_val is None) != (Y_val is None):
             raise ExperimentError("validation takes both features and targets (X_val, Y_val)")
         if X_val is not None:
-            X_val, Y_val = _checked(self, X_val, Y_val, names, reset=False)  # noqa: N806
+            X_val, Y_val = _checked(self, X_val, Y_val, names, reset=False)
         elif self.kind == "svm" and len(self.Cs) > 1 and not isinstance(self.Cs, Mapping):
             raise ExperimentError("to choose among several C takes validation data; or give one C")
         names = tuple(names or [f"concept {one + 1}" for one in range(Y.shape[1])])
@@ -165,10 +165,10 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn("; ".join(self.warnings_), DegenerateConcept, stacklevel=2)
         return self
 
-    def transform(self, X: Any) -> Array:  # noqa: N803
+    def transform(self, X: Any) -> Array:
         """What each clip measures along each concept, [N, K]; see ``output``."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return project(self, X, self.output)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
@@ -200,7 +200,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         held_out: tuple[Array, Array] | None,
     ) -> tuple[LinearSVMFit, dict[str, float]]:
         """The direction of one concept; of an SVM also the AUC of each C. Keeps warnings."""
-        Cs, aucs = self._choices(name), {}  # noqa: N806
+        Cs, aucs = self._choices(name), {}
         if self.kind == "svm" and len(Cs) > 1 and held_out is not None:
             weight = "balanced" if self.balance == "weights" else None
             fit, by_c = choose_c(gram, rows, y, Cs, weight, *held_out)
@@ -237,7 +237,7 @@ def fit_direction(
     y: Array,
     kind: str,
     balance: str,
-    C: float | None,  # noqa: N803
+    C: float | None,
 ) -> LinearSVMFit:
     """One direction on some rows; ``C`` is not looked at for a mean difference."""
     if kind == "svm":
@@ -254,14 +254,14 @@ def fit_direction(
 
 def _checked(
     bank: ConceptBank,
-    X: Any,  # noqa: N803
-    Y: Any,  # noqa: N803
+    X: Any,
+    Y: Any,
     names: Sequence[str] | None,
     *,
     reset: bool,
 ) -> tuple[Array, Array]:
-    X = validate_data(bank, X, dtype=np.float64, reset=reset)  # noqa: N806
-    Y = check_array(Y, dtype=np.int8)  # noqa: N806
+    X = validate_data(bank, X, dtype=np.float64, reset=reset)
+    Y = check_array(Y, dtype=np.int8)
     if len(Y) != len(X) or (names is not None and len(names) != Y.shape[1]):
         raise ExperimentError(
             f"targets of shape {Y.shape} do not fit {counted(len(X), 'clip')}"
@@ -281,7 +281,7 @@ def _balanced(rows: Array, targets: Array, chance: np.random.RandomState) -> Arr
 
 def _quality(
     fit: LinearSVMFit,
-    X: Array,  # noqa: N803
+    X: Array,
     y: Array,
     held_out: tuple[Array, Array] | None,
 ) -> dict[str, Any]:

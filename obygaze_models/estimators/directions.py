@@ -16,7 +16,7 @@ Array = NDArray[Any]
 Output = Literal["distance", "decision"]
 
 
-def project(bank: Any, X: Array, output: str) -> Array:  # noqa: N803
+def project(bank: Any, X: Array, output: str) -> Array:
     """What the clips X [N, D] measure along a bank's hyperplanes, [N, K], in float64.
 
     ``"distance"``: the signed distance from each hyperplane. ``"decision"``: the SVM's decision
@@ -48,19 +48,19 @@ class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.n_directions = n_directions
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> RandomDirections:  # noqa: N803
+    def fit(self, X: Any, y: Any = None) -> RandomDirections:
         """Draw the directions; of X only the width and the mean matter."""
-        X = validate_data(self, X, dtype=np.float64)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64)
         drawn = check_random_state(self.random_state).normal(size=(self.n_directions, X.shape[1]))
         self.cavs_ = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
         self.intercepts_ = -self.cavs_ @ X.mean(axis=0)
         self.scales_ = np.ones(self.n_directions)
         return self
 
-    def transform(self, X: Any) -> Array:  # noqa: N803
+    def transform(self, X: Any) -> Array:
         """Signed distances [N, K]."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return project(self, X, "distance")
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:

@@ -68,7 +68,7 @@ class TreeHead:
         if ((self.feature[inner] < 0) | (self.feature[inner] >= self.width)).any():
             raise ExperimentError(f"a tree asks for a column out of its {self.width}")
 
-    def leaves(self, Z: Array) -> Array:  # noqa: N803
+    def leaves(self, Z: Array) -> Array:
         """The leaf in which each clip ends, [N]."""
         columns = np.asarray(Z, dtype=np.float32)
         at, rows = np.zeros(len(columns), dtype=np.int64), np.arange(len(columns))
@@ -78,7 +78,7 @@ class TreeHead:
             at[moving] = np.where(goes_left, self.left[here], self.right[here])
         return at
 
-    def probabilities(self, Z: Array) -> Array:  # noqa: N803
+    def probabilities(self, Z: Array) -> Array:
         """The shares of the classes in each clip's leaf, [N, classes]."""
         return np.asarray(self.value[self.leaves(Z)])
 
@@ -102,11 +102,11 @@ class LinearHead:
                 f"offsets of {self.intercept.shape} do not fit coefficients of {self.coef.shape}"
             )
 
-    def logits(self, Z: Array) -> Array:  # noqa: N803
+    def logits(self, Z: Array) -> Array:
         """Scores whose softmax are the probabilities, [N, classes]."""
         return as_logits(Z @ self.coef.T + self.intercept)
 
-    def probabilities(self, Z: Array) -> Array:  # noqa: N803
+    def probabilities(self, Z: Array) -> Array:
         """The probability of each class, [N, classes]."""
         return softmax(self.logits(Z))
 
@@ -116,12 +116,12 @@ Head = TreeHead | LinearHead
 
 def fit_head(
     kind: HeadKind,
-    Z: Array,  # noqa: N803
+    Z: Array,
     y: Array,
     *,
     max_depth: int | None,
     min_samples_leaf: int,
-    C: float,  # noqa: N803
+    C: float,
     l1_ratio: float,
     seed: int,
 ) -> Head:
@@ -134,7 +134,7 @@ def fit_head(
 
 
 def fit_tree(
-    Z: Array,  # noqa: N803
+    Z: Array,
     y: Array,
     *,
     max_depth: int | None,
@@ -156,7 +156,7 @@ def fit_tree(
     )
 
 
-def fit_logistic(Z: Array, y: Array, *, C: float, l1_ratio: float, seed: int) -> LinearHead:  # noqa: N803
+def fit_logistic(Z: Array, y: Array, *, C: float, l1_ratio: float, seed: int) -> LinearHead:
     """scikit-learn's logistic regression, penalised by `l1_ratio` of l1 and the rest of l2.
 
     Two classes and one penalty: liblinear, as in the released code. Else lbfgs (l2) or saga.

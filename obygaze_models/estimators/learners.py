@@ -75,7 +75,7 @@ def svm(
     labels: Array,
     seed: int,
     *,
-    C: float | tuple[float, ...] | None = None,  # noqa: N803
+    C: float | tuple[float, ...] | None = None,
     balanced: bool = True,
 ) -> Fitted:
     """A linear SVM; where no C is given, validation chooses."""
@@ -85,7 +85,7 @@ def svm(
     from obygaze_models.estimators.svm import LinearSVMClassifier
 
     model = LinearSVMClassifier(DEFAULT_CS if C is None else C, balanced)
-    X, y = known.features, labels  # noqa: N806
+    X, y = known.features, labels
     gram, rows = _shared_gram(known, train)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is among the facts
@@ -106,7 +106,7 @@ def logistic(
     labels: Array,
     seed: int,
     *,
-    C: float = 1.0,  # noqa: N803
+    C: float = 1.0,
 ) -> Fitted:
     """Logistic regression."""
     from obygaze_models.estimators.simple import LogisticClassifier
@@ -170,7 +170,7 @@ def _mlp(
 ) -> Fitted:
     from obygaze_models.estimators.mlp import MLPClassifier
 
-    X = known.features  # noqa: N806
+    X = known.features
     model = MLPClassifier(**options, random_state=seed)
     model.fit(X[train], labels[train], X[validation], labels[validation])
     facts = {"best_epoch": model.best_epoch_, "temperature": model.temperature_}

@@ -88,7 +88,7 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.min_epochs = min_epochs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> MLPClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> MLPClassifier:
         """Train; with validation data stop early and keep the best epoch.
 
         Parameters
@@ -105,10 +105,10 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with threadpool_limits(1):
             return self._fit(X, y, X_val, y_val)
 
-    def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> MLPClassifier:  # noqa: N803
+    def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> MLPClassifier:
         import torch
 
-        X, y = validate_data(self, X, y, dtype=np.float32)  # noqa: N806
+        X, y = validate_data(self, X, y, dtype=np.float32)
         self.classes_ = classes_of(y)
         if self.calibrate and X_val is None:
             raise ExperimentError("calibrate=True takes validation data (X_val, y_val)")
@@ -124,7 +124,7 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features, truth = torch.from_numpy(X), truth_of[torch.from_numpy(codes)]
         watched = None
         if X_val is not None:
-            X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float32, reset=False)  # noqa: N806
+            X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float32, reset=False)
             watched_codes = codes_of(y_val, self.classes_)
             watched = torch.from_numpy(X_val), truth_of[torch.from_numpy(watched_codes)]
 
@@ -178,23 +178,23 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.temperature_ = fit_temperature(self._logits(X_val), watched_codes)
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict_proba(self, X: Any) -> NDArray[Any]:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float32, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float32, reset=False)
         return softmax(self._logits(X) / self.temperature_)
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def _logits(self, X: NDArray[Any]) -> NDArray[Any]:  # noqa: N803
+    def _logits(self, X: NDArray[Any]) -> NDArray[Any]:
         # In float64, so that what is said of a clip does not depend on those beside it.
-        X = X.astype(np.float64)  # noqa: N806
+        X = X.astype(np.float64)
         *hidden, last = zip(self.coefs_, self.intercepts_, strict=True)
         for weight, offset in hidden:
-            X = np.maximum(X @ weight + offset, 0)  # noqa: N806
+            X = np.maximum(X @ weight + offset, 0)
         return np.asarray(X @ last[0] + last[1])
 
 

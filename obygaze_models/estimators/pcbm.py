@@ -62,7 +62,7 @@ class PCBMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         output: Output = "distance",
         max_depth: int | None = 10,
         min_samples_leaf: int = 1,
-        C: float = 0.1,  # noqa: N803
+        C: float = 0.1,
         l1_ratio: float = 0.0,
         random_state: Chance = None,
     ) -> None:
@@ -75,27 +75,27 @@ class PCBMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.l1_ratio = l1_ratio
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> PCBMClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> PCBMClassifier:
         """Fit the head; the bank stays as it is."""
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = classes_of(y)
         seed = _seed(self.random_state)
         self.bank_ = _fitted_bank(self.bank, X, seed)
         self.head_ = _fit_head(self, project(self.bank_, X, self.output), y, seed)
         return self
 
-    def measure(self, X: Any) -> Array:  # noqa: N803
+    def measure(self, X: Any) -> Array:
         """What the head sees of each clip, [N, K]: one column a concept."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return project(self.bank_, X, self.output)
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         measured = self.measure(X)
         return self.head_.probabilities(measured)
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
@@ -133,9 +133,9 @@ class PCBMHybrid(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         bank: Any = None,
         output: Output = "distance",
-        C: float = 0.1,  # noqa: N803
+        C: float = 0.1,
         l1_ratio: float = 0.0,
-        residual_C: float = 1.0,  # noqa: N803
+        residual_C: float = 1.0,
         random_state: Chance = None,
     ) -> None:
         self.bank = bank
@@ -145,9 +145,9 @@ class PCBMHybrid(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.residual_C = residual_C
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> PCBMHybrid:  # noqa: N803
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> PCBMHybrid:
         """Fit the bottleneck, then the residual; validation data only measure."""
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = classes_of(y)
         codes, seed = codes_of(y, self.classes_), _seed(self.random_state)
         self.bank_ = _fitted_bank(self.bank, X, seed)
@@ -157,7 +157,7 @@ class PCBMHybrid(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.mean_logits_ = base.mean(axis=0)
         self.residual_ = _fit_residual(X, codes, base, self.residual_C)
         if X_val is not None:
-            X, y = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)  # noqa: N806
+            X, y = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)
         ways = {
             "full": self._logits(X),
             "concepts_ablated": self._logits(X, without="concepts"),
@@ -173,7 +173,7 @@ class PCBMHybrid(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
         return self
 
-    def predict_proba(self, X: Any, *, without: str | None = None) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any, *, without: str | None = None) -> Array:
         """The probability of each class, [N, classes].
 
         Parameters
@@ -184,15 +184,15 @@ class PCBMHybrid(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``"concepts"`` or ``"residual"``: what is left of the model when that is ablated.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return softmax(self._logits(X, without=without))
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def _logits(self, X: Array, *, without: str | None = None) -> Array:  # noqa: N803
+    def _logits(self, X: Array, *, without: str | None = None) -> Array:
         if without == "concepts":
             base = np.broadcast_to(self.mean_logits_, (len(X), len(self.classes_)))
         else:
@@ -219,7 +219,7 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head: HeadKind = "tree",
         max_depth: int | None = 10,
         min_samples_leaf: int = 1,
-        C: float = 0.1,  # noqa: N803
+        C: float = 0.1,
         l1_ratio: float = 0.0,
         random_state: Chance = None,
     ) -> None:
@@ -230,20 +230,20 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.l1_ratio = l1_ratio
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> OracleBottleneck:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> OracleBottleneck:
         """Fit the head on concepts X [N, K]."""
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = classes_of(y)
         self.head_ = _fit_head(self, X, y, _seed(self.random_state))
         return self
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return self.head_.probabilities(X)
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
@@ -251,7 +251,7 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _fit_head(
     model: PCBMClassifier | OracleBottleneck,
-    Z: Array,  # noqa: N803
+    Z: Array,
     y: Array,
     seed: int,
 ) -> Head:
@@ -275,7 +275,7 @@ def _seed(random_state: Chance) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _fitted_bank(bank: Any, X: Array, seed: int) -> Any:  # noqa: N803
+def _fitted_bank(bank: Any, X: Array, seed: int) -> Any:
     """The bank that was given, once it is known to fit; else random directions."""
     if bank is None:
         return RandomDirections(random_state=seed).fit(X)
@@ -293,7 +293,7 @@ def _fitted_bank(bank: Any, X: Array, seed: int) -> Any:  # noqa: N803
     return bank
 
 
-def _fit_residual(X: Array, codes: Array, base: Array, C: float) -> LinearHead:  # noqa: N803
+def _fit_residual(X: Array, codes: Array, base: Array, C: float) -> LinearHead:
     """Multinomial logistic regression on top of fixed logits, penalised as scikit-learn does."""
     from scipy.optimize import minimize
 

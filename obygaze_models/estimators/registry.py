@@ -71,7 +71,7 @@ class Fitted:
     facts: dict[str, Any] = field(default_factory=dict)
     inputs: Array | None = None
 
-    def probabilities(self, X: Array, known_rows: Array | None = None) -> Array:  # noqa: N803
+    def probabilities(self, X: Array, known_rows: Array | None = None) -> Array:
         """The probability of each class, [n, classes].
 
         Parameters
@@ -87,7 +87,7 @@ class Fitted:
                     f"a {type(self.model).__name__} predicts from annotations, not from features; "
                     "it can only be asked about labelled clips"
                 )
-            X = self.inputs[known_rows]  # noqa: N806
+            X = self.inputs[known_rows]
         table = np.zeros((len(X), self.classes))
         table[:, self.model.classes_] = self.model.predict_proba(X)
         return table

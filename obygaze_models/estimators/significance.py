@@ -50,10 +50,10 @@ class Significance:
 
 def concept_significance(
     bank: ConceptBank,
-    X: Array,  # noqa: N803
-    Y: Array,  # noqa: N803
-    X_held: Array,  # noqa: N803
-    Y_held: Array,  # noqa: N803
+    X: Array,
+    Y: Array,
+    X_held: Array,
+    Y_held: Array,
     *,
     runs: int = 1000,
     random_state: int | None = None,
@@ -83,9 +83,7 @@ def concept_significance(
     gram, chance = SharedGram(X), check_random_state(random_state)
     held_features = np.asarray(X_held, dtype=np.float64)
     found = []
-    for name, C, cav, column in zip(  # noqa: N806
-        bank.names_, bank.C_, bank.cavs_, bank.columns_, strict=True
-    ):
+    for name, C, cav, column in zip(bank.names_, bank.C_, bank.cavs_, bank.columns_, strict=True):
         targets, held_targets = Y[:, column], Y_held[:, column]
         held = np.flatnonzero(held_targets >= 0)
         truth, clips = held_targets[held], held_features[held]
@@ -107,8 +105,8 @@ def concept_significance(
 
 def random_label_cavs(
     bank: ConceptBank,
-    X: Array,  # noqa: N803
-    Y: Array,  # noqa: N803
+    X: Array,
+    Y: Array,
     *,
     runs: int = 500,
     random_state: int | None = None,
@@ -123,7 +121,7 @@ def random_label_cavs(
     concepts = list(zip(bank.C_, bank.columns_, strict=True))
     cavs = []
     for run in range(runs):
-        C, column = concepts[run % len(concepts)]  # noqa: N806
+        C, column = concepts[run % len(concepts)]
         cavs.append(_random_direction(bank, gram, Y[:, column], C, chance))
     return np.array([cav / np.linalg.norm(cav) for cav in cavs])
 
@@ -138,7 +136,7 @@ def _random_direction(
     bank: ConceptBank,
     gram: SharedGram,
     targets: Array,
-    C: float | None,  # noqa: N803
+    C: float | None,
     chance: np.random.RandomState,
 ) -> Array:
     """The direction of a concept's labels, shuffled among the clips that take part."""

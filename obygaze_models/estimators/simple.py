@@ -32,24 +32,24 @@ class LogisticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The labels, sorted, and the `LinearHead`.
     """
 
-    def __init__(self, C: float = 1.0) -> None:  # noqa: N803
+    def __init__(self, C: float = 1.0) -> None:
         self.C = C
 
-    def fit(self, X: Any, y: Any) -> LogisticClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> LogisticClassifier:
         """Fit on features [N, D] and one label a row."""
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = classes_of(y)
         codes = codes_of(y, self.classes_)
         self.head_ = fit_logistic(X, codes, C=self.C, l1_ratio=0, seed=0)
         return self
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return self.head_.probabilities(X)
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
@@ -79,22 +79,22 @@ class NearestClips(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_neighbors = n_neighbors
         self.metric = metric
 
-    def fit(self, X: Any, y: Any) -> NearestClips:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> NearestClips:
         """Keep the clips."""
-        X, y = validate_data(self, X, y, dtype=(np.float32, np.float64))  # noqa: N806
+        X, y = validate_data(self, X, y, dtype=(np.float32, np.float64))
         self.classes_ = classes_of(y)
         self.features_, self.codes_ = X.copy(), codes_of(y, self.classes_)
         return self
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """The share of each class among the nearest clips, [N, classes]."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=(np.float32, np.float64), reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=(np.float32, np.float64), reset=False)
         among = min(self.n_neighbors, len(self.features_))
         voting = KNeighborsClassifier(among, metric=self.metric, algorithm="brute")
         return np.asarray(voting.fit(self.features_, self.codes_).predict_proba(X))
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The commonest class among the nearest clips."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
@@ -111,18 +111,18 @@ class MajorityClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The labels, sorted, and how common each is.
     """
 
-    def fit(self, X: Any, y: Any) -> MajorityClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> MajorityClassifier:
         """Count the classes."""
         self.classes_, counts = np.unique(y, return_counts=True)
         self.shares_ = counts / counts.sum()
         return self
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """The shares, for each row of X, [N, classes]."""
         check_is_fitted(self)
         return np.tile(self.shares_, (len(X), 1))
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The commonest class."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
@@ -152,7 +152,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, prior_clips: float = 1.0) -> None:
         self.prior_clips = prior_clips
 
-    def fit(self, X: Any, y: Any) -> FilmPrior:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> FilmPrior:
         """Count the classes in each film; X is one film a clip, [N]."""
         films = np.asarray(X, dtype=str)
         self.classes_, counts = np.unique(y, return_counts=True)
@@ -165,7 +165,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.film_shares_ = table / table.sum(axis=1, keepdims=True)
         return self
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """The shares in each clip's film, [N, classes]."""
         check_is_fitted(self)
         films = np.asarray(X, dtype=str)
@@ -173,7 +173,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self.films_[at] == films
         return np.asarray(np.where(known[:, None], self.film_shares_[at], self.shares_))
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The commonest class in each clip's film."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])

@@ -60,7 +60,7 @@ class SharedGram:
         Rows above which there is no matrix.
     """
 
-    def __init__(self, X: Array, *, limit: int = GRAM_LIMIT) -> None:  # noqa: N803
+    def __init__(self, X: Array, *, limit: int = GRAM_LIMIT) -> None:
         self.features = np.ascontiguousarray(X, dtype=np.float64)
         self.solver = "libsvm" if len(X) <= limit else "liblinear"
         self._matrix: Array | None = None
@@ -111,7 +111,7 @@ class LinearSVMFit:
         """Whether every dual is at its bound."""
         return self.bounded is not None and self.bounded > 1 - 1e-9
 
-    def decide(self, X: Array) -> Array:  # noqa: N803
+    def decide(self, X: Array) -> Array:
         """Decision values [N], in float64."""
         return np.asarray(X, dtype=np.float64) @ self.coef + self.intercept
 
@@ -120,7 +120,7 @@ def fit_linear_svm(
     gram: SharedGram,
     rows: Array,
     y: Array,
-    C: float,  # noqa: N803
+    C: float,
     class_weight: str | None = "balanced",
     *,
     products: Array | None = None,
@@ -180,9 +180,9 @@ def choose_c(
     gram: SharedGram,
     rows: Array,
     y: Array,
-    Cs: Sequence[float],  # noqa: N803
+    Cs: Sequence[float],
     class_weight: str | None,
-    X_val: Array,  # noqa: N803
+    X_val: Array,
     y_val: Array,
 ) -> tuple[LinearSVMFit, dict[float, float]]:
     """The fit that ranks the validation clips best, and each C's AUC there.
@@ -194,7 +194,7 @@ def choose_c(
     """
     products = gram.among(rows) if gram.solver == "libsvm" else None
     fits: list[LinearSVMFit] = []
-    for C in sorted(Cs):  # noqa: N806
+    for C in sorted(Cs):
         fit = fit_linear_svm(gram, rows, y, C, class_weight, products=products)
         if fit.converged or not fits:
             fits.append(fit)
@@ -241,7 +241,7 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        C: float | Sequence[float] = 1.0,  # noqa: N803
+        C: float | Sequence[float] = 1.0,
         balanced: bool = True,
     ) -> None:
         self.C = C
@@ -249,9 +249,9 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any,
-        X_val: Any = None,  # noqa: N803
+        X_val: Any = None,
         y_val: Any = None,
         *,
         gram: SharedGram | None = None,
@@ -268,15 +268,15 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gram, rows
             The matrix that several fits share, and where in it the rows of `X` are.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
+        X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = classes_of(y)
         codes = codes_of(y, self.classes_)
         if X_val is not None:
-            X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)  # noqa: N806
+            X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)
             val_codes = codes_of(y_val, self.classes_)
         if gram is None or rows is None:
             gram, rows = SharedGram(X), np.arange(len(X))
-        Cs = [self.C] if isinstance(self.C, int | float) else list(self.C)  # noqa: N806
+        Cs = [self.C] if isinstance(self.C, int | float) else list(self.C)
         if len(Cs) > 1 and X_val is None:
             raise ExperimentError("to choose among several C takes validation data; or give one C")
         class_weight = "balanced" if self.balanced else None
@@ -310,24 +310,24 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_ = fit_temperature(self._logits(chosen_on[0]), chosen_on[1])
         return self
 
-    def decision_function(self, X: Any) -> Array:  # noqa: N803
+    def decision_function(self, X: Any) -> Array:
         """Decision values: [N] for two classes, else [N, classes]."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         decisions = X @ self.coef_.T + self.intercept_
         return np.asarray(decisions[:, 0] if len(self.classes_) == 2 else decisions)
 
-    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return softmax(self._logits(X) / self.temperature_)
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
+    def predict(self, X: Any) -> Array:
         """The class on whose side each row lies."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         return np.asarray(self.classes_[self._logits(X).argmax(axis=1)])
 
-    def _logits(self, X: Array) -> Array:  # noqa: N803
+    def _logits(self, X: Array) -> Array:
         return as_logits(X @ self.coef_.T + self.intercept_)

@@ -82,7 +82,7 @@ def explain_models(known: Known, trained: Sequence[Trained]) -> str:
         model = one.fitted.model
         if hasattr(model, "bank_") and bank_of(model) is None:
             continue  # directions that mean nothing explain nothing
-        X = known.features[rows]  # noqa: N806
+        X = known.features[rows]
         reading = read_clips(model, X, classes=one.task.classes, bank=bank)
         if reading is not None:
             about = {"model": one.model, "task": one.task.name, "fit": one.draw.run}

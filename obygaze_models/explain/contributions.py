@@ -129,7 +129,7 @@ def explain_clip(
     bank
         Concepts by which to read a network: a fitted `ConceptBank`. Bottlenecks have their own.
     """
-    X = np.asarray(x)[None]  # noqa: N806
+    X = np.asarray(x)[None]
     probabilities = model.predict_proba(X)[0]
     labels = [str(one) if classes is None else classes[one] for one in model.classes_.tolist()]
     reading = read_clips(model, X, classes=classes, bank=bank)

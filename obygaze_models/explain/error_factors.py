@@ -146,7 +146,7 @@ def _film(
         return FilmFactors(film, clips, errors, (), f"no {which} clip to compare with")
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)
-    X = np.column_stack([np.ones(clips), factors[:, varies]])  # noqa: N806
+    X = np.column_stack([np.ones(clips), factors[:, varies]])
     both = (drawn[:, wrong].sum(axis=1) > 0) & (drawn[:, ~wrong].sum(axis=1) > 0)
     weights = np.vstack([np.ones((1, clips)), drawn[both]])
     fitted = _fit(X, wrong, weights, penalty)[:, 1:]
@@ -172,7 +172,7 @@ def _film(
     )
 
 
-def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:  # noqa: N803
+def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     """Ridge logistic regressions, one for each row of weights, by Newton's method; [B, F]."""
     products = (X[:, :, None] * X[:, None]).reshape(len(X), -1)
     cost = np.full(X.shape[1], penalty)
@@ -199,7 +199,7 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:  # noqa: 
     return beta
 
 
-def _loss(X: Array, y: Array, weights: Array, cost: Array, beta: Array) -> Array:  # noqa: N803
+def _loss(X: Array, y: Array, weights: Array, cost: Array, beta: Array) -> Array:
     """What each fit minimises."""
     logits = beta @ X.T
     each = np.logaddexp(0, logits) - logits * y

@@ -15,13 +15,13 @@ __all__ = ["activations", "logit_gradients", "logits"]
 Array = NDArray[Any]
 
 
-def activations(model: MLPClassifier, X: Array, layer: int) -> Array:  # noqa: N803
+def activations(model: MLPClassifier, X: Array, layer: int) -> Array:
     """What the clips X [N, D] are after a hidden layer, counted from 1; at 0, themselves."""
     _check(model, layer)
     return _forward(model, X)[layer]
 
 
-def logit_gradients(model: MLPClassifier, X: Array, code: int, *, layer: int = 0) -> Array:  # noqa: N803
+def logit_gradients(model: MLPClassifier, X: Array, code: int, *, layer: int = 0) -> Array:
     """The derivative of one class's logit, before any temperature, [N, units of the layer].
 
     Parameters
@@ -43,12 +43,12 @@ def logit_gradients(model: MLPClassifier, X: Array, code: int, *, layer: int = 0
     return np.asarray(gradients)
 
 
-def logits(model: MLPClassifier, X: Array) -> Array:  # noqa: N803
+def logits(model: MLPClassifier, X: Array) -> Array:
     """The classes' logits before any temperature, [N, classes]."""
     return np.asarray(_forward(model, X)[-1] @ model.coefs_[-1] + model.intercepts_[-1])
 
 
-def _forward(model: MLPClassifier, X: Array) -> list[Array]:  # noqa: N803
+def _forward(model: MLPClassifier, X: Array) -> list[Array]:
     """The features, then what each hidden layer makes of them, in float64 as in prediction."""
     seen = [np.asarray(X, dtype=np.float64)]
     for weight, offset in zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True):

@@ -83,7 +83,7 @@ def bank_of(model: Any) -> Any:
 
 def read_clips(
     model: Any,
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     classes: Sequence[str] | None = None,
     bank: Any = None,
@@ -135,7 +135,7 @@ def _sums(
     model: PCBMClassifier | PCBMHybrid,
     head: LinearHead,
     measured: Array,
-    X: Array,  # noqa: N803
+    X: Array,
     names: list[str],
 ) -> Reading:
     towards = _towards(model, X)
@@ -156,7 +156,7 @@ def _sums(
 
 def _sensitivities(
     model: MLPClassifier,
-    X: Array,  # noqa: N803
+    X: Array,
     bank: Any,
     names: list[str],
 ) -> Reading:
@@ -177,7 +177,7 @@ def _sensitivities(
     return Reading("sensitivity", _names(bank), labels, measured, weights, logit=logit)
 
 
-def _towards(model: Any, X: Array) -> Array:  # noqa: N803
+def _towards(model: Any, X: Array) -> Array:
     """The class that each logit speaks for."""
     if len(model.classes_) == 2:
         return np.ones(len(X), dtype=np.int64)

@@ -58,7 +58,7 @@ class TCAV:
     runs: int
 
 
-def random_cavs(X: Array, runs: int = 500, *, random_state: int = 0) -> Array:  # noqa: N803
+def random_cavs(X: Array, runs: int = 500, *, random_state: int = 0) -> Array:
     """Directions of concepts that do not exist, [runs, D], of length 1.
 
     Each leads from the mean of one random half of the clips to that of the other. So they lie
@@ -75,7 +75,7 @@ def random_cavs(X: Array, runs: int = 500, *, random_state: int = 0) -> Array:  
     """
     if len(X) < 4:
         raise ExperimentError(f"random directions take at least 4 clips, not {len(X)}")
-    X = np.asarray(X, dtype=np.float64)  # noqa: N806
+    X = np.asarray(X, dtype=np.float64)
     chance, half = check_random_state(random_state), len(X) // 2
     directions = np.empty((runs, X.shape[1]))
     for run in range(runs):
@@ -89,7 +89,7 @@ def random_cavs(X: Array, runs: int = 500, *, random_state: int = 0) -> Array:  
 
 def tcav(
     model: MLPClassifier,
-    X: Array,  # noqa: N803
+    X: Array,
     code: int,
     cavs: Array,
     names: Sequence[str],

@@ -123,7 +123,7 @@ def tree(
     return frame(title, description, y + 4, "".join(parts))
 
 
-def visits(head: TreeHead, Z: NDArray[Any]) -> NDArray[Any]:  # noqa: N803
+def visits(head: TreeHead, Z: NDArray[Any]) -> NDArray[Any]:
     """How many of the clips, by what they measure [N, concepts], come to each node."""
     counts = np.bincount(head.leaves(Z), minlength=len(head.left))
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents

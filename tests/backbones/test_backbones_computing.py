@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.extraction.forward import embed_reference_clip
+from obygaze_features.extraction.forward import embed_probe
 from tests.backbones.conftest import all_present, pictures
 from tests.tiny_models import CHECKPOINTS, TINY
 
@@ -112,7 +112,7 @@ def test_float32_is_meant_exactly(checkpoints, tensor_float):
 @each_family
 def test_the_probe_goes_through_every_family(checkpoints, name):
     backbone = load_backbone(str(checkpoints[name]), "cpu")
-    row = embed_reference_clip(backbone)
+    row = embed_probe(backbone)
     assert {one: values.shape for one, values in row.items()} == {
         one.name: one.shape for one in backbone.arrays
     }

@@ -157,11 +157,11 @@ def test_import_says_what_is_not_known(obygaze, manifest, folder, tmp_path):
     assert "made with other backbone weights" in result.stderr
 
 
-def test_the_import_that_is_meant_is_named(obygaze, manifest, folder, tmp_path):
+def test_a_folder_without_such_files_makes_no_store(obygaze, manifest, folder, tmp_path):
     ask = ("stores", "import", "pth", folder, "--manifest", manifest, "-o", tmp_path / "s.zarr")
     result = obygaze(*ask)
     assert result.exit_code == 1
-    assert result.stderr.endswith("; it has .npy files: did you mean obygaze stores import npy?\n")
+    assert result.stderr.endswith("is there: no tt1/tt1_0.pth in features\n")
 
 
 def test_rows_that_fail_are_named(obygaze, manifest, folder, tmp_path):

@@ -272,9 +272,9 @@ def test_a_name_that_is_not_text(name, path, tmp_path):
 
 def test_what_is_no_hdf5_file(tmp_path):
     (tmp_path / "x.h5").write_text("x")
-    with pytest.raises(StoreError, match="is not an HDF5 file"):
+    with pytest.raises(StoreError, match="cannot be read as HDF5"):
         import_features(tmp_path / "x.h5", MANIFEST, tmp_path / "none.zarr")
-    with pytest.raises(StoreError, match="is not a file"):
+    with pytest.raises(UsageError, match="does not exist"):
         import_features(tmp_path / "nowhere.h5", MANIFEST, tmp_path / "none.zarr")
     store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
     export(store, tmp_path / "y.h5")

@@ -17,7 +17,7 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status, Store, diff, finalise, open_store
 from obygaze_features.store.import_features import import_features
-from obygaze_features.store.provenance import read_provenance, unknown_parts
+from obygaze_features.store.provenance import read_recipe, unknown_parts
 from tests.exchange.malice import Malice
 
 N = 40
@@ -350,12 +350,12 @@ def test_a_recipe_in_a_file(tmp_path):
         'precision = "float16"\n[backbone]\nname = "vivit"\n'
         f'weights_sha256 = "{"ab" * 32}"\n[preprocessing]\nmode = "author"\ncrop = [224, 224]\n'
     )
-    provenance = read_provenance(tmp_path / "made.toml")
+    provenance = read_recipe(tmp_path / "made.toml")
     assert provenance.backbone["weights_sha256"] == "ab" * 32
     assert provenance.preprocessing == {"mode": "author", "crop": [224, 224]}
     assert (provenance.precision, unknown_parts(vars(provenance))) == ("float16", [])
     (tmp_path / "made.json").write_text('{"backbone": {"name": "vivit"}}')
-    provenance = read_provenance(tmp_path / "made.json")
+    provenance = read_recipe(tmp_path / "made.json")
     assert provenance.backbone["weights_sha256"] == "unknown:vivit"
     assert unknown_parts(vars(provenance)) == ["weights", "preprocessing", "precision"]
 
@@ -363,7 +363,7 @@ def test_a_recipe_in_a_file(tmp_path):
 def test_a_recipe_may_say_what_an_extraction_would(tmp_path):
     made = {"sampling": "all", **CLIP_TORCHVISION.attributes()}
     (tmp_path / "made.json").write_text(json.dumps({"preprocessing": made}))
-    assert read_provenance(tmp_path / "made.json").preprocessing == json.loads(json.dumps(made))
+    assert read_recipe(tmp_path / "made.json").preprocessing == json.loads(json.dumps(made))
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_recipe_may_say_what_an_extraction_would(tmp_path):
         ("a.toml", "[backbone]\nnames = 'x'", "unknown key of backbone 'names'; did you mean name"),
         ("a.toml", "[preprocessing]\nsmapling = 'x'", "'smapling'; did you mean sampling"),
         ("a.toml", "[preprocessing]\nprecision = 'x'", "unknown key of preprocessing 'precision'"),
-        ("a.toml", "backbone = 'x'", "must be tables"),
+        ("a.toml", "backbone = 'x'", "backbone must be a table"),
         ("a.toml", "[backbone]\nname = 1", "name must be text"),
         ("a.toml", "[backbone]\nconfig = 1", "config must be a table"),
         ("a.toml", "[backbone]\nweights_sha256 = 'ab'", "64 hexadecimal digits"),
@@ -386,6 +386,6 @@ def test_a_recipe_may_say_what_an_extraction_would(tmp_path):
 def test_recipes_that_are_not_right(name, text, why, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(StoreError, match=why):
-        read_provenance(tmp_path / name)
+        read_recipe(tmp_path / name)
     with pytest.raises(UsageError, match="cannot be read"):
-        read_provenance(tmp_path / "nowhere.toml")
+        read_recipe(tmp_path / "nowhere.toml")

@@ -140,10 +140,10 @@ def test_only_the_stores_own_files_are_sent(target, final_store, tmp_path):
     own = Path(shutil.copytree(final_store, tmp_path / "strange.zarr"))
     (tmp_path / "secret").write_text("private")
     listed = json.loads((own / "checksums.json").read_text())
-    for name, why in (("../secret", "not a file name of a store"), ("notes", "not a store's file")):
+    for name in ("../secret", "notes"):
         (own / "checksums.json").chmod(0o644)
         (own / "checksums.json").write_text(json.dumps({name: "0" * 64, **listed}))
-        with pytest.raises(StoreError, match=why):
+        with pytest.raises(StoreError, match=f"lists '{name}', not a store's file"):
             push(own, f"{target}.other")
     with pytest.raises(StoreError, match=r"there is nothing at|does not exist"):
         open_store(f"{target}.other")

@@ -36,7 +36,7 @@ def test_it_shows_the_frame_in_the_middle_in_its_colours(tmp_path):
         Item("upright", media="upright.mp4"),
     )
     done = write_thumbnails(manifest, tmp_path, tmp_path / "out", width=320, workers=1)
-    assert (done.made, done.there, done.failed) == (4, 0, {})
+    assert done == {"made": 4, "there": 0, "failed": {}}
     seen = {name: np.asarray(picture(tmp_path / f"out/{name}.jpg")) for name in manifest.ids}
     assert read_frame_number(seen["cool"]) == 24
     assert read_frame_number(seen["warm"]) == 36
@@ -60,10 +60,10 @@ def test_pictures_are_made_small_and_never_larger(tmp_path):
 def test_what_is_there_is_kept_and_the_rest_made(films, manifest, tmp_path):
     out = tmp_path / "out"
     first = write_thumbnails(manifest, films, out, limit=3)
-    assert (first.made, first.there) == (3, 0)
+    assert first == {"made": 3, "there": 0, "failed": {}}
     (out / "clip-01.jpg").write_bytes(b"mine")
     again = write_thumbnails(manifest, films, out, limit=5)
-    assert (again.made, again.there) == (2, 3)
+    assert again == {"made": 2, "there": 3, "failed": {}}
     assert (out / "clip-01.jpg").read_bytes() == b"mine"
     assert sorted(name.name for name in out.iterdir()) == [
         NOTE, *(f"clip-{row:02}.jpg" for row in range(5))

@@ -277,17 +277,6 @@ def test_a_reader_is_told_that_its_store_was_finalised(path: Path) -> None:
             store.read("native", missing="nan")
 
 
-def test_rows_are_looked_at_when_they_are_written(path: Path) -> None:
-    writer = resume(path)
-    block = writer.block(0)
-    shared = {"native": np.zeros(3), "frame_index": np.array([1, 2])}
-    block.put(0, Done(shared, None))
-    block.put(1, row(2))
-    shared["native"][:] = np.nan
-    record = block.commit()
-    assert record.status == (Status.NOT_FINITE, Status.DONE)
-
-
 @pytest.mark.parametrize("values", [[2**32 + 5.0, 7], [np.nan, 1], [1.5, 2], [-1, 2]])
 def test_whole_numbers_are_held_exactly_or_not_at_all(path: Path, values: list[float]) -> None:
     outcome = Done({"native": np.zeros(3), "frame_index": np.array(values)}, None)

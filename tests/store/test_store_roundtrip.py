@@ -201,21 +201,15 @@ def test_a_gap_between_frames_is_no_padding(tmp_path):
 
 def test_a_block_takes_its_own_rows_and_all_of_them(half):
     writer = StoreWriter(open_store(half))
-    with pytest.raises(StoreError, match="has no block 3"):
-        writer.block(3)
-    with pytest.raises(StoreError, match=r"block 2 has 1 rows \(got 2\)"):
-        writer.write_block(2, [None, None])
-    block = writer.block(2)
-    for row in (3, 5):
-        with pytest.raises(StoreError, match=f"row {row} is not in block 2"):
-            block.put(row, None)
-    with pytest.raises(StoreError, match="lacks 1 rows, such as tt004"):
-        block.commit()
-    block.put(4, Done({"native": np.ones(2)}, None))
+    with pytest.raises(StoreError, match="block 3 has 0 rows"):
+        writer.write_block(3, [])
+    for rows in ([], [None, None]):
+        with pytest.raises(StoreError, match=rf"block 2 has 1 row \(got {len(rows)}\)"):
+            writer.write_block(2, rows)
     with pytest.raises(StoreError, match=r"native has shape \(3,\) \(got \(2,\)\)"):
-        block.commit()
-    block.put(4, Done({"native": np.ones(3)}, None))
-    assert block.commit().status == (Status.DONE,)
+        writer.write_block(2, [Done({"native": np.ones(2)}, None)])
+    record = writer.write_block(2, [Done({"native": np.ones(3)}, None)])
+    assert record.status == (Status.DONE,)
     assert list((half / "staging").iterdir()) == []
 
 

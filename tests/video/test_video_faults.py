@@ -114,7 +114,7 @@ def is_right(folder: Path, dice: random.Random, name: str, rotation: int, **film
     for _ in range(4):
         start, end, sampling = any_wish(dice, index.times)
         try:
-            span = index.span(start, end)
+            span = index.span(path, start, end)
         except VideoError:
             assert start is not None or end is not None
             continue

@@ -28,7 +28,7 @@ def test_a_span_has_the_frames_that_are_shown_in_it(tmp_path, name, span):
         for number, time in enumerate(index.times)
         if (start is None or time >= start - 1e-6) and (end is None or time < end - 1e-6)
     ]
-    span = index.span(start, end)
+    span = index.span(path, start, end)
     assert list(span) == inside
     requested = span.start + uniform_indices(len(span), 5)
     frames = decode_frames(path, requested, index=index).take(requested)
@@ -36,9 +36,12 @@ def test_a_span_has_the_frames_that_are_shown_in_it(tmp_path, name, span):
 
 
 def test_a_span_without_frames_is_an_error(tmp_path):
-    index = index_file(write(tmp_path / "x264.mp4"))
-    with pytest.raises(VideoError, match=r"no frame from 7 s to 9 s; the film is 3.000 s long"):
-        index.span(7, 9)
+    path = write(tmp_path / "x264.mp4")
+    index = index_file(path)
+    with pytest.raises(
+        VideoError, match=r"x264\.mp4: there is no frame from 7 s to 9 s; the film is 3"
+    ):
+        index.span(path, 7, 9)
 
 
 class Ticks:
