@@ -61,7 +61,7 @@ def resumable(
     """Tell a user who interrupts the block that nothing is lost."""
     try:
         yield
-    except (ObygazeError, OSError):
+    except ObygazeError:
         raise
     except BaseException:  # Ctrl-C and the like
         click.echo(message, err=True)
