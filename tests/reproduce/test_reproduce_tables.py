@@ -6,6 +6,9 @@ from functools import wraps
 
 import numpy as np
 import pytest
+from obygaze_models.reproduce.bench import PROTOCOLS, Bench
+from obygaze_models.reproduce.formats import as_csv, as_latex
+from obygaze_models.reproduce.tables import Block, Line, Table, Value
 from sklearn.metrics import f1_score
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
@@ -15,10 +18,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
 from obygaze_models.commands import reproduce as command
 from obygaze_models.estimators import learners
-from obygaze_models.reproduce.bench import PROTOCOLS, Bench
-from obygaze_models.reproduce.formats import as_csv, as_latex
 from obygaze_models.reproduce.reproduce import WHAT, reproduce
-from obygaze_models.reproduce.tables import Block, Line, Table, Value
 
 COLUMNS = {
     "EN-S/EN-S": ("EN", "EN vs S"),
