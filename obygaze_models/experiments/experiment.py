@@ -11,11 +11,10 @@ from typing import Any
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
+from obygaze_models.dataset import POOLINGS
 from obygaze_models.estimators.registry import Learner, make_learner
-from obygaze_models.estimators.targets import NEGATIVES
-from obygaze_models.experiments.features import POOLINGS
-from obygaze_models.experiments.protocol import PROTOCOLS
-from obygaze_models.experiments.task import ConceptTask, LevelsTask, LevelTask, Task
+from obygaze_models.protocols import PROTOCOLS
+from obygaze_models.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 
 __all__ = ["ALL", "Experiment", "Problem", "folder_name"]
 
@@ -99,7 +98,7 @@ class Experiment:
     labels: str | None = None
     array: str = "native"
     pooling: str | None = None
-    protocol: str = PROTOCOLS[0]
+    protocol: str = "leak-free"
     estimators: tuple[str | Mapping[str, Any], ...] = ("mlp",)
     seed: int = 0
     seeds: tuple[int, ...] = ()
