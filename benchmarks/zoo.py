@@ -27,7 +27,6 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import open_store
 from obygaze_models.dataset import ClipDataset as Known
-from obygaze_models.dataset import read_features
 from obygaze_models.estimators.concepts import DEFAULT_CS
 from obygaze_models.estimators.registry import make_learner
 from obygaze_models.estimators.svm import SharedGram, fit_linear_svm
@@ -35,6 +34,7 @@ from obygaze_models.experiments.evaluate import Evaluation, evaluate
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.protocols import Fold as Draw
 from obygaze_models.protocols import LeaveFilmOut, PaperSplit
+from obygaze_models.stores import read_features
 from obygaze_models.tasks import LevelTask, concept_targets
 
 EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))
@@ -167,7 +167,7 @@ def _svms(known: Known) -> Iterator[Result]:
 _POOL = """
 import sys
 from obygaze_features.store import open_store
-from obygaze_models.dataset import read_features
+from obygaze_models.stores import read_features
 store = open_store(sys.argv[1])
 ids, features = read_features(store, store.ids, "tokens", "max")
 assert features.shape == (len(store), 768)

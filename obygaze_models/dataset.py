@@ -1,57 +1,24 @@
-"""Labels, folds and features of clips, joined by id: what estimators and tasks look at.
-
-Pooling goes through a store a block at a time, so that ViViT's 3,137 tokens a clip (5 GB for a
-thousand clips) take the memory of a few clips. The pooled features are kept in the user's cache,
-under a name that follows from the content of the store.
-"""
+"""Labels, folds and features of clips, joined by id: what estimators and tasks look at."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
-import json
-import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import write_bytes
-from obygaze_features.common.package import cache_folder
-from obygaze_features.common.progress import progress
-from obygaze_features.common.text import counted, join_some, unknown_name
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
-from obygaze_features.store import Store, open_store
-from obygaze_features.store.format import CHECKSUMS
+from obygaze_features.store import Store
+from obygaze_models.stores import StoreLike, open_stores, read_features
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = [
-    "POOLINGS",
-    "ClipDataset",
-    "Join",
-    "join_clips",
-    "load_dataset",
-    "open_stores",
-    "read_features",
-    "store_fingerprint",
-]
+__all__ = ["ClipDataset", "Join", "join_clips", "load_dataset"]
 
 Array = NDArray[Any]
-StoreLike = Store | str | Path
-
-POOLINGS: dict[str, Callable[[Array], Any]] = {
-    "max": lambda tokens: tokens.max(axis=0),
-    "mean": lambda tokens: tokens.mean(axis=0, dtype=np.float64),
-    "first": lambda tokens: tokens[0],
-}
-"""How the tokens [T, D] of a clip become one vector."""
 
 _MISSING = {
     "without_fold": "labelled clips have no fold in the split",
@@ -233,7 +200,7 @@ def load_dataset(
     from obygaze_models.tasks import make_task
 
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
-    stores = open_stores(store)
+    opened = open_stores(store)
     scheme = manifest.label_scheme(labels)
     task = make_task(
         scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
@@ -241,7 +208,7 @@ def load_dataset(
     wanted = task.levels if task else set(manifest.labels(labels).levels)
     data, _ = join_clips(
         manifest,
-        stores,
+        opened,
         wanted,
         labels=labels,
         array=array,
@@ -254,19 +221,13 @@ def load_dataset(
         data = replace(data, y=codes, classes=task.classes).select(codes >= 0)
     if frames:
         name = frames if isinstance(frames, str) else "frames"
-        data = replace(data, frames=stores[0].read(name, data.ids))
+        data = replace(data, frames=opened.read(name, data.ids))
     return data
-
-
-def open_stores(stores: StoreLike | Sequence[StoreLike]) -> list[Store]:
-    """One store or several, opened."""
-    several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
-    return [store if isinstance(store, Store) else open_store(store) for store in several]
 
 
 def join_clips(
     manifest: Manifest,
-    stores: Sequence[Store],
+    store: Store,
     levels: Collection[str],
     *,
     labels: str | None = None,
@@ -302,16 +263,15 @@ def join_clips(
     with_fold, pool = (
         [clip for clip in ids if among is None or clip in among] for ids in (labelled, everything)
     )
-    ids, features = _read_stores(stores, pool, array, pooling)
+    ids, features = read_features(store, pool, array, pooling)
     have = set(ids)
     used = [clip for clip in with_fold if clip in have]
     if not used:
         raise ExperimentError(
             f"none of the {len(with_fold)} clips of {manifest.name} that have a label and a fold, "
             f"such as {join_some(with_fold, 2) or 'none'}, has features in "
-            f"{' and '.join(store.where for store in stores)}, "
-            f"which is of clips such as {join_some(stores[0].ids, 2)}; take the store of this "
-            "manifest"
+            f"{store.where}, which is of clips such as {join_some(store.ids, 2)}; take the store "
+            "of this manifest"
         )
     scheme = manifest.label_scheme(labels)
     asked = {scheme.concept(name) for name in concepts}
@@ -333,105 +293,5 @@ def join_clips(
         used=len(used),
         without_fold=match_ids(labelled, with_fold).missing_left,
         without_features=match_ids(with_fold, used).missing_left,
-        without_label=match_ids(labelled, stores[0].ids).missing_right,
+        without_label=match_ids(labelled, store.ids).missing_right,
     )
-
-
-def read_features(
-    store: Store, ids: Sequence[str], array: str, pooling: str | None = None
-) -> tuple[list[str], Array]:
-    """The ids that a store has, and a float32 vector for each of them.
-
-    Parameters
-    ----------
-    store, ids
-        Where to read, and which clips, in this order; missing ones are left out.
-    array
-        An array of the store with one vector a clip; or with several, to be pooled.
-    pooling
-        One of `POOLINGS`, over all axes but the last. Padding at the end of a clip is left out.
-    """
-    spec = next((spec for spec in store.specs if spec.name == array), None)
-    if spec is None:
-        names = [spec.name for spec in store.specs]
-        raise ExperimentError(f"{store.where}: {unknown_name('array', array, names)}")
-    axes = len(spec.shape)
-    if axes != 1 and pooling is None:
-        raise ExperimentError(
-            f"array {array!r} has {axes} axes a clip; take one with a vector a clip, such as "
-            f"native, or a pooling ({', '.join(POOLINGS)})"
-        )
-    if axes == 1 and pooling is not None:
-        raise ExperimentError(
-            f"array {array!r} has one vector a clip: there is nothing to pool; leave pooling out"
-        )
-    if pooling is None:
-        features = store.read(array, ids, missing="drop")
-        return store.done_ids(ids), features.astype(np.float32, copy=False)
-    pooled_ids, pooled = _pool(store, array, pooling)
-    row_of = {clip: row for row, clip in enumerate(pooled_ids)}
-    have = [clip for clip in ids if clip in row_of]
-    return have, pooled[[row_of[clip] for clip in have]]
-
-
-def store_fingerprint(store: Store) -> str:
-    """A SHA-256 of a store's content: of its attributes and its list of checksums."""
-    digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
-    if store.is_final:
-        digest.update(store.location.read(CHECKSUMS))
-    for record in store.records:
-        digest.update(record.to_bytes())
-    return digest.hexdigest()
-
-
-def _read_stores(
-    stores: Sequence[Store], ids: Sequence[str], array: str, pooling: str | None
-) -> tuple[list[str], Array]:
-    """The clips that all stores have, and their features side by side."""
-    parts = [read_features(store, ids, array, pooling) for store in stores]
-    if len(parts) == 1:
-        return parts[0]
-    shared = set.intersection(*(set(have) for have, _ in parts))
-    common = [clip for clip in ids if clip in shared]
-    columns = []
-    for have, features in parts:
-        row_of = {clip: row for row, clip in enumerate(have)}
-        columns.append(features[[row_of[clip] for clip in common]])
-    return common, np.concatenate(columns, axis=1)
-
-
-def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
-    """The pooled vectors of all rows that are done, from the cache or into it."""
-    path = cache_folder("pooled") / f"{store_fingerprint(store)[:32]}-{array}-{pooling}.npz"
-    if (cached := _read_cache(path)) is not None:
-        return cached
-    spec = next(spec for spec in store.specs if spec.name == array)
-    pool = POOLINGS[pooling]
-    ids: list[str] = []
-    rows: list[Array] = []
-    blocks = progress(store.iter_blocks([array]), f"pool {array}", unit="block")
-    for block_ids, values in blocks:
-        ids += block_ids
-        # Clip by clip: the float32 copy is of one clip, not of the block.
-        for clip in values[array]:
-            tokens = clip.reshape(-1, spec.shape[-1]).astype(np.float32)
-            if spec.padded:
-                tokens = tokens[~np.isnan(tokens).all(axis=1)]
-            empty = np.full(spec.shape[-1], np.nan)
-            rows.append((pool(tokens) if len(tokens) else empty).astype(np.float32))
-    pooled = np.array(rows, np.float32).reshape(len(ids), spec.shape[-1])
-    # Without a cache the next run is slower, and that is all.
-    with contextlib.suppress(OSError):
-        buffer = io.BytesIO()
-        np.savez(buffer, ids=np.array(ids, dtype=np.str_), features=pooled)
-        write_bytes(path, buffer.getvalue())
-    return ids, pooled
-
-
-def _read_cache(path: Path) -> tuple[list[str], Array] | None:
-    """The cached ids and features; None where there are none, or they are damaged."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as cached:
-            return cached["ids"].tolist(), cached["features"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None

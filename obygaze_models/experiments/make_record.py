@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, join_some, redact_url
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
-from obygaze_models.dataset import ClipDataset, Join, store_fingerprint
+from obygaze_models.dataset import ClipDataset, Join
 from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
@@ -40,6 +40,7 @@ from obygaze_models.experiments.record import (
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 from obygaze_models.leaks import Leak, find_leaks, footage_of
 from obygaze_models.protocols import Fold
+from obygaze_models.stores import store_fingerprint
 from obygaze_models.tasks import Task
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
@@ -82,7 +83,7 @@ def make_record(
             key: value.as_posix() if isinstance(value, Path) else value
             for key, value in asdict(experiment).items()
         }
-        | ({"store": store.where} if is_url(experiment.store) else {}),
+        | {"store": _locations(experiment)},
         goal=experiment.goal,
         models=list(experiment.learners),
         protocol=plan.protocol,
@@ -161,6 +162,15 @@ def make_record(
         started=started,
         seconds=seconds,
     )
+
+
+def _locations(experiment: Experiment) -> str | list[str]:
+    """The store as the record names it: a path with slashes, or a URL as it was given."""
+    names = [
+        redact_url(store) if is_url(store) else Path(store).as_posix()
+        for store in experiment.stores
+    ]
+    return names if isinstance(experiment.store, tuple) else names[0]
 
 
 def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:

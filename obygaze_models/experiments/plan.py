@@ -55,13 +55,13 @@ class Plan:
         self,
         experiment: Experiment,
         manifest: Manifest,
-        stores: Sequence[Store],
+        store: Store,
         levels: Collection[str],
     ) -> tuple[ClipDataset, Join]:
         """The clips that have labels, folds and features; see `join_clips`."""
         return join_clips(
             manifest,
-            stores,
+            store,
             levels,
             labels=experiment.labels,
             array=experiment.array,

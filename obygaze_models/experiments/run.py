@@ -28,7 +28,6 @@ from obygaze_features.common.files import new_folder, sha256_of, write_text
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import open_store
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.clip_table import clip_table
 from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
@@ -38,6 +37,7 @@ from obygaze_models.experiments.make_record import about_features, about_model, 
 from obygaze_models.experiments.plan import Plan, make_plan
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record, write_record
 from obygaze_models.protocols import Fold
+from obygaze_models.stores import open_stores
 
 __all__ = [
     "FILES",
@@ -79,13 +79,13 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         manifest = Manifest.load(experiment.manifest)
         scheme = manifest.label_scheme(experiment.labels)
         experiment = experiment.in_codes(scheme)
-        store = open_store(experiment.store)
+        store = open_stores(experiment.store)
         problems = experiment.problems(scheme)
         plan = make_plan(experiment, manifest, problems)
         wanted = set.union(
             *(task.levels for problem in problems for task in (problem.train, *problem.tests))
         )
-        known, joined = plan.join(experiment, manifest, [store], wanted)
+        known, joined = plan.join(experiment, manifest, store, wanted)
         features = about_features(experiment, store)
         models: list[dict[str, Any]] = []
         every: list[Trained] = []

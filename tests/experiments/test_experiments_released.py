@@ -26,7 +26,7 @@ def drawn(experiment):
     problems = experiment.problems(manifest.scheme)
     plan = make_plan(experiment, manifest, problems)
     wanted = set.union(*(task.levels for task in (problems[0].train, *problems[0].tests)))
-    known, joined = plan.join(experiment, manifest, [open_store(experiment.store)], wanted)
+    known, joined = plan.join(experiment, manifest, open_store(experiment.store), wanted)
     return known, plan.folds(known, problems[0], seed=0), joined
 
 

@@ -16,7 +16,7 @@ import pytest
 from obygaze_features.errors import StoreError
 from obygaze_features.store import diff, finalise, open_store, subset, verify
 from obygaze_features.store.views import StoreDataset
-from obygaze_models.experiments.reading import load_experiment
+from obygaze_models.experiments.experiment import load_experiment
 from obygaze_models.experiments.run import run_experiment
 from tests.store import toys
 from tests.store.making import final_state, flip_bit, open_state
