@@ -23,8 +23,7 @@ from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.facts import unreliable_concepts
-from obygaze_models.experiments.intervals import LEVEL, REPLICATES
-from obygaze_models.experiments.official import TREC, official_measure, uses_external_data
+from obygaze_models.experiments.official import official_measure, uses_external_data
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.record import (
     Features,
@@ -38,7 +37,9 @@ from obygaze_models.experiments.record import (
     StoreRecord,
 )
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
+from obygaze_models.intervals import LEVEL, REPLICATES
 from obygaze_models.leaks import Leak, find_leaks, footage_of
+from obygaze_models.metrics import TREC
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import store_fingerprint
 from obygaze_models.tasks import Task
