@@ -185,7 +185,7 @@ def estimator_of(record: RunRecord, model: str) -> str:
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
     """The paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
-    from obygaze_models.experiments.task import LevelTask
+    from obygaze_models.tasks import LevelTask
 
     positives = tuple(record.experiment["positives"])
     if record.manifest.name != DATASET or positives != ("S",):

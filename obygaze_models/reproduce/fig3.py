@@ -9,14 +9,13 @@ from typing import NamedTuple
 from obygaze_features.common.package import reference_json
 from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results
-from obygaze_models.experiments.task import ConceptTask
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.tasks import NEGATIVES, ConceptTask
 from obygaze_models.warnings import RunWarning, unique_warnings
 
 __all__ = ["fig3"]

@@ -9,8 +9,9 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.experiments.plan import RELEASED
 from obygaze_models.experiments.results import Results
+from obygaze_models.metrics import METRICS
 from obygaze_models.reproduce.context import Setting
-from obygaze_models.reproduce.render import F1_AVERAGES, Block, Line, Table, Value
+from obygaze_models.reproduce.render import Block, Line, Table, Value
 from obygaze_models.warnings import RunWarning
 
 __all__ = ["leakage_table", "notes", "released_leaks", "run_warnings"]
@@ -114,7 +115,7 @@ def leakage_table(
                 Line("released less leak-free", "difference", differences),
             ]
         if lines:
-            blocks.append(Block(F1_AVERAGES[score], "released and leak-free", score, lines))
+            blocks.append(Block(METRICS[score].title, "released and leak-free", score, lines))
     if not blocks:
         return None
     return Table(

@@ -10,7 +10,6 @@ from obygaze_features.common.tables import align, escape_formula, format_table
 from obygaze_models.warnings import RunWarning
 
 __all__ = [
-    "F1_AVERAGES",
     "Artifacts",
     "Block",
     "Kind",
@@ -22,9 +21,6 @@ __all__ = [
     "to_latex",
     "to_text",
 ]
-
-F1_AVERAGES = {"f1_weighted": "F1 weighted by support", "f1": "F1 of the positive class"}
-"""The two averages of F1: the key of the metric -> its title."""
 
 Kind = Literal["ours", "published", "guess", "difference", "count"]
 """Whose numbers a line has."""

@@ -15,7 +15,6 @@ from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.drawing.file import write_svg
-from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, ReproductionContext
 from obygaze_models.reproduce.fig2 import fig2
 from obygaze_models.reproduce.fig3 import fig3
@@ -31,6 +30,7 @@ from obygaze_models.reproduce.render import (
 )
 from obygaze_models.reproduce.table2 import table2, table5
 from obygaze_models.reproduce.table4 import table4
+from obygaze_models.stores import store_fingerprint
 from obygaze_models.warnings import RunWarning, unique_warnings
 
 __all__ = ["TARGETS", "Reproduction", "reproduce"]

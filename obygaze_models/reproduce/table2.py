@@ -12,7 +12,7 @@ from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.record import ModelScores
 from obygaze_models.experiments.results import Results
-from obygaze_models.experiments.task import LevelTask
+from obygaze_models.metrics import f1_titles
 from obygaze_models.published import AVERAGES, CHANCE, CHANCE_VERSIONS, chance_row, published_row
 from obygaze_models.reproduce.context import (
     LEVELS,
@@ -22,7 +22,8 @@ from obygaze_models.reproduce.context import (
     Unavailable,
 )
 from obygaze_models.reproduce.notes import leakage_table, notes, released_leaks, run_warnings
-from obygaze_models.reproduce.render import F1_AVERAGES, Artifacts, Block, Line, Table, Value
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.tasks import LevelTask
 from obygaze_models.warnings import RunWarning, unique_warnings
 
 __all__ = ["READINGS", "Levels", "bottlenecks", "table2", "table5"]
@@ -39,6 +40,7 @@ COLUMNS: dict[str, tuple[Levels, Levels]] = {
 }
 #: The test sets: their negatives -> what a run calls them.
 TESTS = {levels: LevelTask(("S",), levels).name for levels in (EASY, (*EASY, *HARD))}
+F1_TITLES = f1_titles(multiclass=False)
 READINGS = ("text", "code")
 HEADS = {"tree": ("pcbm-tree", "PCBM-DT"), "logistic": ("pcbm-logistic", "PCBM-LR")}
 
@@ -164,7 +166,7 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
     blocks: list[Block] = []
     warnings: list[RunWarning] = []
     missing = context.missing_requirements()
-    comparable: dict[str, dict[str, list[Line]]] = {metric: {} for metric in F1_AVERAGES}
+    comparable: dict[str, dict[str, list[Line]]] = {metric: {} for metric in F1_TITLES}
     settings = context.settings()
     for setting in settings:
         rows = _rows(context, name, setting, missing)
@@ -174,7 +176,7 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
             subject = "PCBM" if row.kind == "bottlenecks" else row.title
             for negatives, results in row.runs.items():
                 warnings += run_warnings(setting, f"{subject}, {negatives[0]}-S", results)
-        for metric, words in F1_AVERAGES.items():
+        for metric, words in F1_TITLES.items():
             lines = [
                 line for row in rows for line in (row.line(metric), *row.published_line(metric))
             ]
@@ -345,7 +347,7 @@ def _chance_block(
 ) -> list[Block]:
     share = {column: shares[test] for column, (_, test) in COLUMNS.items()}
     blocks = []
-    for metric, words in F1_AVERAGES.items():
+    for metric, words in F1_TITLES.items():
         lines = [Line("Share of positives", "count", _values(share))]
         for baseline, name in CHANCE.items():
             ours = _chance(share, baseline, metric)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.protocol import FILM_CLIPS
 from obygaze_models.experiments.results import Results
-from obygaze_models.published import published_average, published_films
+from obygaze_models.protocols import FILM_CLIPS
+from obygaze_models.published import AVERAGES, published_average, published_films
 from obygaze_models.reproduce.context import ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -23,12 +23,10 @@ TEST = "EN+HN vs S"
 MODEL = "mlp"
 #: The authors' list of clips for this table, if the manifest has it.
 _CLIPS = "movieset_ENHN_S"
-#: Column -> the metric.
-_METRICS = {"weighted": "f1_weighted", "positive class": "f1"}
-_DIFFERENCES = {column: f"ours less it, {column}" for column in _METRICS}
+_DIFFERENCES = {column: f"ours less it, {column}" for column in AVERAGES}
 _COLUMNS = [
-    *_METRICS, "published", *_DIFFERENCES.values(), "clips", "of them S",
-    *(f"all positive, {column}" for column in _METRICS),
+    *AVERAGES, "published", *_DIFFERENCES.values(), "clips", "of them S",
+    *(f"all positive, {column}" for column in AVERAGES),
 ]  # fmt: skip
 
 
@@ -60,7 +58,7 @@ def table4(context: ReproductionContext) -> Artifacts:
     groups = next(scores for scores in record.scores if scores.model == MODEL).groups
     published = published_films() if context.is_published("xclip") else {}
     lines: list[Line] = []
-    means: dict[str, list[float]] = {column: [] for column in _METRICS}
+    means: dict[str, list[float]] = {column: [] for column in AVERAGES}
     for film, scores in groups.items():
         labels = _labels(results, film)
         share = sum(labels.values()) / len(labels)
@@ -68,7 +66,7 @@ def table4(context: ReproductionContext) -> Artifacts:
             "clips": Value(len(labels)),
             "of them S": Value(sum(labels.values())),
         }
-        for column, metric in _METRICS.items():
+        for column, metric in AVERAGES.items():
             mean, std = scores.mean[metric], scores.std[metric]
             values[column] = None if mean is None else Value(mean, std)
             means[column] += [] if mean is None else [mean]
