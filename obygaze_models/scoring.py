@@ -17,13 +17,11 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.metrics import Scores, score, score_classes
-from obygaze_models.experiments.metrics.average_precision import average_precision
-from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
-from obygaze_models.experiments.official import TREC, official_measure
+from obygaze_models.experiments.official import official_measure
 from obygaze_models.experiments.task import task_from
 from obygaze_models.fitting import features_of
 from obygaze_models.footage import overlapping
+from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
 from obygaze_models.persistence import load_model
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
@@ -238,7 +236,7 @@ def _score(labels: NDArray[Any], probabilities: NDArray[Any], trec: NDArray[Any]
     classes = probabilities.shape[1]
     clips, positives = len(labels), int((labels == classes - 1).sum())
     two = classes == 2
-    scores = score(labels, probabilities[:, 1]) if two else score_classes(labels, probabilities)
+    scores = score(labels, probabilities[:, 1] if two else probabilities)
     if trec is not None:
         scores[TREC] = average_precision(labels, trec)
     return Part(

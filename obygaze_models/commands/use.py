@@ -130,9 +130,9 @@ def evaluate(
 def _echo_part(name: str, part: Part, measure: str | None) -> None:
     """Scores on some clips, and what guessing scores at their share of positives."""
     from obygaze_features.common.tables import align
-    from obygaze_models.experiments.summary import titles_of
+    from obygaze_models.metrics import column_titles
 
-    titles = titles_of(part.scores, measure)
+    titles = column_titles(part.scores, measure)
     held = counted(part.clips, "clip")
     if "f1" in part.scores:
         held = f"{part.positives:,} of {part.clips:,} positive"

@@ -23,10 +23,9 @@ from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.facts import unreliable_concepts
 from obygaze_models.experiments.features import store_fingerprint
-from obygaze_models.experiments.intervals import LEVEL, REPLICATES
 from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.official import TREC, official_measure, uses_external_data
+from obygaze_models.experiments.official import official_measure, uses_external_data
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.record import (
@@ -43,6 +42,8 @@ from obygaze_models.experiments.record import (
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 from obygaze_models.experiments.task import Task
 from obygaze_models.footage import footage_of
+from obygaze_models.intervals import LEVEL, REPLICATES
+from obygaze_models.metrics import TREC
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["about_features", "about_model", "make_record"]

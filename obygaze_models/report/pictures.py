@@ -10,8 +10,9 @@ from obygaze_models.drawing.marks import Series
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.forest import Line, Point, forest
 from obygaze_models.figures.shares import Share, shares
+from obygaze_models.metrics import METRICS
 from obygaze_models.report.arrange import Group, Row
-from obygaze_models.report.findings import NAMES, score_key
+from obygaze_models.report.findings import score_key
 from obygaze_models.report.numbers import Html, html, key_of, number
 from obygaze_models.report.shown import Shown
 
@@ -198,8 +199,8 @@ def concept_scores(group: Group) -> Picture | None:
         groups,
         series,
         title="Each concept detected on its own",
-        axis=NAMES["f1"],
-        description=f"{NAMES['f1']} of {len(groups)} concepts.",
+        axis=METRICS["f1"].name,
+        description=f"{METRICS['f1'].name} of {len(groups)} concepts.",
         limits=(0.0, 1.0),
     )
     return Picture(
