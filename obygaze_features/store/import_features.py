@@ -132,7 +132,7 @@ def _open_source(
     if kind == "parquet":
         if ids and not isinstance(ids, str):
             raise UsageError(f"{first} has a column of ids; give its name as ids")
-        return read_parquet(first, ids or "id")
+        return read_parquet(first, str(ids or "id"))
     if kind == "hdf5":
         if ids:
             raise UsageError(f"{first} has its own ids; leave out ids and in_order")
