@@ -16,11 +16,11 @@ from obygaze_models.experiments.official import (
     official_measure,
     uses_external_data,
 )
-from obygaze_models.experiments.task import task_from
 from obygaze_models.metrics import ACCURACY, METRICS, TREC, trec_average_precision
 from obygaze_models.persistence import read_about
 from obygaze_models.run_files import format_run, read_run_file, run_tag
 from obygaze_models.scoring import predict
+from obygaze_models.tasks import task_from
 from obygaze_models.warnings import RunWarning
 
 __all__ = ["SPLIT", "RunScore", "WrittenRun", "score_run", "write_run"]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from obygaze_features.common.package import reference_json
 from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.record import ModelScores
 from obygaze_models.experiments.results import Results
@@ -15,6 +14,7 @@ from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
 from obygaze_models.reproduce.caveats import about_runs, once
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.tasks import NEGATIVES
 
 __all__ = ["fig3"]
 
