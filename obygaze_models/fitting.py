@@ -15,12 +15,8 @@ __all__ = ["check_features", "features_of"]
 
 Array = NDArray[Any]
 
-#: Estimators that read annotations in place of features, and what they read.
-_ANNOTATED = {
-    "oracle-tree": "annotated concepts",
-    "oracle-logistic": "annotated concepts",
-    "film-prior": "each clip's film",
-}
+#: What some models read in place of features.
+_ANNOTATED = {"concepts": "annotated concepts", "groups": "each clip's film"}
 
 
 def check_features(about: Mapping[str, Any], store: Store) -> None:
@@ -38,7 +34,7 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             "the model does not say which features it fits; train it again: obygaze models run"
         )
-    if reads := _ANNOTATED.get(about.get("estimator", "")):
+    if reads := _ANNOTATED.get(about.get("reads", "features")):
         raise ExperimentError(
             f"the model ({about['estimator']}) reads {reads}, not features; no store fits it"
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
-from obygaze_models.estimators.registry import Learner, make_learner
+from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.features import POOLINGS
 from obygaze_models.experiments.protocol import PROTOCOLS
@@ -23,6 +23,8 @@ ALL = "all"
 """In place of concepts: all that can be seen."""
 CALLED = "as"
 """The key of an estimator's table under which it is listed, where its name will not do."""
+AGAINST = "negatives"
+"""The key of an estimator's table for the set of negatives of its concepts."""
 
 
 _LISTED = re.compile(r"[^\W_].*")
@@ -31,6 +33,28 @@ _LISTED = re.compile(r"[^\W_].*")
 def folder_name(text: str) -> str:
     """Letters, digits and a few signs, on any file system."""
     return re.sub(r"[^\w+.]+", "-", text)
+
+
+@dataclass(frozen=True)
+class EstimatorSpec:
+    """An estimator by name, its parameters, and the set of negatives of its concepts."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    negatives: str = "a"
+
+    def __post_init__(self) -> None:
+        if self.negatives not in NEGATIVES:
+            raise ExperimentError(
+                f"estimator {self.name!r}: "
+                f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
+            )
+        make_estimator(self.name, self.options)
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The options as a table of an experiment has them."""
+        return ({AGAINST: self.negatives} if self.negatives != "a" else {}) | dict(self.options)
 
 
 @dataclass(frozen=True)
@@ -138,9 +162,9 @@ class Experiment:
         _ = self.learners
 
     @property
-    def learners(self) -> dict[str, Learner]:
+    def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
-        found: dict[str, Learner] = {}
+        found: dict[str, EstimatorSpec] = {}
         for one in self.estimators:
             options = {"name": one} if isinstance(one, str) else dict(one)
             name = str(options.pop("name"))
@@ -156,7 +180,7 @@ class Experiment:
                     "digit"
                 )
             try:
-                found[listed] = make_learner(name, options)
+                found[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
         folders = {folder_name(listed).casefold(): listed for listed in found}

@@ -28,7 +28,7 @@ _WANTED = {
     "array": "the name of an array",
     "pooling": 'the name of a pooling, such as "max"',
     "protocol": 'the name of a protocol, such as "leak-free"',
-    "estimators": 'a list of names, or of tables such as {name = "mlp", hidden = [64]},',
+    "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50},',
     "seed": "a whole number from 0 up",
     "seeds": "a list of different whole numbers from 0 up",
 }

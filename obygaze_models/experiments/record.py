@@ -18,8 +18,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
-from obygaze_models.estimators.registry import Fitted
-from obygaze_models.experiments.evaluate import Evaluation
+from obygaze_models.experiments.evaluate import Evaluation, Fit
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.facts import unreliable_concepts
 from obygaze_models.experiments.features import store_fingerprint
@@ -161,7 +160,7 @@ def about_model(
     name: str,
     experiment: Experiment,
     task: Task,
-    fitted: Fitted,
+    fitted: Fit,
     known: Known,
     manifest: Manifest,
     features: Mapping[str, Any],
@@ -171,7 +170,8 @@ def about_model(
     return {
         "model": name,
         "estimator": experiment.learners[name].name,
-        "options": dict(experiment.learners[name].options),
+        "options": experiment.learners[name].table,
+        "reads": fitted.reads,
         "task": task.name,
         "learns": dict(vars(task)),
         "classes": list(task.classes),

@@ -17,6 +17,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
+from obygaze_models.experiments.evaluate import fit_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.join import Join, join
 from obygaze_models.experiments.plan import make_plan
@@ -121,7 +122,7 @@ def train_model(
                 "fold has clips of each"
             )
     with threadpool_limits(1):
-        fitted = learners[name].fit(known, train, validation, labels, seed)
+        fitted = fit_estimator(learners[name], known, train, validation, labels, seed)
     features = about_features(experiment, store)
     about = about_model(name, experiment, task, fitted, known, manifest, features)
     from obygaze_models.persistence import save_model

@@ -24,7 +24,7 @@ from obygaze_models.drawing.svg import (
     wrap,
 )
 from obygaze_models.drawing.theme import SOFT
-from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.figures.shares import stacked
 
 __all__ = ["tree", "visits"]
@@ -51,7 +51,7 @@ class _Row:
 
 
 def tree(
-    head: TreeHead,
+    head: TreeArrays,
     concepts: Sequence[str],
     classes: Sequence[Series],
     *,
@@ -123,15 +123,15 @@ def tree(
     return frame(title, description, y + 4, "".join(parts))
 
 
-def visits(head: TreeHead, Z: NDArray[Any]) -> NDArray[Any]:
+def visits(head: TreeArrays, Z: NDArray[Any]) -> NDArray[Any]:
     """How many of the clips, by what they measure [N, concepts], come to each node."""
-    counts = np.bincount(head.leaves(Z), minlength=len(head.left))
+    counts = np.bincount(head.apply(Z), minlength=len(head.left))
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         counts[node] = counts[head.left[node]] + counts[head.right[node]]
     return counts
 
 
-def _rows(head: TreeHead, concepts: Sequence[str], depth: int) -> list[_Row]:
+def _rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_Row]:
     """The nodes of the first levels, each after its parent, what is not above first."""
     below = np.zeros(len(head.left), dtype=np.int64)
     for node in reversed(np.flatnonzero(head.left != -1)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.drawing.levels import level_series
-from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.results import Results
 from obygaze_models.experiments.run import saved_models
 from obygaze_models.figures.tree import tree, visits
@@ -86,7 +86,7 @@ def _first(results: Results, model: str) -> tuple[Any, int] | None:
     return None
 
 
-def _questions(head: TreeHead, concepts: list[str]) -> list[Line]:
+def _questions(head: TreeArrays, concepts: list[str]) -> list[Line]:
     """The inner nodes of the first levels, each after its parent."""
     lines, waiting = [], [(0, 0, "")]
     while waiting:

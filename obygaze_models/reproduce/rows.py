@@ -130,7 +130,7 @@ def _options(bench: Bench, reading: str, head: str, negatives: str) -> dict[str,
     said = reference_json("readings.json")[reading]
     options = {"name": HEADS[head][0], **said["concepts"], **said[head][negatives]}
     if "concept_C" in said:
-        options["concept_C"] = {
+        options["bank__C"] = {
             bench.read.scheme.concept(name): C for name, C in said["concept_C"].items()
         }
     return options

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from obygaze_models.estimators.directions import RandomDirections
+from obygaze_models.estimators.pcbm import PCBMClassifier
+from obygaze_models.estimators.simple import LogisticClassifier
 from safetensors.numpy import load_file, save_file
 
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.directions import RandomDirections
 from obygaze_models.estimators.mlp import MLPClassifier
-from obygaze_models.estimators.pcbm import PCBMClassifier
 from obygaze_models.estimators.registry import ESTIMATORS, make_learner
-from obygaze_models.estimators.simple import LogisticClassifier
 from obygaze_models.persistence import load_model, save_model
 from tests.estimators.clips import small_clips
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.registry import make_learner
 from obygaze_models.experiments.evaluate import evaluate
-from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.experiment import EstimatorSpec, Problem
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.task import ConceptTask, LevelTask
@@ -27,7 +26,7 @@ KNOWN = Known(
 )
 TASK = LevelTask(positives=("S",), negatives=("EN",))
 PLAN = Plan("leak-free", "four", last=3)
-MLP = {"mlp": make_learner("mlp")}
+MLP = {"mlp": EstimatorSpec("mlp")}
 
 
 def run(known, *tasks):

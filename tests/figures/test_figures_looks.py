@@ -9,12 +9,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 from obygaze_features.errors import OutputExists
 from obygaze_models.drawing.file import write_svg
 from obygaze_models.drawing.marks import Series
 from obygaze_models.drawing.theme import DARK, LIGHT, PRINT, theme_css
-from obygaze_models.estimators.heads import fit_tree
+from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.factors import factors
@@ -168,13 +169,8 @@ def some_figures():
         ),
     )
     Z = chance.normal(size=(400, 8))
-    head = fit_tree(
-        Z,
-        (Z[:, 0] + Z[:, 6] * Z[:, 2] + chance.normal(size=400) > 0.5).astype(int),
-        max_depth=8,
-        min_samples_leaf=5,
-        seed=0,
-    )
+    grown = DecisionTreeClassifier(max_depth=8, min_samples_leaf=5, random_state=0)
+    head = as_tree(grown.fit(Z, Z[:, 0] + Z[:, 6] * Z[:, 2] + chance.normal(size=400) > 0.5))
     yield (
         "tree",
         tree(

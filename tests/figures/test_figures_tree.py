@@ -3,7 +3,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier, export_text
 
 from obygaze_models.drawing.marks import Series
-from obygaze_models.estimators.heads import fit_tree
+from obygaze_models.estimators.trees import as_tree
 from obygaze_models.figures.tree import tree, visits
 from tests.figures.drawn import SVG, Drawn
 
@@ -18,7 +18,7 @@ def grown():
     Z = chance.normal(size=(400, 4))
     y = (Z[:, 0] + Z[:, 1] * Z[:, 2] + 0.5 * chance.normal(size=400) > 0.4).astype(int)
     theirs = DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(Z, y)
-    return fit_tree(Z, y, max_depth=8, min_samples_leaf=6, seed=42), theirs, Z
+    return as_tree(theirs), theirs, Z
 
 
 def draw(head, concepts=CONCEPTS, **more):
@@ -99,9 +99,7 @@ def test_says_where_the_tree_goes_on_and_how_far(grown):
 
 
 def test_a_single_leaf_is_a_row(grown):
-    head = fit_tree(
-        np.zeros((4, 4)), np.array([0, 0, 0, 1]), max_depth=3, min_samples_leaf=1, seed=0
-    )
+    head = as_tree(DecisionTreeClassifier().fit(np.zeros((4, 4)), [0, 0, 0, 1]))
     figure = draw(head)
     assert "all clips" in figure.words
     assert figure.values == {"t/0/EN, HN": 0.75, "t/0/Sure": 0.25}
