@@ -11,7 +11,8 @@ from pathlib import Path
 
 from benchmarks.result import Result, side_by_side
 from obygaze_features.annotations import Film, Segment, Timelines
-from obygaze_features.annotations.project import MergedLabels, merge_labels, project
+from obygaze_features.annotations.merge import MergedLabels, merge_labels
+from obygaze_features.annotations.project import project
 from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
 
 FILMS = 20

@@ -43,8 +43,8 @@ def _document(clips: Sequence[SaidOfClip], found: Predictions) -> Document:
     """All clips are of one file."""
     title = f"{found.about['estimator']}: {found.about['task']}"
     spans = [_span(one, found.about["classes"]) for one in clips]
-    cautions = {f"caution {place}": text for place, text in enumerate(found.cautions, start=1)}
-    return Document([Tier(title, "prediction", spans)], clips[0].item.media, cautions)
+    warnings = {f"warning {place}": str(one) for place, one in enumerate(found.warnings, start=1)}
+    return Document([Tier(title, "prediction", spans)], clips[0].item.media, warnings)
 
 
 def _span(one: SaidOfClip, classes: Sequence[str]) -> Annotation:

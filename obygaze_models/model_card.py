@@ -8,6 +8,7 @@ from typing import Any
 from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.facts import facts_in_words
+from obygaze_models.warnings import RunWarning
 
 __all__ = ["CARD", "model_card"]
 
@@ -32,7 +33,7 @@ def model_card(
     """
     features = about["features"]
     backbone = features["backbone"]
-    warnings = "".join(f"\n**{one}**\n" for one in about["cautions"])
+    warnings = "".join(f"\n**{RunWarning(**one)}**\n" for one in about["warnings"])
     negative, *_, positive = about["classes"]
     pooled = f", {features['pooling']} over its tokens" if features["pooling"] else ""
     options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())

@@ -17,15 +17,13 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.metrics import Scores, score, score_classes
-from obygaze_models.experiments.metrics.average_precision import average_precision
-from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
-from obygaze_models.experiments.official import TREC, official_measure
+from obygaze_models.experiments.official import official_measure
 from obygaze_models.experiments.task import task_from
 from obygaze_models.fitting import features_of
 from obygaze_models.footage import overlapping
+from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
 from obygaze_models.persistence import load_model
-from obygaze_models.synthetic import not_real
+from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["RENAMED", "UNSURE", "Part", "Predictions", "Score", "predict", "score_model"]
 
@@ -51,7 +49,7 @@ class Predictions:
         A class for each clip, or `UNSURE`.
     seen
         Whether the model has seen the clip in training: ``yes``, `RENAMED` or ``no``.
-    cautions
+    warnings
         What must be said beside it.
     """
 
@@ -60,7 +58,7 @@ class Predictions:
     probabilities: NDArray[Any]
     said: list[str]
     seen: list[str]
-    cautions: list[str]
+    warnings: list[RunWarning]
 
     def to_csv(self) -> str:
         """A row a clip: what is said, each class's probability, and whether it was trained on."""
@@ -112,7 +110,7 @@ class Score:
         Which the others are.
     missing
         Annotated clips that the store lacks.
-    cautions
+    warnings
         What must be said beside it.
     """
 
@@ -121,7 +119,7 @@ class Score:
     unseen: Part
     seen: list[str]
     missing: list[str]
-    cautions: list[str]
+    warnings: list[RunWarning]
     measure: str | None
 
 
@@ -173,8 +171,9 @@ def predict(
         "yes" if one in known else RENAMED if renamed else "no"
         for one, renamed in zip(found, again, strict=True)
     ]
-    cautions = not_real(items, store.attributes["backbone"], about.get("cautions", ()))
-    return Predictions(about, found, table, said, seen, cautions)
+    earlier = [RunWarning(**one) for one in about.get("warnings", ())]
+    warnings = synthetic_warnings(items, store.attributes["backbone"], earlier)
+    return Predictions(about, found, table, said, seen, warnings)
 
 
 def score_model(
@@ -228,7 +227,7 @@ def score_model(
         ),
         seen=[one for one, was in zip(said.ids, seen.tolist(), strict=True) if was],
         missing=sorted(set(label_of) - set(said.ids)),
-        cautions=said.cautions,
+        warnings=said.warnings,
         measure=measure,
     )
 
@@ -237,7 +236,7 @@ def _score(labels: NDArray[Any], probabilities: NDArray[Any], trec: NDArray[Any]
     classes = probabilities.shape[1]
     clips, positives = len(labels), int((labels == classes - 1).sum())
     two = classes == 2
-    scores = score(labels, probabilities[:, 1]) if two else score_classes(labels, probabilities)
+    scores = score(labels, probabilities[:, 1] if two else probabilities)
     if trec is not None:
         scores[TREC] = average_precision(labels, trec)
     return Part(

@@ -6,31 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from obygaze_features.annotations.agreement import (
-    Chance,
     Disagreement,
-    Distances,
-    Gamma,
     PairAgreement,
-    distances_of,
     find_disagreements,
     find_pairs,
     pair_agreement,
 )
-from obygaze_features.annotations.cells import format_time
 from obygaze_features.annotations.issues import Issue, timelines_sha256
+from obygaze_features.annotations.measures import Chance, Distances, Gamma, distances_of
 from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
+from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import align, format_table
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.manifest import Manifest
-
-if TYPE_CHECKING:
-    from obygaze_features.annotations.timelines import Timelines
 
 MARKER = "agreement.csv"
 MAX_ROWS_SHOWN = 40
@@ -100,18 +94,12 @@ class AgreementReport:
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write agreement.csv, confusion.csv, differences.csv, and of segments segments.csv."""
         codes = self.distances.codes
+        header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
-            {
-                "film": pair.film,
-                "a": pair.a,
-                "b": pair.b,
-                "level_a": level_a,
-                "level_b": level_b,
-                "clips": int(pair.counts[row, column]),
-            }
+            dict(zip(header, (pair.film, pair.a, pair.b, level_a, level_b, clips), strict=True))
             for pair in self.pairs
-            for row, level_a in enumerate(codes)
-            for column, level_b in enumerate(codes)
+            for level_a, counts in zip(codes, pair.counts.tolist(), strict=True)
+            for level_b, clips in zip(codes, counts, strict=True)
         )
         differences = _format_rows(map(vars, self.differences), list(Disagreement.__annotations__))
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.annotations.cells import format_time, parse_time
 from obygaze_features.annotations.issues import CUT, KEPT, LEFT_OUT, Issue, sort_issues
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.tables import read_mapped_table, unescape_formula
-from obygaze_features.common.text import counted, did_you_mean, join_some, shorten
+from obygaze_features.common.text import counted, did_you_mean, format_time, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import MAX_TIME_S, id_problem, safe_id
 from obygaze_features.manifests.labels import (
     SEPARATOR,
@@ -140,7 +140,7 @@ def read_films(path: Path | None) -> dict[str, Film]:
             end = parse_time(end_text, "end", table.delimiter) if end_text else None
             if end == 0:
                 raise AnnotationError(f"film {shorten(name)} ends where it starts")
-        except AnnotationError as error:
+        except (AnnotationError, ManifestError) as error:
             raise table.problem(row, str(error)) from None
         seen.add(safe_id(name))
         films[name] = Film(unescape_formula(cells.get("title", "").strip()), end)

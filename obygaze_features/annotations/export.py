@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from obygaze_features.annotations.cells import format_concepts
-from obygaze_features.annotations.elan import clips_tier, to_document
 from obygaze_features.annotations.grid import clips_by_film
-from obygaze_features.annotations.timelines import Timelines
-from obygaze_features.common.elan import to_eaf
+from obygaze_features.annotations.importers.elan import (
+    CLIP_KIND,
+    END,
+    NAME,
+    SEGMENT_KIND,
+    TIMES,
+    TITLE,
+)
+from obygaze_features.annotations.timelines import Film, Timelines
+from obygaze_features.common.elan import Annotation, Document, Tier, to_eaf
 from obygaze_features.common.tables import escape_formula, format_table
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.items import Item, format_seconds
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
 #: Without it Excel reads UTF-8 in the local encoding.
@@ -25,17 +33,71 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
     A manifest's label sets become further tiers: the labels of its clips.
     """
     if manifest is None:
-        return {f"{film}.eaf": to_eaf(to_document(timelines, film)) for film in timelines.by_film}
+        return {f"{film}.eaf": to_eaf(_document(timelines, film)) for film in timelines.by_film}
     clips = _clips(timelines, manifest)
     label_sets = [manifest.labels(name) for name in manifest.label_names]
     files = {}
     for film in timelines.by_film:
         items = clips.get(film, [])
-        document = to_document(timelines, film, items[0].media if items else "")
-        tiers = [clips_tier(s, items, manifest.label_scheme(s.name)) for s in label_sets]
+        document = _document(timelines, film, items[0].media if items else "")
+        tiers = [_clips_tier(s, items, manifest.label_scheme(s.name)) for s in label_sets]
         all_tiers = [*document.tiers, *(tier for tier in tiers if tier.annotations)]
         files[f"{film}.eaf"] = to_eaf(replace(document, tiers=all_tiers))
     return files
+
+
+def _document(timelines: Timelines, film: str, media: str = "") -> Document:
+    """A film's segments: a tier an annotator, concepts and comments in dependent tiers."""
+    details = timelines.films.get(film, Film())
+    name_of = timelines.scheme.name_of
+    tiers = []
+    times: list[float] = [] if details.end is None else [details.end]
+    for annotator, segments in timelines.by_film[film].items():
+        notes = []
+        for segment in segments:
+            fields = {"concepts": format_concepts(segment.concepts), "comment": segment.comment}
+            fields = {name: text for name, text in fields.items() if text}
+            start, end = _milliseconds(segment.start, segment.end)
+            notes.append(Annotation(start, end, name_of[segment.level], fields))
+            times += [segment.start, segment.end]
+        tiers.append(Tier(annotator, SEGMENT_KIND, notes, annotator))
+    properties = {
+        TITLE: details.title,
+        END: "" if details.end is None else format_seconds(details.end),
+        TIMES: _format_exact_times(times),
+        NAME: details.name,
+    }
+    properties = {name: text for name, text in properties.items() if text}
+    return Document(tiers, media or details.name, properties)
+
+
+def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) -> Tier:
+    """The labels of a film's clips, projected or merged."""
+    notes = []
+    for item in items:
+        assert item.start is not None
+        assert item.end is not None
+        if item.id in labels.level_of:
+            fields = {"clip": item.id}
+            if concepts := labels.concepts_of[item.id]:
+                fields["concepts"] = format_concepts(concepts)
+            value = scheme.name_of[labels.level_of[item.id]]
+            notes.append(Annotation(*_milliseconds(item.start, item.end), value, fields))
+    return Tier(f"{labels.name}, clips", CLIP_KIND, notes)
+
+
+def _milliseconds(start: float, end: float) -> tuple[int, int]:
+    """A span in ELAN's times, where it lasts at least one millisecond."""
+    first = round(start * 1000)
+    return first, max(round(end * 1000), first + 1)
+
+
+def _format_exact_times(times: Sequence[float]) -> str:
+    """The times that milliseconds round, unless two round to the same one."""
+    distinct = set(times)
+    shared = Counter(round(time * 1000) for time in distinct)
+    rounded = (time for time in distinct if round(time * 1000) / 1000 != time)
+    return " ".join(format_seconds(t) for t in sorted(rounded) if shared[round(t * 1000)] == 1)
 
 
 def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:

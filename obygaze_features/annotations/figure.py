@@ -6,12 +6,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_features.annotations.cells import format_time
 from obygaze_features.annotations.grid import clips_by_film
-from obygaze_features.annotations.project import check_levels
+from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted, format_time, unknown_name
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.statistics import COLOURS
@@ -36,13 +35,7 @@ def film_bands(
 ) -> list[Band]:
     """Each annotator's segments above their projection, and the merge last.
 
-    Parameters
-    ----------
-    manifest
-        Clips with start and end, of the timelines' levels; its label sets are named by the
-        annotators.
-    merged
-        The label set of the last row, if the manifest has it.
+    The manifest's label sets are named by the annotators; it may lack projections and `merged`.
     """
     check_levels(manifest.scheme, timelines.scheme)
     rows = clips_by_film(manifest.items).get(film)

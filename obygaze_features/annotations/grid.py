@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.cells import parse_time
 from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import counted, did_you_mean, join_some
-from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import (
     MIN_SPAN_S,
     Items,
@@ -25,9 +25,6 @@ from obygaze_features.manifests.items import (
     safe_id,
 )
 from obygaze_features.manifests.manifest import Manifest
-
-if TYPE_CHECKING:
-    from obygaze_features.annotations.timelines import Timelines
 
 #: Times are rounded to whole microseconds, so that what a clip and a segment share may be off by
 #: one, and the share that is demanded by another.
@@ -109,7 +106,7 @@ def _parse_length(text: str) -> float | None:
         return float(match[1])
     try:
         return parse_time(text, "grid") if ":" in text else None
-    except AnnotationError:
+    except ManifestError:
         return None
 
 
@@ -178,7 +175,7 @@ def _csv_grid(path: Path, timelines: Timelines) -> tuple[Manifest, list[Issue]]:
             if end < start + MIN_SPAN_S:
                 ends = "ends before it starts" if end < start else "has no length"
                 raise AnnotationError(f"the clip {ends} ({start_text} to {end_text})")
-        except AnnotationError as error:
+        except (AnnotationError, ManifestError) as error:
             location = f"{path}, line {table.lines[row]}"
             issues.append(Issue(location, film, "", str(error), LEFT_OUT))
         else:
@@ -271,13 +268,14 @@ def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) 
         gaps = starts[1:] - np.maximum.accumulate(ends)[:-1]
         for index in np.flatnonzero(np.abs(gaps) > ROUNDING_US).tolist():
             size, clip = format_seconds(abs(int(gaps[index])) / 1e6), items.ids[rows[index + 1]]
-            if gaps[index] > 0:
+            problem, action = (
+                f"a gap of {size} s before {clip}",
+                "kept; segments there do not count",
+            )
+            if gaps[index] < 0:
                 problem, action = (
-                    f"a gap of {size} s before {clip}",
-                    "kept; segments there do not count",
+                    f"{clip} overlaps what is before it by {size} s",
+                    "kept; both count",
                 )
-            else:
-                problem = f"{clip} overlaps what is before it by {size} s"
-                action = "kept; both count"
             issues.append(Issue(location, film, "", problem, action))
     return issues

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from obygaze_features.annotations.cells import format_time
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import join_some, shorten
+from obygaze_features.common.text import format_time, join_some, shorten
 from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import Manifest
@@ -50,11 +49,6 @@ def sort_issues(issues: Sequence[Issue]) -> list[Issue]:
         return [(int(part) if index % 2 else 0, part) for index, part in enumerate(parts)]
 
     return sorted(issues, key=key)
-
-
-def any_left_out(issues: Sequence[Issue]) -> bool:
-    """Whether something was left out; commands then end with exit code 3."""
-    return any(issue.action == LEFT_OUT for issue in issues)
 
 
 def describe_issues(issues: Sequence[Issue], rest: str) -> Iterator[str]:

@@ -13,22 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.annotations.agreement import (
+from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.annotations.measures import (
     SUM_TOLERANCE,
     distances_of,
     gamma_ratio,
     random_stream,
 )
-from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import need
 from obygaze_features.manifests.labels import LabelScheme
-
-if TYPE_CHECKING:
-    from obygaze_features.annotations.timelines import Segment, Timelines
 
 #: The library ignores segments of a microsecond or less.
 MIN_SEGMENT_S = 2e-6
@@ -76,19 +73,9 @@ def segment_gammas(
             disorder, drawn = _disorders(timelines.scheme, film, pair, samples, seed)
             expected = fmean(drawn)
             as_good = sum(other <= disorder + SUM_TOLERANCE for other in drawn)
-            gammas.append(
-                SegmentGamma(
-                    film=film,
-                    a=a,
-                    b=b,
-                    segments_a=len(pair[a]),
-                    segments_b=len(pair[b]),
-                    disorder=disorder,
-                    expected=expected,
-                    gamma=gamma_ratio(disorder, expected),
-                    p=(as_good + 1) / (samples + 1),
-                )
-            )
+            p = (as_good + 1) / (samples + 1)
+            numbers = (disorder, expected, gamma_ratio(disorder, expected), p)
+            gammas.append(SegmentGamma(film, a, b, len(pair[a]), len(pair[b]), *numbers))
         if len(present) < 2:
             problem = "no second annotator"
             issues.append(Issue(timelines.name, film, "".join(present), problem, LEFT_OUT))
@@ -102,10 +89,8 @@ def _disorders(
 
     The library's loop runs its solver in threads, which sometimes print.
     """
-    library, core = (
-        need("pygamma_agreement", extra="agreement"),
-        need("pyannote.core", extra="agreement"),
-    )
+    library = need("pygamma_agreement", extra="agreement")
+    core = need("pyannote.core", extra="agreement")
     distances = distances_of(scheme)
     codes = sorted(distances.codes)  # the library's order
     order = [distances.rank[code] for code in codes]

@@ -17,12 +17,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.annotations.cells import parse_seconds
 from obygaze_features.annotations.issues import Issue, issues_csv, read_issues
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import format_seconds, id_problem
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 
@@ -297,7 +297,7 @@ def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
             for noun, name in (("film", film), ("annotator", annotator)):
                 if problem := id_problem(name):
                     raise AnnotationError(f"{noun}: {problem}")
-            start, end = parse_seconds(start_text, "start"), parse_seconds(end_text, "end")
+            start, end = parse_time(start_text, "start"), parse_time(end_text, "end")
             if not start < end:
                 raise AnnotationError(
                     f"the segment ends ({end_text}) before it starts ({start_text})"

@@ -23,29 +23,22 @@ SMALL: Mapping[str, Any] = {
 """The sizes of a small transformer."""
 SMALL_VISION: Mapping[str, Any] = {**SMALL, "image_size": 32, "patch_size": 8}
 """The sizes of a small vision transformer."""
+TINY_VIVIT = {**SMALL_VISION, "tubelet_size": [2, 8, 8], "num_frames": 8}
+TINY_XCLIP = {
+    **SMALL_VISION,
+    "num_frames": 8,
+    "mit_hidden_size": 32,
+    "mit_intermediate_size": 64,
+    "mit_num_attention_heads": 2,
+}
 WORDS = "engineer picture person doctor photo image woman happy angry the and man sad an of a"
 """The words of small vocabularies. Longest first: a shorter word's merges must not come between."""
 _START_END = ("<|startoftext|>", "<|endoftext|>")
 
 
-def write_tiny_xclip(folder: Path, seed: int) -> None:
-    """Write a small X-CLIP."""
-    sizes = {
-        **SMALL_VISION,
-        "num_frames": 8,
-        "mit_hidden_size": 32,
-        "mit_intermediate_size": 64,
-        "mit_num_attention_heads": 2,
-    }
-    write_xclip(folder, seed, sizes, 32)
-
-
-def write_tiny_vivit(folder: Path, seed: int) -> None:
-    """Write a small ViViT."""
-    write_vivit(folder, seed, {**SMALL_VISION, "tubelet_size": [2, 8, 8], "num_frames": 8})
-
-
-def write_xclip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> None:
+def write_xclip(
+    folder: Path, seed: int, vision: Mapping[str, Any] = TINY_XCLIP, dim: int = 32
+) -> None:
     """Write an X-CLIP with a vision tower of these sizes and a small text tower."""
     need("transformers", extra="extract")
     from transformers import XCLIPConfig, XCLIPModel
@@ -62,7 +55,7 @@ def write_xclip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) ->
     write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
 
 
-def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any]) -> None:
+def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) -> None:
     """Write a ViViT classifier, the form in which they are published."""
     need("transformers", extra="extract")
     from transformers import VivitConfig, VivitForVideoClassification

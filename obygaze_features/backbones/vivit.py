@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tiny import write_tiny_vivit
+from obygaze_features.backbones.tiny import write_vivit
 from obygaze_features.backbones.weights import load_folder
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
@@ -97,7 +97,7 @@ CHECKPOINTS = (
         "a small ViViT of random weights",
         Sampling(8),
         vivit_arrays(4, 16, 32),
-        write=write_tiny_vivit,
+        write=write_vivit,
     ),
 )
 

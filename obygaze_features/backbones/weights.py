@@ -148,8 +148,7 @@ def sha256_of_files(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.clip import make_text_tower
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tiny import write_tiny_xclip
+from obygaze_features.backbones.tiny import write_xclip
 from obygaze_features.backbones.weights import load_folder
 from obygaze_features.store import ArraySpec
 
@@ -119,7 +119,7 @@ CHECKPOINTS = (
     *(_published(repository, title, 32, 14) for repository, title in _FEW_SHOTS),
     KnownCheckpoint(
         "tiny-xclip", "a small X-CLIP of random weights", Sampling(8),
-        xclip_arrays(8, 32, 17, 32), write=write_tiny_xclip,
+        xclip_arrays(8, 32, 17, 32), write=write_xclip,
     ),
 )  # fmt: skip
 

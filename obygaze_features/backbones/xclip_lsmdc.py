@@ -34,6 +34,8 @@ SYNTHETIC_TENSOR = "synthetic"
 """A tensor in checkpoints of random weights, so that the file alone tells what it is."""
 FRAMES_PER_SECOND = 1.0
 MIXER_EPS = 1e-12
+TINY = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
+"""The sizes of the tiny network."""
 _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 
@@ -205,13 +207,7 @@ def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: P
     module.load_state_dict({name: state[prefix + name].float() for name in expected}, assign=True)
 
 
-def write_tiny_xclip_lsmdc(folder: Path, seed: int) -> None:
-    """Write a small X-CLIP of Ma et al."""
-    sizes = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
-    write_xclip_lsmdc(folder, seed, sizes)
-
-
-def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None:
+def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int] = TINY) -> None:
     """Write a state dict of X-CLIP by Ma et al.; its text side is a single tensor."""
     torch = need("torch", extra="extract")
     from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
@@ -259,7 +255,7 @@ CHECKPOINTS = (
         "a small X-CLIP of Ma et al.'s kind, of random weights",
         Sampling(12, FRAMES_PER_SECOND),
         lsmdc_arrays(12, 64, 17),
-        write=write_tiny_xclip_lsmdc,
+        write=write_xclip_lsmdc,
     ),
 )
 

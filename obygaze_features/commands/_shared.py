@@ -21,6 +21,12 @@ VIDEOS_HELP = "The folder of the clips, or of the films that they are spans of."
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def output_option(text: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """The option ``--output`` of a command that writes a file or a folder."""
+    path = click.Path(path_type=Path)
+    return click.option("-o", "--output", type=path, required=required, help=text)
+
+
 def clip_options(command: Command) -> Command:
     """The options of commands that read films."""
     return item_options(
@@ -49,14 +55,16 @@ def item_options(command: Command) -> Command:
 
 
 @contextlib.contextmanager
-def resumable() -> Iterator[None]:
+def resumable(
+    message: str = "What was computed is kept; the same command resumes.",
+) -> Iterator[None]:
     """Tell a user who interrupts the block that nothing is lost."""
     try:
         yield
     except ObygazeError:
         raise
     except BaseException:  # Ctrl-C and the like
-        click.echo("What was computed is kept; the same command resumes.", err=True)
+        click.echo(message, err=True)
         raise
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 import click
 
 import obygaze_features as of
-from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
+from obygaze_features.commands.annotations_project import exit_if_left_out
+from obygaze_features.common.cli import (
+    PATH,
+    echo_json,
+    folder_argument,
+    json_option,
+    output_options,
+)
 
 
 @click.command()
@@ -41,7 +48,7 @@ from obygaze_features.common.cli import echo_json, folder_argument, json_option,
 )
 @click.option(
     "--segments",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="TIMELINES",
     help="Also gamma on these timelines' free segments (extra: agreement).",
 )
@@ -52,10 +59,7 @@ from obygaze_features.common.cli import echo_json, folder_argument, json_option,
     show_default=True,
     help="How many stretches to show in which they differ.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write all as CSV into this folder."
-)
-@overwrite_option
+@output_options("Write all as CSV into this folder.", required=False)
 @json_option
 def agreement(
     manifest: Path,
@@ -89,9 +93,9 @@ def agreement(
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
       obygaze annotations agreement manifests/mine --segments timelines/mine --json
     """
-    from obygaze_features.annotations.agreement import Chance
     from obygaze_features.annotations.agreement_report import agreement_report
-    from obygaze_features.annotations.issues import any_left_out, describe_issues
+    from obygaze_features.annotations.issues import describe_issues
+    from obygaze_features.annotations.measures import Chance
     from obygaze_features.common.files import refuse_to_overwrite
 
     if output is not None:
@@ -113,5 +117,4 @@ def agreement(
         if output is not None:
             also = " and segments" if report.segments else ""
             click.echo(f"\nagreement, confusion, differences{also} as CSV -> {output}")
-    if any_left_out(report.issues):
-        click.get_current_context().exit(3)
+    exit_if_left_out(report.issues)

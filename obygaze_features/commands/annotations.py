@@ -10,17 +10,18 @@ import click
 
 import obygaze_features as of
 from obygaze_features.commands.agreement import agreement
-from obygaze_features.commands.annotations_project import merge, project, sweep
+from obygaze_features.commands.annotations_project import exit_if_left_out, merge, project, sweep
 from obygaze_features.commands.manifests_import import download_options, source_argument
 from obygaze_features.common.cli import (
+    PATH,
     echo_json,
     folder_argument,
     json_option,
-    overwrite_option,
+    output_options,
     table_options,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.common.text import counted, for_shell, format_time, unknown_name
 from obygaze_features.errors import AnnotationError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,28 +54,17 @@ def import_() -> None:
     """
 
 
-def output_options(function: F) -> F:
+def import_options(function: F) -> F:
     """The options ``--films``, ``--output``, ``--overwrite`` and ``--json``."""
-    films = click.option(
-        "--films",
-        "films",
-        type=click.Path(path_type=Path),
-        help="A table of films: film, title, end (seconds or h:mm:ss).",
-    )
-    output = click.option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path),
-        required=True,
-        help="The timelines' folder.",
-    )
-    decorated: F = films(output(overwrite_option(json_option(function))))
-    return decorated
+    text = "A table of films: film, title, end (seconds or h:mm:ss)."
+    films = click.option("--films", type=PATH, help=text)
+    output = output_options("The timelines' folder.")
+    return films(output(json_option(function)))
 
 
 @import_.command("mobygaze")
 @download_options
-@output_options
+@import_options
 def import_mobygaze(
     source: Path | None,
     url: str | None,
@@ -101,9 +91,9 @@ def import_mobygaze(
 
 
 @import_.command("elan")
-@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--film", help="The film that SOURCES are of; by default a file is named after it.")
-@output_options
+@import_options
 def import_elan(
     sources: tuple[Path, ...],
     film: str | None,
@@ -145,7 +135,7 @@ def import_elan(
     type=click.FloatRange(min=0, min_open=True),
     help="Frames a second, where times are in frames and rows have no framerate.",
 )
-@output_options
+@import_options
 def import_csv(
     source: Path,
     columns: dict[str, str],
@@ -180,7 +170,7 @@ def import_csv(
 
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save, print what is there and what was odd; exit code 3 if rows were left out."""
-    from obygaze_features.annotations.issues import LEFT_OUT, any_left_out, describe_issues
+    from obygaze_features.annotations.issues import LEFT_OUT, describe_issues
 
     issues = timelines.issues
     if not timelines.segments:
@@ -204,8 +194,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         if left_out := sum(issue.action == LEFT_OUT for issue in issues):
             click.echo(f"{counted(left_out, 'row')} left out")
         click.echo(f"next: obygaze annotations show {for_shell(output)}")
-    if any_left_out(issues):
-        click.get_current_context().exit(3)
+    exit_if_left_out(issues)
 
 
 @annotation_commands.command()
@@ -221,7 +210,6 @@ def show(timelines: Path, as_json: bool) -> None:
       obygaze annotations show timelines/mobygaze
       obygaze annotations show timelines/mobygaze --json
     """
-    from obygaze_features.annotations.cells import format_time
     from obygaze_features.annotations.issues import describe_issues
 
     loaded = of.Timelines.load(timelines)
@@ -257,13 +245,10 @@ def show(timelines: Path, as_json: bool) -> None:
 @click.option("--csv", is_flag=True, help="Tables for spreadsheets: segments.csv and films.csv.")
 @click.option(
     "--manifest",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Clips whose label sets are added: ELAN tiers, and the table clips.csv.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The files' folder."
-)
-@overwrite_option
+@output_options("The files' folder.")
 def export(
     timelines: Path, elan: bool, csv: bool, manifest: Path | None, output: Path, overwrite: bool
 ) -> None:
@@ -305,10 +290,7 @@ def export(
 @click.option(
     "--merged", default="merged", show_default=True, help="The label set of the last row."
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The figures' folder."
-)
-@overwrite_option
+@output_options("The figures' folder.")
 def figure(
     timelines: Path,
     manifest: Path,

@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import obygaze_features as of
-from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
+from obygaze_features.common.cli import (
+    echo_json,
+    folder_argument,
+    json_option,
+    output_options,
+    overwrite_option,
+)
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.issues import Issue
-    from obygaze_features.annotations.project import SavedLabels
+    from obygaze_features.annotations.merge import SavedLabels
     from obygaze_features.manifests.labels import LabelSet
 
 grid_option = click.option(
@@ -34,11 +40,9 @@ grid_option = click.option(
 @click.command()
 @folder_argument("timelines")
 @grid_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="A new manifest's folder; by default the labels go into the grid, where it is a manifest.",
+@output_options(
+    "A new manifest's folder; by default the labels go into the grid, where it is a manifest.",
+    required=False,
 )
 @click.option(
     "--threshold",
@@ -46,7 +50,6 @@ grid_option = click.option(
     show_default=True,
     help="The share of a clip that a segment must cover to count for it.",
 )
-@overwrite_option
 @json_option
 def project(
     timelines: Path, grid: str, output: Path | None, threshold: str, overwrite: bool, as_json: bool
@@ -89,7 +92,7 @@ def project(
         _echo_issues(issues)
         for line in _next_commands(saved, folder, [s.name for s in projected.label_sets]):
             click.echo(f"next: {line}")
-    _exit_if_left_out(issues)
+    exit_if_left_out(issues)
 
 
 @click.command()
@@ -118,7 +121,7 @@ def merge(
       obygaze annotations merge manifests/mine
       obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
     """
-    from obygaze_features.annotations.project import labels_to_merge, merge_labels, save_labels
+    from obygaze_features.annotations.merge import labels_to_merge, merge_labels, save_labels
 
     loaded = of.Manifest.load(manifest)
     chosen = labels_to_merge(loaded, names)
@@ -153,13 +156,7 @@ def merge(
     metavar="T,...",
     help="The shares of a clip that a segment must cover.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write the table, as CSV.",
-)
-@overwrite_option
+@output_options("Also write the table, as CSV.", required=False)
 @json_option
 def sweep(
     timelines: Path, grid: str, thresholds: str, output: Path | None, overwrite: bool, as_json: bool
@@ -202,7 +199,7 @@ def sweep(
         _echo_issues(issues)
         if output is not None:
             click.echo(f"table -> {output}")
-    _exit_if_left_out(issues)
+    exit_if_left_out(issues)
 
 
 def _parse_share(text: str, option: str) -> float:
@@ -217,21 +214,16 @@ def _parse_share(text: str, option: str) -> float:
 def _removed_issues(saved: SavedLabels) -> list[Issue]:
     from obygaze_features.annotations.issues import Issue
 
+    action = "removed; merge again"
     return [
-        Issue(
-            name,
-            "",
-            "",
-            f"was merged from {join_some(sources)}, which are replaced",
-            "removed; merge again",
-        )
+        Issue(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
         for name, sources in saved.removed.items()
     ]
 
 
 def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
     """The commands that repeat the removed merges, or else merge for the first time."""
-    from obygaze_features.annotations.project import MERGED
+    from obygaze_features.annotations.merge import MERGED
 
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
     if saved.removed:
@@ -267,8 +259,9 @@ def _echo_issues(issues: Sequence[Issue]) -> None:
         click.echo(line)
 
 
-def _exit_if_left_out(issues: Sequence[Issue]) -> None:
-    from obygaze_features.annotations.issues import any_left_out
+def exit_if_left_out(issues: Sequence[Issue]) -> None:
+    """End with exit code 3 if something was left out."""
+    from obygaze_features.annotations.issues import LEFT_OUT
 
-    if any_left_out(issues):
+    if any(issue.action == LEFT_OUT for issue in issues):
         click.get_current_context().exit(3)

@@ -8,24 +8,13 @@ from pathlib import Path
 import click
 
 from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE
-from obygaze_features.common.cli import (
-    echo_json,
-    folder_argument,
-    json_option,
-    overwrite_option,
-)
+from obygaze_features.common.cli import echo_json, folder_argument, json_option, output_options
 from obygaze_features.common.text import counted, join_some
 
 
 @click.command("caption-scores")
 @folder_argument("table")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The CSV file of scores; a JSON file of the same name says which models made them.",
-)
+@output_options("The CSV file of scores; a JSON file of the same name says which models made them.")
 @click.option(
     "--language-model",
     metavar="MODEL",
@@ -49,7 +38,6 @@ from obygaze_features.common.text import counted, join_some
     help="Also each caption with man, and with woman, in place of [MASK] or of its gender word.",
 )
 @click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
-@overwrite_option
 @json_option
 @click.pass_context
 def caption_scores(

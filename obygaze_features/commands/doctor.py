@@ -56,24 +56,15 @@ def doctor(as_json: bool) -> None:
     """
     extras = [check_extra(extra) for extra in EXTRAS]
     devices = dict(_devices())
-    version, python, system = (
-        metadata.version("obygaze"),
-        platform.python_version(),
-        platform.platform(),
-    )
+    facts = {
+        "version": metadata.version("obygaze"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
     if as_json:
-        jobs = [asdict(status) for status in extras]
-        echo_json(
-            {
-                "version": version,
-                "python": python,
-                "system": system,
-                "jobs": jobs,
-                "devices": devices,
-            }
-        )
+        echo_json({**facts, "jobs": [asdict(status) for status in extras], "devices": devices})
     else:
-        click.echo(f"obygaze {version}, Python {python}, {system}\n")
+        click.echo("obygaze {version}, Python {python}, {system}\n".format(**facts))
         header = ["job", "", "what is installed, or missing"]
         click.echo(align(header, map(_cells, extras), left=3))
         click.echo("\n" + align(["device", ""], devices.items(), left=2))

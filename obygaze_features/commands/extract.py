@@ -190,15 +190,10 @@ def _check_options(
             raise UsageError(f"{manifest.name} has clips; say where they are: --videos FOLDER")
         return
     clips_only = {
-        "--videos": videos, "--arrays": options.get("arrays"), "--dry-run": dry_run,
-        "--engine ray": is_ray,
+        "--videos": videos, "--arrays": options.get("arrays"), "--dry-run": dry_run
     }  # fmt: skip
     if unfit := [option for option, value in clips_only.items() if value]:
         raise UsageError(f"{manifest.name} has images or texts, and {unfit[0]} is for clips")
-    if "image" in kinds and images is None:
-        raise UsageError(
-            f"{manifest.name} has images; say in which folder they are: --images FOLDER"
-        )
 
 
 @contextlib.contextmanager

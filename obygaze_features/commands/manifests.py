@@ -9,6 +9,7 @@ import click
 import obygaze_features as of
 from obygaze_features.commands.manifests_import import import_
 from obygaze_features.common.cli import (
+    PATH,
     echo_json,
     folder_argument,
     json_option,
@@ -145,11 +146,7 @@ def check(manifest: Path, as_json: bool) -> None:
 @labels_option
 @click.option("--split", help="Only the clips that this split has.")
 @click.option("--by-film", is_flag=True, help="Also each film's levels.")
-@click.option(
-    "--figure",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also draw them, as .png, .pdf or .svg.",
-)
+@click.option("--figure", type=PATH, help="Also draw them, as .png, .pdf or .svg.")
 @overwrite_option
 @json_option
 def stats(
@@ -191,10 +188,7 @@ def stats(
 @manifests.command()
 @folder_argument("manifest")
 @click.option(
-    "--videos",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The folder of the films' folders, or of the files.",
+    "--videos", type=PATH, required=True, help="The folder of the films' folders, or of the files."
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:

@@ -10,32 +10,20 @@ from typing import Any, TypeVar, cast
 import click
 
 import obygaze_features as of
-from obygaze_features.common.cli import levels_option, overwrite_option, table_options
+from obygaze_features.common import cli
+from obygaze_features.common.cli import PATH, levels_option, table_options
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ManifestError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-source_argument = click.argument("source", type=click.Path(path_type=Path))
+source_argument = click.argument("source", type=PATH)
 name_option = click.option("--name", help="The manifest's name; by default the file's.")
 
 
 def output_options(default: str) -> Callable[[F], F]:
-    """The options ``--output`` and ``--overwrite``."""
-
-    def decorate(function: F) -> F:
-        output = click.option(
-            "-o",
-            "--output",
-            type=click.Path(path_type=Path),
-            default=Path("manifests", default),
-            show_default=True,
-            help="The manifest's folder.",
-        )
-        decorated: F = output(overwrite_option(function))
-        return decorated
-
-    return decorate
+    """Where the manifest goes."""
+    return cli.output_options("The manifest's folder.", default=Path("manifests", default))
 
 
 def download_options(function: F) -> F:
@@ -51,7 +39,7 @@ def download_options(function: F) -> F:
     download = click.option(
         "--download", is_flag=True, help="Download the file from its public address."
     )
-    source = click.argument("source", type=click.Path(path_type=Path), required=False)
+    source = click.argument("source", type=PATH, required=False)
     return cast(F, source(download(url(checked))))
 
 
@@ -95,15 +83,7 @@ def obygaze12(
 
 @import_.command("obygaze12-splits")
 @source_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("manifests", "obygaze12"),
-    show_default=True,
-    help="The manifest that gets the splits.",
-)
-@overwrite_option
+@cli.output_options("The manifest that gets the splits.", default=Path("manifests", "obygaze12"))
 def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
     """The authors' splits and runs.
 

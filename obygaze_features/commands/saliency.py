@@ -9,19 +9,18 @@ import click
 
 from obygaze_features.commands._shared import MAX_FAILURES_SHOWN, PARTLY_DONE
 from obygaze_features.common.cli import (
+    PATH,
     echo_json,
     folder_argument,
     json_option,
-    overwrite_option,
+    output_options,
 )
 from obygaze_features.common.text import counted, join_some
 
 
 @click.command()
 @folder_argument("manifest")
-@click.option(
-    "--images", type=click.Path(path_type=Path), required=True, help="The folder of the images."
-)
+@click.option("--images", type=PATH, required=True, help="The folder of the images.")
 @click.option(
     "--backbone",
     metavar="[NAME=]PATH",
@@ -39,11 +38,8 @@ from obygaze_features.common.text import counted, join_some
     "your own.  [default: over all]",
 )  # fmt: skip
 @click.option("--groups-only", is_flag=True, help="Draw groups, and not every image.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder of maps."
-)
+@output_options("The folder of maps.")
 @click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
-@overwrite_option
 @json_option
 @click.pass_context
 def saliency(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from obygaze_features.commands._shared import output_option
 from obygaze_features.commands.stores_transfer import (
     export,
     import_,
@@ -30,7 +30,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some, redact_url
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
@@ -38,20 +38,10 @@ if TYPE_CHECKING:
     from obygaze_features.store.repair import Repair
     from obygaze_features.store.verify import Damage
 
-__all__ = ["stores"]
-
 MAX_KEYS_SHOWN = 8
 """Differing keys of a nested attribute that `diff` prints."""
 MAX_VALUE_WIDTH = 40
 """Characters of an attribute's value that `diff` prints."""
-
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The new store, NAME.zarr.",
-)
 
 
 @click.group()
@@ -116,8 +106,8 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     size = sum(path.stat().st_size for path in files)
     rows, done = len(opened), opened.info()["rows"]["done"]
     if as_json:
-        facts = {"path": str(store), "rows": rows, "done": done, "files": len(files)}
-        echo_json({**facts, "size": size, "already": already})
+        echo_json({"path": str(store), "rows": rows, "done": done, "files": len(files),
+                   "size": size, "already": already})  # fmt: skip
         return
     click.echo(
         f"{store} is {'final already' if already else 'final'}: {done:,} of "
@@ -184,11 +174,6 @@ def repair(store: Path, reopen: bool, as_json: bool) -> None:
     """
     from obygaze_features.store import repair as repair_store
 
-    if store.suffix == ".zip" and store.is_file():
-        raise StoreError(
-            f"{store} is an archive; unpack it first with: obygaze stores unpack {store} "
-            "-o NAME.zarr"
-        )
     result = repair_store(store, reopen=reopen)
     if as_json:
         echo_json({**asdict(result), "path": str(result.path)})
@@ -200,7 +185,7 @@ def repair(store: Path, reopen: bool, as_json: bool) -> None:
 @store_argument("store")
 @click.option("--films", multiple=True, metavar="FILM,...", help="Keep the items of these films.")
 @click.option("--ids", multiple=True, metavar="ID,...", help="Keep these items.")
-@output_option
+@output_option("The new store, NAME.zarr.")
 @overwrite_option
 @json_option
 def subset(
@@ -235,7 +220,7 @@ def subset(
 
 @stores.command()
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
-@output_option
+@output_option("The new store, NAME.zarr.")
 @overwrite_option
 @json_option
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
@@ -252,11 +237,6 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
     """
     from obygaze_features.store import merge as merge_stores
 
-    for address, times in Counter(map(str, stores_)).items():
-        if times > 1:
-            click.echo(
-                f"{redact_url(address)} is given {times} times, which adds nothing", err=True
-            )
     _report_new_store(merge_stores(stores_, output, overwrite=overwrite), as_json)
 
 
@@ -288,33 +268,31 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 
 def _print_info(path: object, facts: dict[str, Any]) -> None:
-    rows, backbone = facts["rows"], facts["backbone"]
-    click.echo(f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}")
-    click.echo(f"state      {facts['state']}")
-    click.echo(
-        f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "
-        f"{rows['to_do']} to do"
-    )
-    click.echo(f"backbone   {backbone['name']}, weights sha256 {backbone['weights_sha256']}")
-    if synthetic := backbone.get("config", {}).get("synthetic"):
-        click.echo(f"SYNTHETIC  {synthetic}")
-    preprocessing = facts["preprocessing"]
+    rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
     default = "none, of images and texts" if "texts" in preprocessing else "not stated"
     sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
-    click.echo(f"frames     {sampling}; preprocessing {mode}")
-    click.echo(f"items      digest {facts['items_digest']}")
-    click.echo(f"precision  {facts['precision']}")
-    click.echo(f"licence    {facts['licence'] or 'not stated'}")
-    click.echo("arrays")
+    lines = [
+        f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}",
+        f"state      {facts['state']}",
+        f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "
+        f"{rows['to_do']} to do",
+        f"backbone   {backbone['name']}, weights sha256 {backbone['weights_sha256']}",
+        f"frames     {sampling}; preprocessing {mode}",
+        f"items      digest {facts['items_digest']}",
+        f"precision  {facts['precision']}",
+        f"licence    {facts['licence'] or 'not stated'}",
+        "arrays",
+    ]
+    if synthetic := backbone.get("config", {}).get("synthetic"):
+        lines.insert(4, f"SYNTHETIC  {synthetic}")
     for name, array in facts["arrays"].items():
         shape = " x ".join(map(str, array["shape"]))
         size = f"{array['bytes']:,} B"
-        click.echo(f"  {name:<16}{shape:>14}  {array['dtype']:<8}{size:>15}  {array['meaning']}")
+        lines.append(f"  {name:<16}{shape:>14}  {array['dtype']:<8}{size:>15}  {array['meaning']}")
     if facts["failures"]:
-        click.echo("failed")
-        for item_id, reason in facts["failures"].items():
-            click.echo(f"  {item_id}: {reason}")
-    click.echo(f"next: {_next_step(path, facts)}")
+        lines.append("failed")
+        lines += [f"  {item_id}: {reason}" for item_id, reason in facts["failures"].items()]
+    click.echo("\n".join([*lines, f"next: {_next_step(path, facts)}"]))
 
 
 def _next_step(path: object, facts: dict[str, Any]) -> str:

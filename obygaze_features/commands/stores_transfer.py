@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from obygaze_features.commands._shared import (
+    PARTLY_DONE,
+    echo_failures,
+    output_option,
+    resumable,
+)
 from obygaze_features.common.cli import (
     ADDRESS,
     echo_json,
@@ -18,27 +23,16 @@ from obygaze_features.common.cli import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.text import counted, for_shell, format_size
-from obygaze_features.errors import ObygazeError, UsageError
+from obygaze_features.common.text import counted, for_shell, format_size, join_some
+from obygaze_features.errors import UsageError
 
-__all__ = ["export", "import_", "pack", "pull", "push", "serve", "unpack"]
-
-MAX_FAILURES_SHOWN = 20
-"""Failed rows that are named on the terminal; the store names all."""
-PARTLY_DONE = 3
-"""The exit code where some rows failed."""
-
+RESUMABLE = "What was {} is kept; run the same command again to resume."
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _output(text: str, *, required: bool = True) -> Callable[[Command], Command]:
-    path = click.Path(path_type=Path)
-    return click.option("-o", "--output", type=path, required=required, help=text)
 
 
 @click.command()
 @folder_argument("store")
-@_output("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
+@output_option("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
 @overwrite_option
 @json_option
 def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
@@ -60,7 +54,7 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 
 @click.command()
 @folder_argument("archive")
-@_output("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
+@output_option("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
 @overwrite_option
 @json_option
 def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
@@ -82,7 +76,7 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 
 @click.command()
 @store_argument("store")
-@_output("The file: NAME.h5, NAME.hdf5 or NAME.parquet.")
+@output_option("The file: NAME.h5, NAME.hdf5 or NAME.parquet.")
 @click.option(
     "--arrays",
     metavar="NAME,NAME",
@@ -109,13 +103,11 @@ def export(
 
     names = [name.strip() for name in arrays.split(",")] if arrays else None
     made = write(open_store(store), output, arrays=names, overwrite=overwrite)
-    if as_json:
-        echo_json({**made, "path": str(output)})
-        return
-    click.echo(
+    line = (
         f"{counted(made['rows'], 'row')}, {made['done']:,} done, of {', '.join(made['arrays'])}; "
         f"{format_size(made['size'])} -> {output}"
     )
+    _report(made, line, as_json)
 
 
 @click.command()
@@ -138,21 +130,18 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     """
     from obygaze_features.store import push as pushing
 
-    with _interruption_explained("What was sent"):
+    with resumable(RESUMABLE.format("sent")):
         done = pushing.push(store, target)
-    if as_json:
-        echo_json(done)
-        return
-    _name_left_out(done["left_out"])
-    click.echo(
+    line = (
         f"{counted(done['files'], 'file')}, {format_size(done['size'])}, of which {done['sent']} "
         f"sent now, all verified -> {done['where']}"
     )
+    _report(done, line, as_json)
 
 
 @click.command()
 @store_argument("store")
-@_output("The new store, NAME.zarr.")
+@output_option("The new store, NAME.zarr.")
 @overwrite_option
 @json_option
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
@@ -169,15 +158,13 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     """
     from obygaze_features.store import pull as pulling
 
-    with _interruption_explained("What was fetched"):
+    with resumable(RESUMABLE.format("fetched")):
         done = pulling.pull(store, output, overwrite=overwrite)
-    if as_json:
-        echo_json({**done, "path": str(output)})
-        return
-    click.echo(
+    line = (
         f"{counted(done['files'], 'file')}, {format_size(done['size'])}, of which "
         f"{format_size(done['fetched'])} fetched now, all verified -> {output}"
     )
+    _report(done, line, as_json)
 
 
 @click.command()
@@ -203,8 +190,8 @@ def serve(folder: Path, host: str, port: int) -> None:
     from obygaze_features.store.serving import make_server
 
     with make_server(folder, host, port) as server:
-        name = socket.gethostname() if host in ("", "0.0.0.0", "::") else host  # noqa: S104
-        url = f"http://{f'[{name}]' if ':' in name else name}:{server.server_port}"
+        name = socket.gethostname() if host == "0.0.0.0" else host  # noqa: S104
+        url = f"http://{name}:{server.server_port}"
         example = url
         if not (folder / "zarr.json").is_file():
             stores = sorted(path.name for path in folder.glob("*.zarr"))
@@ -236,26 +223,17 @@ def _import_options(command: Command) -> Command:
         click.option("--retry-failed", is_flag=True, help="Read rows again that failed before."),
         click.option("--precision", metavar="NAME", help="In which they were computed."),
         click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
-        click.option(
-            "--backbone",
-            metavar="NAME",
-            help="What the features were computed with: a name of obygaze features backbones, "
-            "or another.",
-        ),
-        click.option(
-            "--recipe",
-            type=click.Path(path_type=Path),
-            help="A TOML or JSON file that says so at length: precision, and the tables backbone "
-            "(name, family, revision, weights_sha256, config) and preprocessing.",
-        ),
-        _output("The store, NAME.zarr; an interrupted import is resumed."),
-        click.option(
-            "--manifest",
-            type=click.Path(path_type=Path),
-            required=True,
-            help="The folder of the manifest whose items get a row each.",
-        ),
-    ):
+        click.option("--backbone", metavar="NAME",
+                     help="What the features were computed with: a name of obygaze features "
+                     "backbones, or another."),
+        click.option("--recipe", type=click.Path(path_type=Path),
+                     help="A TOML or JSON file that says so at length: precision, and the tables "
+                     "backbone (name, family, revision, weights_sha256, config) and "
+                     "preprocessing."),
+        output_option("The store, NAME.zarr; an interrupted import is resumed."),
+        click.option("--manifest", type=click.Path(path_type=Path), required=True,
+                     help="The folder of the manifest whose items get a row each."),
+    ):  # fmt: skip
         command = option(command)
     return command
 
@@ -264,12 +242,10 @@ def _id_options(command: Command) -> Command:
     """The options of an import of files with a row an item."""
     for option in (
         click.option("--in-order", is_flag=True, help="Row i is item i of the manifest."),
-        click.option(
-            "--ids",
-            type=click.Path(path_type=Path),
-            help="Whose each row is: a text file with an id a line, CSV with a column id, or .npy.",
-        ),
-    ):
+        click.option("--ids", type=click.Path(path_type=Path),
+                     help="Whose each row is: a text file with an id a line, CSV with a column "
+                     "id, or .npy."),
+    ):  # fmt: skip
         command = option(command)
     return command
 
@@ -384,11 +360,7 @@ def _import(
         counts = {"done": done, "failed": len(failures), "to_do": to_do}
         echo_json({"path": str(output), **counts, "failures": failures, "unknown": unknown})
     else:
-        for item, reason in list(failures.items())[:MAX_FAILURES_SHOWN]:
-            click.echo(f"  {item}: {reason}", err=True)
-        if len(failures) > MAX_FAILURES_SHOWN:
-            more = len(failures) - MAX_FAILURES_SHOWN
-            click.echo(f"  and {more:,} more: obygaze stores info {output}", err=True)
+        echo_failures(failures, all_in=f"obygaze stores info {output}")
         if unknown:
             click.echo(f"recorded as unknown: {', '.join(unknown)}")
         rows = counted(len(store), "row")
@@ -412,29 +384,16 @@ def _by_array(texts: Sequence[str]) -> dict[str, Path]:
     return paths
 
 
-@contextlib.contextmanager
-def _interruption_explained(subject: str) -> Iterator[None]:
-    """Say what an interrupted command leaves."""
-    try:
-        yield
-    except (ObygazeError, OSError):
-        raise
-    except BaseException:  # Ctrl-C and the like
-        click.echo(f"{subject} is kept; run the same command again to resume.", err=True)
-        raise
-
-
-def _name_left_out(names: Sequence[str]) -> None:
-    if names:
-        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-        click.echo(f"left out, not a file of the store: {names[0]}{more}", err=True)
+def _report(result: dict[str, Any], line: str, as_json: bool) -> None:
+    """Print what a command did, and which files it left out."""
+    if as_json:
+        echo_json({k: str(value) if k == "path" else value for k, value in result.items()})
+        return
+    if names := result.get("left_out"):
+        click.echo(f"left out, not a file of the store: {join_some(names, 1)}", err=True)
+    click.echo(line)
 
 
 def _report_packed(made: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        echo_json({**made, "path": str(made["path"])})
-    else:
-        _name_left_out(made["left_out"])
-        click.echo(
-            f"{counted(made['files'], 'file')}, {format_size(made['size'])} -> {made['path']}"
-        )
+    files = f"{counted(made['files'], 'file')}, {format_size(made['size'])}"
+    _report(made, f"{files} -> {made['path']}", as_json)

@@ -19,25 +19,34 @@ from obygaze_features.common.package import missing_extra
 from obygaze_features.common.text import redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError
 
-__all__ = [
-    "ADDRESS",
-    "LazyGroup",
-    "RootGroup",
-    "echo_json",
-    "folder_argument",
-    "json_option",
-    "levels_option",
-    "overwrite_option",
-    "store_argument",
-    "table_options",
-]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace the output if it exists."
 )
+#: A path, as a `Path`.
+PATH = click.Path(path_type=Path)
+
+
+def output_options(
+    text: str, *, required: bool = True, default: Path | None = None
+) -> Callable[[Command], Command]:
+    """The options ``--output`` and ``--overwrite``."""
+
+    def decorate(function: Command) -> Command:
+        output = click.option(
+            "-o",
+            "--output",
+            type=PATH,
+            required=required and default is None,
+            default=default,
+            show_default=default is not None,
+            help=text,
+        )
+        return output(overwrite_option(function))
+
+    return decorate
 
 
 class _Local(click.Path):

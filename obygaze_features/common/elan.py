@@ -68,15 +68,6 @@ class Document:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class EafContent:
-    """A document as read, and its problems: (location, problem) left out, and requests ignored."""
-
-    document: Document
-    left_out: Sequence[tuple[str, str]] = ()
-    ignored: Sequence[str] = ()
-
-
 def to_eaf(document: Document) -> str:
     """The text of an ``.eaf`` file.
 
@@ -207,9 +198,12 @@ def _add_annotation(tier: Xml.Element, kind: str, value: str, attributes: dict[s
     Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
 
 
-def read_eaf(path: Path, error: type[ObygazeError]) -> EafContent:
+def read_eaf(
+    path: Path, error: type[ObygazeError]
+) -> tuple[Document, list[tuple[str, str]], list[str]]:
     """Read an ``.eaf`` file; any other raises `error`.
 
+    Also gives what is left out (location, problem), and what the file asks for and is not done.
     The texts of dependent tiers, at any depth, become details of the annotation that has times;
     several texts of a tier are joined by commas.
     """
@@ -253,9 +247,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> EafContent:
         for name, by_id in annotations.items()
     ]
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    return EafContent(
-        Document(tiers, properties=properties), left_out, list(_ignored_requests(root))
-    )
+    return Document(tiers, properties=properties), left_out, list(_ignored_requests(root))
 
 
 def _parse(path: Path, error: type[ObygazeError]) -> Xml.Element:

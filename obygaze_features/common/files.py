@@ -25,33 +25,6 @@ from typing import Any
 from obygaze_features.common.text import find_closest, is_folder_of
 from obygaze_features.errors import ObygazeError, OutputExists
 
-__all__ = [
-    "SUFFIX",
-    "SYNTHETIC",
-    "check_format",
-    "clear_unfinished",
-    "describe_absent",
-    "disk_errors",
-    "is_alive",
-    "new_file",
-    "new_folder",
-    "parse_json",
-    "prefix",
-    "publish_exclusively",
-    "read_format",
-    "read_json",
-    "refuse_to_overwrite",
-    "require_folder",
-    "sha256_of",
-    "sync_file",
-    "sync_folder",
-    "to_json",
-    "write_bytes",
-    "write_files",
-    "write_text",
-]
-
-
 #: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
-
-__all__ = ["Advance", "meter", "progress"]
 
 T = TypeVar("T")
 
@@ -23,25 +20,26 @@ def progress(
     values: Iterable[T], label: str, *, unit: str = "it", total: int | None = None
 ) -> Iterator[T]:
     """Iterate over `values` with a bar."""
-    if not sys.stderr.isatty():
-        yield from values
-        return
     from tqdm import tqdm
 
-    yield from tqdm(values, desc=label, unit=unit, total=total, dynamic_ncols=True, leave=False)
+    yield from tqdm(values, label, total, unit=unit, dynamic_ncols=True, leave=False, disable=None)
 
 
 @contextlib.contextmanager
 def meter(total: int | None, label: str, *, unit: str) -> Iterator[Advance]:
     """A bar that the block moves by calling the value it gets."""
-    if not sys.stderr.isatty():
-        yield lambda steps, note="": None
-        return
     from tqdm import tqdm
 
     scale = unit == "B"
     with tqdm(
-        total=total, desc=label, unit=unit, unit_scale=scale, dynamic_ncols=True, leave=False
+        None,
+        label,
+        total,
+        leave=False,
+        unit=unit,
+        unit_scale=scale,
+        dynamic_ncols=True,
+        disable=None,
     ) as bar:
 
         def advance(steps: int, note: str = "") -> None:

@@ -9,23 +9,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = [
-    "counted",
-    "did_you_mean",
-    "find_closest",
-    "find_closest_id",
-    "for_shell",
-    "format_duration",
-    "format_size",
-    "is_folder_of",
-    "join_some",
-    "redact_url",
-    "shorten",
-    "suggest",
-    "unknown_name",
-]
-
-
 _DIGITS = re.compile(r"\d+")
 
 
@@ -56,6 +39,19 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_time(seconds: float) -> str:
+    """Seconds as h:mm:ss, to the millisecond.
+
+    Examples
+    --------
+    >>> format_time(75.5), format_time(3600), format_time(0.0004)
+    ('0:01:15.5', '1:00:00', '0:00:00')
+    """
+    whole, rest = divmod(round(seconds * 1000), 1000)
+    text = f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    return f"{text}.{rest:03d}".rstrip("0") if rest else text
 
 
 def format_size(count: int) -> str:
@@ -97,28 +93,20 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     return by_key[near_keys[0]] if near_keys else None
 
 
-def suggest(name: str, names: Iterable[str]) -> str:
-    """What to type instead of an unknown name: the closest one, or all of them.
-
-    Examples
-    --------
-    >>> suggest("natve", ["native", "frames"]), suggest("x", ["native", "frames"])
-    ('did you mean native?', 'known are native, frames')
-    """
-    names = list(names)
-    near_name = find_closest(name, names)
-    return f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
-
-
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
-    """Say that `name` does not exist, and what to type instead.
+    """Say that `name` does not exist, and what to type instead: the closest one, or all of them.
 
     Examples
     --------
     >>> unknown_name("array", "natve", ["native", "frames"])
     "unknown array 'natve'; did you mean native?"
+    >>> unknown_name("array", "x", ["native", "frames"])
+    "unknown array 'x'; known are native, frames"
     """
-    return f"unknown {kind} {shorten(name)}; {suggest(name, names)}"
+    names = list(names)
+    near_name = find_closest(name, names)
+    remedy = f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
+    return f"unknown {kind} {shorten(name)}; {remedy}"
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.errors import OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.media import Located, locate
+from obygaze_features.manifests.media import locate
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
 from obygaze_features.store.writer import open_to_resume
 
@@ -65,8 +65,8 @@ def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
             raise UsageError(f"{item.id} is of the kind {item.kind!r}; this takes {plural} only")
 
 
-def check_media(manifest: Manifest, rows: Rows, media: Path) -> Located:
-    """Locate the rows' files; `VideoError` if there is not a single one.
+def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
+    """Raise `VideoError` if not a single one of the rows' files is there.
 
     In a mistyped folder every clip would otherwise be recorded as missing.
     """
@@ -78,7 +78,6 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> Located:
         raise VideoError(
             f"{media} has none of the {count} {noun}s of {manifest.name}: {located.hint}"
         )
-    return located
 
 
 def recipe_of(backbone: Backbone) -> Recipe:

@@ -62,7 +62,7 @@ class Reader:
         self, videos: Path, backbones: Sequence[Backbone], stall_timeout: float, cache: Path | None
     ) -> None:
         self._videos, self._decoder = videos, Decoder(stall_timeout)
-        self._backbones, self._cache = backbones, cache
+        self._reader = ItemReader(videos, backbones, cache)
 
     def start(self, software: str) -> None:
         """Raise if this machine cannot read what the others do."""
@@ -72,7 +72,6 @@ class Reader:
                 f"the machine {platform.node()} has no folder {self._videos}; every machine of "
                 "the cluster has to see the films under the same path"
             )
-        self._reader = ItemReader(self._videos, self._backbones, self._cache)
 
     def read(self, item: Item, names: Sequence[str]) -> tuple[ReadItem | Failed, Pixels | None]:
         """A clip without its pixels, and these apart: they go to a computer alone."""

@@ -14,8 +14,9 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.common.package import cache_folder
 from obygaze_features.errors import UsageError
 from obygaze_features.extraction.plan import BlockTask, ExtractionTarget, plan_blocks
-from obygaze_features.extraction.summary import Summary, Tally, summarise
+from obygaze_features.extraction.summary import Summary, Tally
 from obygaze_features.manifests import Manifest
+from obygaze_features.store import Status
 from obygaze_features.store.claims import BlockClaims
 from obygaze_features.store.format import BLOCK_ROWS
 from obygaze_features.store.writer import is_in_part
@@ -170,14 +171,36 @@ class ExtractionRun:
         return self.tally.note(time.monotonic() - self._work_begin)
 
     def summary(self, ended: str) -> Summary:
-        """What the run did, and what its stores hold now."""
-        return summarise(
-            list(self.targets.values()),
-            self.tally,
-            self.rows,
-            seconds=time.monotonic() - self.begin,
+        """Summarise the run, from what its stores hold now."""
+        rows, tally, seconds = self.rows, self.tally, time.monotonic() - self.begin
+        stores = {name: target.writer.store.refresh() for name, target in self.targets.items()}
+        failed: dict[str, dict[str, str]] = {}
+        for store in stores.values():
+            for row in rows[store.status[rows] > Status.DONE].tolist():
+                kind = Status(store.status[row]).name.lower()
+                failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
+        status = np.array([store.status[rows] for store in stores.values()])
+        left = int((status == Status.TODO).any(axis=0).sum())
+        return Summary(
+            stores=[store.path for store in stores.values()],
+            wanted=len(rows),
+            clips=tally.clips,
+            frames=tally.frames,
+            done=int((status == Status.DONE).all(axis=0).sum()),
+            left=left,
+            failed=failed,
+            slow=dict(tally.slow),
+            lost=dict(tally.lost),
+            cut=dict(tally.cut),
+            seconds=seconds,
+            shares=tally.shares(seconds),
             batches=self.batches,
-            ended=ended,
+            bytes={
+                name: int((store.status == Status.DONE).sum())
+                * sum(spec.row_bytes for spec in store.specs)
+                for name, store in stores.items()
+            },
+            ended="done" if ended == "time" and not left else ended,
         )
 
     def _claim(

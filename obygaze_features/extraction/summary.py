@@ -9,12 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from obygaze_features.extraction.plan import ExtractionTarget
 from obygaze_features.extraction.readers import ReadItem
-from obygaze_features.store import Failed, Status
+from obygaze_features.store import Failed
 from obygaze_features.store.writer import append_to_log
 
 
@@ -130,47 +127,6 @@ class Summary:
             "shares": {stage: round(share, 3) for stage, share in self.shares.items()},
             "bound_by": self.bound_by,
         }
-
-
-def summarise(
-    targets: Sequence[ExtractionTarget],
-    tally: Tally,
-    rows: NDArray[np.intp],
-    *,
-    seconds: float,
-    batches: dict[str, int],
-    ended: str,
-) -> Summary:
-    """Summarise a run over the selected rows, from what its stores hold now."""
-    stores = [target.writer.store.refresh() for target in targets]
-    failed: dict[str, dict[str, str]] = {}
-    for store in stores:
-        for row in rows[store.status[rows] > Status.DONE].tolist():
-            kind = Status(store.status[row]).name.lower()
-            failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
-    status = np.array([store.status[rows] for store in stores])
-    left = int((status == Status.TODO).any(axis=0).sum())
-    return Summary(
-        stores=[store.path for store in stores],
-        wanted=len(rows),
-        clips=tally.clips,
-        frames=tally.frames,
-        done=int((status == Status.DONE).all(axis=0).sum()),
-        left=left,
-        failed=failed,
-        slow=dict(tally.slow),
-        lost=dict(tally.lost),
-        cut=dict(tally.cut),
-        seconds=seconds,
-        shares=tally.shares(seconds),
-        batches=batches,
-        bytes={
-            target.name: int((store.status == Status.DONE).sum())
-            * sum(spec.row_bytes for spec in store.specs)
-            for target, store in zip(targets, stores, strict=True)
-        },
-        ended="done" if ended == "time" and not left else ended,
-    )
 
 
 def log_run(

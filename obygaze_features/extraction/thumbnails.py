@@ -85,11 +85,8 @@ def write_thumbnails(
 def _jpeg(rgb: NDArray[np.uint8], width: int) -> bytes:
     from PIL import Image
 
-    height, full_width, _ = rgb.shape
     picture = Image.fromarray(rgb)
-    if full_width > width:
-        size = width, max(1, round(height * width / full_width))
-        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    picture.thumbnail((width, len(rgb)), Image.Resampling.LANCZOS, reducing_gap=None)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=JPEG_QUALITY, optimize=True)
     return file.getvalue()

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import Table, format_table, map_columns, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BiasError, UsageError
-from obygaze_features.language.gender_words import MASK, Variants, make_variants
 from obygaze_features.language.models import LanguageModel, SentenceEncoder
 
+MASK = "[MASK]"
+"""Marks the place of a caption's gender word."""
+
+_NOUNS: Mapping[tuple[str, str], str] = {
+    ("man", "woman"): "man boy guy gentleman woman girl lady",
+    ("men", "women"): "men boys guys gentlemen women girls ladies",
+    ("male", "female"): "male female",
+    ("males", "females"): "males females",
+}
+"""The nouns for a man and for a woman, and the words that they replace."""
+_PAIRS = {word: pair for pair, words in _NOUNS.items() for word in words.split()}
 ROWS_PER_STEP = 64
 _OUTPUT_COLUMN = re.compile(r"(probability|similarity|P|sim)(_man|_woman)?|caption_(man|woman)")
 
@@ -23,18 +34,16 @@ Scores = dict[str, float | None]
 
 
 @dataclass(frozen=True)
-class Captions:
-    """A table of captions and of the objects in their images.
+class Variants:
+    """A caption about a man, and the same about a woman."""
 
-    Parameters
-    ----------
-    table
-        The rows to score.
-    pairs
-        Each caption's variants; None if only the captions themselves are scored.
-    without_variants
-        Ids of captions that are left out because they have no variants.
-    """
+    man: str
+    woman: str
+
+
+@dataclass(frozen=True)
+class Captions:
+    """The rows to score, and each caption's variants, unless only the captions are scored."""
 
     table: Table
     pairs: Sequence[Variants] | None = None
@@ -55,19 +64,7 @@ class Captions:
 
 @dataclass(frozen=True)
 class CaptionScores:
-    """What `score_captions` did: a count, and ids of captions.
-
-    Parameters
-    ----------
-    scored
-        Number of captions with scores.
-    without_variants
-        Captions that were left out because they have no variants.
-    too_long
-        Captions that were left out because the language model cannot read them whole.
-    cut
-        Captions of which the sentence encoder read only the start.
-    """
+    """How many captions have scores; ids of those left out, or of which only the start is read."""
 
     scored: int
     without_variants: Sequence[str]
@@ -78,12 +75,8 @@ class CaptionScores:
 def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
 
-    Parameters
-    ----------
-    path
-        The table. ``confidence``, or ``P(c)``, must be a number from 0 to 1 if it is there.
-    with_variants
-        Also make each caption's variants with man and with woman, and leave out those without.
+    ``confidence``, or ``P(c)``, must be a number from 0 to 1 if it is there. With variants,
+    captions that have none are left out.
     """
     path = Path(path)
     table = read_table(path, delimiter=None, required=("id", "caption", "object"))
@@ -111,6 +104,50 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     )
 
 
+def make_variants(caption: str) -> Variants | None:
+    """A caption with man and with woman in place of `MASK`, or else of its nouns for people.
+
+    None for a caption without such a noun, with nouns for both, or with another word of gender
+    (a pronoun, say) that would have to change too: put `MASK` into such a caption yourself.
+
+    Examples
+    --------
+    >>> make_variants("two boys on a road")
+    Variants(man='two men on a road', woman='two women on a road')
+    >>> make_variants("a [MASK] riding a motorcycle").woman
+    'a woman riding a motorcycle'
+    >>> make_variants("a girl with her dog") is None
+    True
+    """
+    if MASK in caption:
+        return Variants(caption.replace(MASK, "man"), caption.replace(MASK, "woman"))
+    gender_of, gender_word = _gender_words()
+    words = {word.lower() for word in gender_word.findall(caption)}
+    if not words <= set(_PAIRS) or len({gender_of[word] for word in words}) != 1:
+        return None
+
+    def fill(index: int) -> str:
+        return gender_word.sub(
+            lambda match: _match_case(_PAIRS[match[0].lower()][index], match[0]), caption
+        )
+
+    return Variants(fill(0), fill(1))
+
+
+@cache
+def _gender_words() -> tuple[dict[str, str], re.Pattern[str]]:
+    """Word -> gender, and the pattern of these words."""
+    lexicon = reference_json("lexicons/genders.json")["words"]
+    gender_of = {word: gender for gender, words in lexicon.items() for word in words}
+    return gender_of, re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
+
+
+def _match_case(word: str, original: str) -> str:
+    if original.isupper():
+        return word.upper()
+    return word.capitalize() if original[0].isupper() else word
+
+
 def score_captions(
     captions: Captions,
     output: str | Path,
@@ -121,16 +158,7 @@ def score_captions(
 ) -> CaptionScores:
     """Score captions, and write the table with its scores and a record of the models.
 
-    Parameters
-    ----------
-    captions
-        From `read_captions`.
-    output
-        A CSV file; the record is the JSON file of the same name.
-    model, encoder
-        From `load_language_model` and `load_sentence_encoder`.
-    overwrite
-        Replace existing files.
+    The record is the JSON file of the same name as `output`, a CSV file.
     """
     output = Path(output)
     record = output.with_suffix(".json")

@@ -84,21 +84,7 @@ SENTENCE_ENCODERS: Mapping[str, KnownCheckpoint] = {
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A loaded language model.
-
-    Parameters
-    ----------
-    name
-        For people.
-    network
-        Of transformers.
-    tokenizer
-        Its tokenizer.
-    device
-        Where it runs.
-    about
-        ``name``, ``revision`` and ``weights_sha256``, for records.
-    """
+    """A network of transformers; `about` has name, revision and SHA-256 of the weights."""
 
     name: str
     network: Any
@@ -143,17 +129,7 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """A loaded sentence encoder.
-
-    Parameters
-    ----------
-    name
-        For people.
-    model
-        Of sentence-transformers; it cuts texts that are too long.
-    device, about
-        As in `LanguageModel`.
-    """
+    """A model of sentence-transformers, which cuts texts that are too long."""
 
     name: str
     model: Any
@@ -190,12 +166,7 @@ class SentenceEncoder:
 def load_language_model(spec: str | Path, device: str | None = None) -> LanguageModel:
     """Load a language model in GPT-2's layout.
 
-    Parameters
-    ----------
-    spec
-        A folder, a name in `LANGUAGE_MODELS`, or ``OWNER/NAME`` on the hub.
-    device
-        ``cpu``, ``cuda``, ``cuda:1``, ``mps``; by default a GPU if there is one.
+    `spec` is a folder, a name in `LANGUAGE_MODELS`, or ``OWNER/NAME`` on the hub.
     """
     need("transformers", extra="language")
     from transformers import GPT2LMHeadModel
@@ -219,13 +190,8 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
 def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
     """Load a sentence encoder.
 
-    Parameters
-    ----------
-    spec
-        A folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the hub. Of a transformer
-        without ``modules.json``, sentence-transformers takes the mean of the tokens.
-    device
-        As in `load_language_model`.
+    `spec` is a folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the hub. Of a
+    transformer without ``modules.json``, sentence-transformers takes the mean of the tokens.
     """
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)

@@ -64,14 +64,8 @@ def audit(
 ) -> list[Leak]:
     """Pair every training split with every test split and find items that are in both.
 
-    Parameters
-    ----------
-    train
-        Names of training splits; by default those that have runs, or all where none has.
-    test
-        Names of test splits; by default all.
-    test_fold
-        The fold that is tested on; by default each split's last.
+    By default every split is tested on, in its last fold, and the splits that have runs are those
+    to train on, or all where none has.
     """
     names = manifest.split_names
     if not names:
@@ -104,17 +98,10 @@ def _leaks_of_pair(
     if train_name in manifest.run_names:
         runs = manifest.runs(train_name).runs
         sources |= {f"run {run.name}": run.train for run in runs}
+    leaked = {where: overlapping(manifest.items, tested, ids) for where, ids in sources.items()}
     return [
-        Leak(
-            test_name,
-            fold,
-            train_name,
-            where,
-            tested,
-            overlapping(manifest.items, tested, ids),
-            class_of,
-        )
-        for where, ids in sources.items()
+        Leak(test_name, fold, train_name, where, tested, ids, class_of)
+        for where, ids in leaked.items()
     ]
 
 
@@ -125,21 +112,13 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
         pair = [leak for leak in leaks if (leak.test, leak.train) == key]
         pool = pair[0]
         names = list(pool.by_class)
-        rows.append(
-            [
-                f"{pool.test} fold {pool.test_fold}",
-                pool.train,
-                f"{len(pool.ids)} of {len(pool.tested)}",
-                _describe_classes(names, [pool]),
-                _describe_classes(names, pair[1:]) if pair[1:] else "",
-            ]
-        )
-    leaky = any(leak.ids for leak in leaks)
-    verdict = (
-        "Test items are in training pools: scores of these pairs measure memory as well."
-        if leaky
-        else "No test item is in any training pool."
-    )
+        in_pool = f"{len(pool.ids)} of {len(pool.tested)}"
+        in_runs = _describe_classes(names, pair[1:]) if pair[1:] else ""
+        by_class = _describe_classes(names, [pool])
+        rows.append([f"{pool.test} fold {pool.test_fold}", pool.train, in_pool, by_class, in_runs])
+    verdict = "No test item is in any training pool."
+    if any(leak.ids for leak in leaks):
+        verdict = "Test items are in training pools: scores of these pairs measure memory as well."
     header = ["tested on", "trained on", "in the pool", "by class", "in each run's training set"]
     return f"{align(header, rows, left=5)}\n\n{verdict}"
 

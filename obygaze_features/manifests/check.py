@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.header import (
+from obygaze_features.manifests.format import (
     HEADER,
     REQUIRED_COLUMNS,
     read_about,
@@ -41,7 +41,7 @@ def check(folder: Path) -> list[str]:
         items = Items.from_table(table, check=False)
         ids = items.row_of
         item_problems = sorted([*items.problems(), *seconds_problems(table)])
-        problems += _located(table, iter(item_problems))
+        problems += _located(table, item_problems)
         if not item_problems:
             problems += _header_problems(folder, header, items)
     except ManifestError as error:
@@ -104,7 +104,7 @@ def _table_problems(
             for row, identifier in enumerate(table["id"])
             if identifier not in ids
         ]
-    yield from _located(table, iter(problems))
+    yield from _located(table, problems)
 
 
 def _labels_problems(table: Table, default: LabelScheme | None) -> RowProblems:
@@ -115,6 +115,6 @@ def _labels_problems(table: Table, default: LabelScheme | None) -> RowProblems:
         yield from label_problems(table, scheme)
 
 
-def _located(table: Table, problems: RowProblems) -> Iterator[str]:
+def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:
     for row, message in problems:
         yield f"{table.path}, line {table.lines[row]}: {message}"

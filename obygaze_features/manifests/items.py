@@ -155,21 +155,15 @@ class Items:
 
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
-        index = np.asarray(rows, dtype=int)
 
         def pick(values: list[str]) -> list[str]:
             return [values[row] for row in rows]
 
-        return Items(
-            pick(self.ids),
-            pick(self.kinds),
-            pick(self.films),
-            pick(self.media),
-            pick(self.texts),
-            self.starts[index],
-            self.ends[index],
-            {name: pick(values) for name, values in self.extra.items()},
-        )
+        columns = (self.ids, self.kinds, self.films, self.media, self.texts)
+        ids, kinds, films, media, texts = map(pick, columns)
+        index = np.asarray(rows, dtype=int)
+        extra = {name: pick(values) for name, values in self.extra.items()}
+        return Items(ids, kinds, films, media, texts, self.starts[index], self.ends[index], extra)
 
     @cached_property
     def digest(self) -> str:
@@ -194,24 +188,21 @@ class Items:
         for row, identifier in enumerate(self.ids):
             if problem := id_problem(identifier):
                 yield row, problem
-        keys = [identifier.lower() for identifier in self.ids]
-        if len(set(keys)) < len(keys):
-            first_row: dict[str, int] = {}
-            for row, key in enumerate(keys):
-                identifier, first = self.ids[row], self.ids[first_row.setdefault(key, row)]
-                if first_row[key] != row and first == identifier:
-                    yield row, f"duplicate id {identifier!r}"
-                elif first_row[key] != row:
-                    yield row, f"id {identifier!r} differs from {first!r} by case only"
+        first_rows: dict[str, int] = {}
+        for row, identifier in enumerate(self.ids):
+            first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
+            if first_row != row and first == identifier:
+                yield row, f"duplicate id {identifier!r}"
+            elif first_row != row:
+                yield row, f"id {identifier!r} differs from {first!r} by case only"
         for row, name in enumerate(self.media):
             if problem := media_problem(name):
                 yield row, problem
         for column, find_problem in ((self.kinds, _kind_problem), (self.films, _film_problem)):
             problems = {value: find_problem(value) for value in set(column)}
-            if any(problems.values()):
-                for row, value in enumerate(column):
-                    if problem := problems[value]:
-                        yield row, problem
+            for row, value in enumerate(column):
+                if problem := problems[value]:
+                    yield row, problem
         no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
         for row in np.flatnonzero(no_start != no_end).tolist():
             yield row, "a span needs both start and end"

@@ -19,6 +19,7 @@ from obygaze_features.errors import ManifestError
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
+_COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
 @dataclass(frozen=True)
@@ -178,16 +179,15 @@ def name_key(text: str) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"{value!r} is not a text")
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
 
 
 def _aliases(value: Mapping[str, Any]) -> tuple[str, ...]:
-    aliases = value.get("aliases", [])
-    if isinstance(aliases, list):
-        return tuple(map(_text, aliases))
-    raise TypeError(f"aliases {aliases!r} is not a list")
+    if not isinstance(aliases := value.get("aliases", []), list):
+        raise TypeError(f"aliases {aliases!r} is not a list")
+    return tuple(map(_text, aliases))
 
 
 @dataclass(frozen=True)
@@ -275,6 +275,31 @@ class LabelSet:
 def split_concepts(text: str) -> list[str]:
     """The concepts of a cell, which ``|`` separates."""
     return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
+
+
+def parse_concepts(text: str) -> tuple[str, ...]:
+    """The concepts of a cell, separated by bars, or where there is no bar, by commas.
+
+    Examples
+    --------
+    >>> parse_concepts("Body, Look"), parse_concepts("Body|Sex, drugs")
+    (('Body', 'Look'), ('Body', 'Sex, drugs'))
+    """
+    parts = text.split(SEPARATOR) if SEPARATOR in text else _COMMA_OR_SEMICOLON.split(text)
+    return tuple(name for part in parts if (name := " ".join(part.split())))
+
+
+def format_concepts(names: Sequence[str]) -> str:
+    """A cell for `parse_concepts`: commas, and bars where a name has a comma itself.
+
+    Examples
+    --------
+    >>> format_concepts(["Body", "Look"]), format_concepts(["Sex, drugs"])
+    ('Body, Look', 'Sex, drugs|')
+    """
+    if any(map(_COMMA_OR_SEMICOLON.search, names)):
+        return SEPARATOR.join(names) + (SEPARATOR if len(names) == 1 else "")
+    return ", ".join(names)
 
 
 def label_problems(table: Table, scheme: LabelScheme) -> Iterator[tuple[int, str]]:

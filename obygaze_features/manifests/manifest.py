@@ -23,7 +23,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.header import (
+from obygaze_features.manifests.format import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,
@@ -230,30 +230,22 @@ class Manifest:
             The label set that `levels` and `concepts` refer to; by default the default one.
         """
         films, ids, levels, concepts = map(_as_list, (films, ids, levels, concepts))
-        for identifier in ids or ():
-            self.items.row(identifier)
-        conditions: list[Callable[[Item], bool]] = []
+        chosen = set(self.ids)
         if films is not None:
-            unknown = sorted(set(films) - set(self.items.films))
-            if unknown:
+            if unknown := sorted(set(films) - set(self.items.films)):
                 raise UsageError(f"no item is of the film {unknown[0]!r}")
-            wanted_films = set(films)
-            conditions.append(lambda item: item.film in wanted_films)
+            films = set(films)
+            chosen = {i for i, f in zip(self.ids, self.items.films, strict=True) if f in films}
         if ids is not None:
-            wanted_ids = set(ids)
-            conditions.append(lambda item: item.id in wanted_ids)
+            chosen &= {self.ids[self.items.row(identifier)] for identifier in ids}
         if levels is not None:
-            level_of, scheme = self.labels(labels).level_of, self.label_scheme(labels)
-            codes = {scheme.level(level) for level in levels}
-            conditions.append(lambda item: level_of.get(item.id) in codes)
+            codes = set(map(self.label_scheme(labels).level, levels))
+            chosen &= {i for i, code in self.labels(labels).level_of.items() if code in codes}
         if concepts is not None:
-            concepts_of, scheme = self.labels(labels).concepts_of, self.label_scheme(labels)
-            names = {scheme.concept(concept) for concept in concepts}
-            conditions.append(lambda item: not names.isdisjoint(concepts_of.get(item.id, ())))
-        rows = [
-            row for row, item in enumerate(self) if all(condition(item) for condition in conditions)
-        ]
-        items = self.items.take(rows)
+            names = set(map(self.label_scheme(labels).concept, concepts))
+            concepts_of = self.labels(labels).concepts_of
+            chosen &= {i for i, given in concepts_of.items() if not names.isdisjoint(given)}
+        items = self.items.take([row for row, i in enumerate(self.ids) if i in chosen])
         keep = items.row_of.__contains__
         return replace(self, items=items, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],

@@ -56,11 +56,8 @@ class Located:
 
     def describe(self, root: Path) -> str:
         """The counts, and the names of items that have no file or several."""
-        lines = [
-            f"found      {len(self.found):,}",
-            f"missing    {len(self.missing):,}",
-            f"ambiguous  {len(self.ambiguous):,}",
-        ]
+        counts = {"found": self.found, "missing": self.missing, "ambiguous": self.ambiguous}
+        lines = [f"{name:<11}{len(items):,}" for name, items in counts.items()]
         lines += [self.hint] if self.hint else []
         ambiguous = (
             f"{i} could be {' or '.join(str(path.relative_to(root)) for path in paths)}"

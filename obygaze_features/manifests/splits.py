@@ -283,10 +283,7 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
 class FilmSpans:
     """Spans of films, sorted, so that any number of others can be checked for overlap.
 
-    Parameters
-    ----------
-    spans
-        Film -> each span's start and end.
+    It is made of film -> each span's start and end.
     """
 
     def __init__(self, spans: Mapping[str, Iterable[tuple[float, float]]]) -> None:

@@ -36,15 +36,15 @@ class Counts:
 
     def share(self, level: str) -> float:
         """The share of a level among all labelled items."""
-        return self.levels[level] / self.total if self.total else 0.0
+        return self.levels[level] / (self.total or 1)
 
     def concepts_per_item(self, level: str) -> float:
         """The mean number of concepts of a level's items."""
-        return _rate(sum(self.concepts[level].values()), self.levels[level])
+        return sum(self.concepts[level].values()) / (self.levels[level] or 1)
 
     def concept_rate(self, level: str, concept: str) -> float:
         """The share of a level's items that have a concept."""
-        return _rate(self.concepts[level].get(concept, 0), self.levels[level])
+        return self.concepts[level][concept] / (self.levels[level] or 1)
 
 
 @dataclass(frozen=True)
@@ -98,21 +98,17 @@ def statistics(
         label_set = label_set.where(manifest.split(split).fold_of.__contains__)
     scheme = manifest.label_scheme(labels)
     film_of = dict(zip(manifest.ids, manifest.items.films, strict=True))
-    total = _no_counts(scheme)
-    films: dict[str, Counts] = {}
-    for identifier, level, concepts in zip(
-        label_set.ids, label_set.levels, label_set.concepts, strict=True
-    ):
-        of_film = films.setdefault(film_of[identifier], _no_counts(scheme))
-        for counts in (total, of_film):
+
+    def no_counts() -> Counts:
+        return Counts(dict.fromkeys(scheme.codes, 0), {code: Counter() for code in scheme.codes})
+
+    total = no_counts()
+    films = {film: no_counts() for film in sorted({film_of[i] for i in label_set.ids})}
+    for identifier, level in label_set.level_of.items():
+        for counts in (total, films[film_of[identifier]]):
             counts.levels[level] += 1
-            counts.concepts[level].update(concepts)
-    by_film = {film: films[film] for film in sorted(films)}
-    return Statistics(manifest.name, label_set.name, split, scheme, total, by_film)
-
-
-def _no_counts(scheme: LabelScheme) -> Counts:
-    return Counts(dict.fromkeys(scheme.codes, 0), {code: Counter() for code in scheme.codes})
+            counts.concepts[level].update(label_set.concepts_of[identifier])
+    return Statistics(manifest.name, label_set.name, split, scheme, total, films)
 
 
 def describe_statistics(
@@ -156,10 +152,6 @@ def describe_statistics(
         header = ["film", "", "clips", *(f"{part}{c}" for c in codes for part in ("", "% "))]
         parts.append(align(header, film_rows, left=2))
     return "\n\n".join(parts)
-
-
-def _rate(count: int, total: int) -> float:
-    return count / total if total else 0.0
 
 
 def film_titles(manifest: Manifest) -> dict[str, str]:
@@ -263,16 +255,12 @@ def _draw_levels(axes: Any, stats: Statistics) -> None:
     names = [level.name for level in stats.scheme.levels]
     shares = [100 * stats.all.share(code) for code in stats.scheme.codes]
     bars = axes.barh(names, shares, color=_colours(stats), edgecolor="#333333", linewidth=0.6)
-    axes.bar_label(
-        bars,
-        [
-            f"{share:.1f}%\n{stats.all.concepts_per_item(code):.2f} concepts"
-            for share, code in zip(shares, stats.scheme.codes, strict=True)
-        ],
-        padding=4,
-        fontsize=8,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-    )
+    texts = [
+        f"{share:.1f}%\n{stats.all.concepts_per_item(code):.2f} concepts"
+        for share, code in zip(shares, stats.scheme.codes, strict=True)
+    ]
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    axes.bar_label(bars, texts, padding=4, fontsize=8, bbox=white)
     axes.set_xlim(0, max([*shares, 1]) * 1.42)
     axes.invert_yaxis()
     axes.set_title("Share of each level, and concepts a clip", fontsize=10, loc="left")
@@ -313,14 +301,8 @@ def _draw_films(axes: Any, stats: Statistics, titles: Mapping[str, str]) -> None
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_title("Levels in each film · clips", fontsize=10, loc="left", pad=22)
-    axes.legend(
-        frameon=False,
-        fontsize=8,
-        ncols=len(stats.scheme.levels),
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        borderaxespad=0.1,
-    )
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderaxespad": 0.1}
+    axes.legend(frameon=False, fontsize=8, ncols=len(stats.scheme.levels), **place)
     _style_axes(axes, "% of the film's clips")
 
 

@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GradCamModel:
-    """A backbone whose patches can be explained.
-
-    Parameters
-    ----------
-    backbone
-        Embeds images and texts.
-    grid
-        Rows and columns of patches.
-    """
+    """A backbone that embeds images and texts, and its rows and columns of patches."""
 
     backbone: Backbone
     grid: tuple[int, int]
@@ -57,13 +49,7 @@ class GradCamModel:
 
 
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
-    """Load a backbone for saliency.
-
-    Parameters
-    ----------
-    spec, device
-        As in `load_backbone`.
-    """
+    """Load a backbone for saliency, as `load_backbone` does."""
     backbone = load_backbone(spec, device)
     backbone.image_text_embedding()
     config: Any = backbone.module["vision"].config
@@ -72,21 +58,11 @@ def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamM
 
 
 def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each image is similar to its text.
+    """Where each image is similar to its text: the cosines ``[B]``, and maps ``[B,rows,columns]``.
 
-    Parameters
-    ----------
-    model
-        From `load_grad_cam_model`.
-    images
-        Bytes ``[B,3,h,w]``, from `resize_and_crop`.
-    texts
-        Embeddings ``[B,D]`` from `GradCamModel.embed_texts`, one for each image.
-
-    Returns
-    -------
-    The cosines ``[B]``, and maps ``[B,rows,columns]`` without negative values: the channels of the
-    activations, weighted by the mean gradient over patches, summed.
+    A map is the sum of the activations' channels, weighted by the mean gradient over patches,
+    without negative values. Images are the bytes ``[B,3,h,w]`` of `resize_and_crop`, texts the
+    embeddings ``[B,D]`` of `GradCamModel.embed_texts`.
     """
     import torch
     from torch.nn.functional import cosine_similarity

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +39,12 @@ _ALL_IMAGES = "all"
 
 @dataclass(frozen=True)
 class SaliencyResult:
-    """What `write_saliency` did.
-
-    Parameters
-    ----------
-    groups
-        Number of images in each group.
-    failed
-        Why some images have no map, by id.
-    cut
-        Texts of which the network reads only the start.
-    ungrouped
-        Ids of images without a group.
-    """
+    """Images of each group, and why some have no map; texts that were cut; ids without a group."""
 
     groups: dict[str, int]
-    failed: dict[str, str] = field(default_factory=dict)
-    cut: list[str] = field(default_factory=list)
-    ungrouped: list[str] = field(default_factory=list)
+    failed: dict[str, str]
+    cut: list[str]
+    ungrouped: list[str]
 
 
 @dataclass(frozen=True)
@@ -93,24 +81,18 @@ def write_saliency(
     each: bool = True,
     overwrite: bool = False,
 ) -> SaliencyResult:
-    """Write the maps of a manifest's images for a text.
+    """Write the maps of a manifest's images for a text, as numbers and as pictures.
 
     Parameters
     ----------
     manifest, images
         The images, and the folder of their files.
-    model
-        From `load_grad_cam_model`.
     text
         The text to compare the images with; ``{column}`` is replaced by the image's own cell.
-    folder
-        Gets the maps as numbers and as pictures.
     by
         The manifest's column of groups to average; by default all images are one group.
     each
         Draw each image too, not only the groups.
-    overwrite
-        Replace an earlier folder of maps.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)

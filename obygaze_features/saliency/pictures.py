@@ -64,18 +64,9 @@ def overlay(image: Bytes, values: Values) -> Bytes:
 
 
 def encode_png(picture: Bytes, title: str, highest: float, *, is_overlay: bool) -> bytes:
-    """A PNG file with a title, a picture and a colour bar.
+    """A PNG file with a title (cut if it is too long), a picture and a colour bar to `highest`.
 
-    Parameters
-    ----------
-    picture
-        From `heat_map` or `overlay`; small ones are enlarged by a whole factor.
-    title
-        The text above the picture; cut if it is too long.
-    highest
-        The value of the last colour; that of the first is 0.
-    is_overlay
-        Whether the picture is from `overlay`.
+    Small pictures of `heat_map`, or of `overlay`, are enlarged by a whole factor.
     """
     need("PIL.Image", extra="extract")
     from PIL import Image, ImageDraw, ImageFont

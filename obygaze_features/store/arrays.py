@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.location import Location, read_json_at
 from obygaze_features.store.metadata import is_count, remedy
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
-
-Coding = Literal["plain", "zstd", "other"]
 
 _CHECKED = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
 _KEYS = {"name": "default", "configuration": {"separator": "/"}}
@@ -33,14 +31,13 @@ class StoredArray:
         Its name, shape and type.
     layout
         How its rows are divided into shards and chunks.
-    coding
-        How a chunk becomes bytes: ``plain`` chunks can be mapped, ``zstd`` chunks are compressed
-        by `finalise`, ``other`` chunks only Zarr can read. The first two end in a checksum.
+    compressed
+        Whether `finalise` compressed its chunks; others can be mapped.
     """
 
     spec: ArraySpec
     layout: ShardLayout
-    coding: Coding
+    compressed: bool = False
 
 
 class StoredArrays(Mapping[str, StoredArray]):
@@ -84,30 +81,27 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
             and inner["chunk_shape"] == [layout.chunk_rows, *spec.shape]
             and metadata["chunk_key_encoding"] == _KEYS
         )
-        is_regular = (
-            inner["index_codecs"] == _CHECKED
+        first, *compressors, last = inner["codecs"]
+        compressed = [codec["name"] for codec in compressors] == ["zstd"]
+        is_ours = (
+            [first, last] == inner["index_codecs"] == _CHECKED
+            and (compressed or not compressors)
             and inner.get("index_location", "end") == "end"
             and not metadata.get("storage_transformers")
         )
-        coding = _coding(inner["codecs"]) if is_regular else "other"
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         is_valid = False
     if not is_valid:
         raise StoreError(f"{header}: its chunks are not whole rows in shards")
+    if not is_ours:
+        raise StoreError(
+            f"{header}: its codecs are not those that obygaze writes; read the array with zarr"
+        )
     if attributes["state"] == "open" and (
         (layout.shard_rows, layout.chunk_rows) != (attributes["block_rows"], 1)
     ):
         raise StoreError(f"{header}: a shard is not a block of {attributes['block_rows']} rows")
-    return StoredArray(spec, layout, coding)
-
-
-def _coding(codecs: list[Any]) -> Coding:
-    if codecs == _CHECKED:
-        return "plain"
-    first, *compressors, last = codecs
-    if [first, last] == _CHECKED and [codec["name"] for codec in compressors] == ["zstd"]:
-        return "zstd"
-    return "other"
+    return StoredArray(spec, layout, compressed)
 
 
 def read_bytes_array(

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import platform
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -115,16 +116,8 @@ class Claims:
         if claim.get("host") == platform.node() and not is_alive(claim.get("process")):
             return True
         with contextlib.suppress(FileNotFoundError):
-            return self.now() - path.stat().st_mtime > self.lease
+            return file_system_time(self.folder) - path.stat().st_mtime > self.lease
         return True
-
-    def now(self) -> float:
-        """The time by the file system's own clock."""
-        probe = self.folder / f".{self.owner}.clock"
-        probe.touch()
-        now = probe.stat().st_mtime
-        probe.unlink()
-        return now
 
     @staticmethod
     def _read(path: Path) -> dict[str, object]:
@@ -133,6 +126,12 @@ class Claims:
         except (OSError, ValueError):
             return {}
         return claim if isinstance(claim, dict) else {}
+
+
+def file_system_time(folder: Path) -> float:
+    """The time by the file system's own clock."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.") as file:
+        return os.fstat(file.fileno()).st_mtime
 
 
 class BlockClaims:

@@ -6,7 +6,7 @@ the same writer as extracted ones, so that the files are those that an extractio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,22 +36,14 @@ NO_SOURCE = -1
 
 @dataclass(frozen=True)
 class Plan:
-    """Where each row of a new store comes from.
-
-    Parameters
-    ----------
-    items
-        The items of the new store.
-    stores
-        The stores that rows come from.
-    source, row
-        For each item the number of its store (`NO_SOURCE` if there is none), and its row there.
-    """
+    """Where each row of a new store comes from."""
 
     items: Items
     stores: Sequence[Store]
     source: NDArray[np.intp]
+    """For each item the number of its store; `NO_SOURCE` if there is none."""
     row: NDArray[np.intp]
+    """For each item its row in that store."""
 
 
 def subset(
@@ -125,14 +117,10 @@ def merge(
     if all(store.attributes["items_digest"] == first["items_digest"] for store in opened):
         return _make(output, _plan_parts(opened), first, "merged", overwrite=overwrite)
     plan = _plan_films(opened)
-    attributes = {
-        **first,
-        **{
-            key: _join_texts(opened, key) for key in ("manifest", "licence", "citation", "software")
-        },
-        "items_digest": plan.items.digest,
-        "n": len(plan.items),
-    }
+    attributes = {**first, "items_digest": plan.items.digest, "n": len(plan.items)}
+    for key in ("manifest", "licence", "citation", "software"):
+        texts = (store.attributes[key] for store in opened)
+        attributes[key] = "; ".join(dict.fromkeys(text for text in texts if text))
     return _make(output, plan, attributes, "merged", overwrite=overwrite)
 
 
@@ -221,26 +209,24 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
         if common:
             first = store_of[common[0]]
             raise StoreError(
-                f"{store.where} cannot be merged with {first.where}: their items differ "
-                f"({_digest(first)} there, {_digest(store)} here), but {len(common)} ids are in "
-                f"both, such as {common[0]}; remove them from one with: obygaze stores subset"
+                f"{store.where} cannot be merged with {first.where}: their items differ, "
+                f"but {len(common)} ids are in both, such as {common[0]}; remove them from one "
+                "with: obygaze stores subset"
             )
         store_of |= dict.fromkeys(store.ids, store)
     tables = [store.items for store in stores]
     extra = list(dict.fromkeys(name for table in tables for name in table.extra))
     try:
         items = Items(
-            ids=[item_id for table in tables for item_id in table.ids],
-            kinds=[kind for table in tables for kind in table.kinds],
-            films=[film for table in tables for film in table.films],
-            media=[media for table in tables for media in table.media],
-            texts=[text for table in tables for text in table.texts],
+            ids=_join(table.ids for table in tables),
+            kinds=_join(table.kinds for table in tables),
+            films=_join(table.films for table in tables),
+            media=_join(table.media for table in tables),
+            texts=_join(table.texts for table in tables),
             starts=np.concatenate([table.starts for table in tables]),
             ends=np.concatenate([table.ends for table in tables]),
             extra={
-                name: [
-                    cell for table in tables for cell in table.extra.get(name, [""] * len(table))
-                ]
+                name: _join(table.extra.get(name, [""] * len(table)) for table in tables)
                 for name in extra
             },
         )
@@ -251,13 +237,8 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
     return Plan(items, stores, source, np.concatenate([np.arange(size) for size in sizes]))
 
 
-def _join_texts(stores: Sequence[Store], key: str) -> str:
-    """The different values of an attribute."""
-    return "; ".join(dict.fromkeys(text for store in stores if (text := store.attributes[key])))
-
-
-def _digest(store: Store) -> str:
-    return f"digest {str(store.attributes['items_digest'])[:12]}"
+def _join(columns: Iterable[Sequence[str]]) -> list[str]:
+    return [cell for column in columns for cell in column]
 
 
 def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:

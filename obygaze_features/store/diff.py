@@ -22,19 +22,9 @@ from obygaze_features.store.shards import DamagedChunk
 BATCH_ROWS = 64
 MAX_WORST_SHOWN = 5
 COMPARED = (
-    "name",
-    "manifest",
-    "items_digest",
-    "n",
-    "block_rows",
-    "backbone",
-    "preprocessing",
-    "precision",
-    "arrays",
-    "licence",
-    "citation",
-    "software",
-)
+    "name", "manifest", "items_digest", "n", "block_rows", "backbone", "preprocessing",
+    "precision", "arrays", "licence", "citation", "software",
+)  # fmt: skip
 """The attributes that are compared; a store that is open may equal one that is final."""
 
 
@@ -154,9 +144,9 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
     probe = {}
     for spec in store.specs:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
-        array = StoredArray(spec, fmt.shard_layout(spec, 1), "plain")
+        array = StoredArray(spec, fmt.shard_layout(spec, 1))
         try:
-            shard = open_shard(store.location, name, array, 0)
+            shard = open_shard(store.location, name, array)
             probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
         except FileNotFoundError:
             continue

@@ -111,8 +111,7 @@ def committed_files(store: Store) -> set[str]:
             record = store.read_record(block)
         except StoreError:
             continue
-        for spec in store.specs if record else ():
-            assert record is not None
-            if sha256 := record.shards[spec.name]:
+        for spec in store.specs:
+            if record and (sha256 := record.shards[spec.name]):
                 names |= {fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)}
     return names

@@ -27,7 +27,6 @@ from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import (
     DamagedChunk,
-    ShardLayout,
     ShardReader,
     map_file,
     write_shard,
@@ -40,11 +39,13 @@ READ_ONLY = 0o444
 def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
     """Join a store's small shards into large ones, with a card and checksums, read-only.
 
+    A final store is not changed. The checksum of every shard is verified; `StoreError` if a shard
+    is damaged, and nothing is changed.
+
     Parameters
     ----------
     path
-        An open store; a final one is not changed. The checksum of every shard is verified;
-        `StoreError` if a shard is damaged, and nothing is changed.
+        An open store.
     compress
         Compress each chunk with Zstandard. Features hardly get smaller, and reading gets slower.
     allow_incomplete
@@ -172,36 +173,22 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
         done = store.status[first:stop] == Status.DONE
         if not done.any():
             continue
-        values = np.full((stop - first, *spec.shape), spec.fill, spec.dtype)
+        chunk_count = -(-len(done) // layout.chunk_rows)
+        values = np.full((chunk_count, *layout.chunk_shape), spec.fill, spec.dtype)
+        flat = values.reshape(-1, *spec.shape)
         for rows, block_values in _read_checked_blocks(store, spec, range(first, stop)):
-            values[rows - first] = block_values
+            flat[rows - first] = block_values
         name = fmt.shard_name(spec, shard)
         if compress:
-            array[first:stop] = values
+            array[first:stop] = flat[: len(done)]
             checksums[name] = sha256_of(folder / name)
         else:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            chunks = _split_into_chunks(values, done, spec, layout)
+            starts = range(0, len(flat), layout.chunk_rows)
+            has_rows = [done[start : start + layout.chunk_rows].any() for start in starts]
+            chunks = [values[i] if has_rows[i] else None for i in range(chunk_count)]
             checksums[name] = write_shard(folder / name, chunks, layout)
     return checksums
-
-
-def _split_into_chunks(
-    values: NDArray[Any], done: NDArray[np.bool_], spec: ArraySpec, layout: ShardLayout
-) -> list[NDArray[Any] | None]:
-    """Rows as chunks, the last one padded; None for a chunk without a row that is done."""
-    chunks: list[NDArray[Any] | None] = []
-    for start in range(0, len(values), layout.chunk_rows):
-        chunk = values[start : start + layout.chunk_rows]
-        if not done[start : start + layout.chunk_rows].any():
-            chunks.append(None)
-        elif len(chunk) == layout.chunk_rows:
-            chunks.append(chunk)
-        else:
-            padded = np.full(layout.chunk_shape, spec.fill, spec.dtype)
-            padded[: len(chunk)] = chunk
-            chunks.append(padded)
-    return chunks
 
 
 def _read_checked_blocks(

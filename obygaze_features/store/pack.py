@@ -34,20 +34,8 @@ COPY_BYTES = 2**20
 def pack(store: Path | str, output: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
     """Write a final store into one zip file; each file is compared with its checksum.
 
-    Parameters
-    ----------
-    store
-        Its folder. `StoreError` if it is open or damaged; nothing is written then.
-    output
-        The zip file, ``NAME.zip``.
-    overwrite
-        Replace the file at `output`.
-
-    Returns
-    -------
-    dict
-        ``path``, ``files``, ``size`` and what in the folder was ``left_out``, as it is no file of
-        the store.
+    `StoreError` if the store is open or damaged; nothing is written then. Returns ``path``,
+    ``files``, ``size`` and what in the folder was ``left_out``, as it is no file of the store.
     """
     path, output = Path(store), Path(output)
     if output.suffix.lower() != ".zip":
@@ -83,19 +71,8 @@ def pack(store: Path | str, output: Path | str, *, overwrite: bool = False) -> d
 def unpack(archive: Path | str, output: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
     """Take a store out of its zip file: whole and verified, or refused.
 
-    Parameters
-    ----------
-    archive
-        What `pack` made. `StoreError` if it is damaged, or no packed store; nothing is left then.
-    output
-        The store, ``NAME.zarr``.
-    overwrite
-        Replace the store at `output`.
-
-    Returns
-    -------
-    dict
-        ``path``, ``files`` and ``size``; nothing is ``left_out``.
+    `StoreError` if it is damaged, or no packed store; nothing is left then. Returns ``path``,
+    ``files`` and ``size``; nothing is ``left_out``.
     """
     archive, output = Path(archive), Path(output)
     if output.suffix != ".zarr":

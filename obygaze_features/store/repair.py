@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,13 @@ import numpy as np
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.claims import LEASE_S, Claims
+from obygaze_features.store.claims import LEASE_S, Claims, file_system_time
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.file_list import committed_files
 from obygaze_features.store.finalise import refuse_while_written
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import Folder
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.verify import Damage, verify
@@ -35,48 +33,33 @@ from obygaze_features.store.writer import append_to_log
 
 @dataclass(frozen=True)
 class Repair:
-    """The result of a repair.
-
-    Parameters
-    ----------
-    path
-        The store.
-    damage
-        What was damaged, without harmless entries.
-    restored
-        The store's name, if it was lost while it was being replaced and was put back.
-    to_do
-        Ids of rows that were done and that extraction has to compute again.
-    cleared, left
-        Files of killed writers that were removed, and files that may belong to a running one.
-    reopened
-        Whether a final store was reopened.
-    """
+    """What a repair did."""
 
     path: Path
-    damage: tuple[Damage, ...] = ()
-    restored: tuple[str, ...] = ()
-    to_do: tuple[str, ...] = ()
-    cleared: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-    reopened: bool = False
+    damage: tuple[Damage, ...]
+    """What was damaged, without harmless entries."""
+    restored: tuple[str, ...]
+    """The store's name, if it was lost while it was being replaced and was put back."""
+    to_do: tuple[str, ...]
+    """Ids of rows that were done and that extraction has to compute again."""
+    cleared: tuple[str, ...]
+    """Files of killed writers that were removed."""
+    left: tuple[str, ...]
+    """Files that may belong to a running writer."""
+    reopened: bool
 
 
 def repair(path: Path | str, *, reopen: bool = False) -> Repair:
     """Make the damaged blocks of a store missing ones, and remove what killed writers left.
 
-    Parameters
-    ----------
-    path
-        The store; no process may be writing it. A damaged final store is reopened: an open store
-        with all intact blocks replaces it.
-    reopen
-        Reopen a final store although it has no damage, to fill what it lacks.
+    No process may be writing the store. A damaged final store is reopened: an open store with all
+    intact blocks replaces it; with `reopen` an undamaged one too, to fill what it lacks.
     """
     path = Path(path)
     with disk_errors(path, StoreError):
         restored = _put_back(path)
         store = open_store(path)
+        path = store.path
         if not store.is_final:
             refuse_while_written(store)
         entries = verify(path)
@@ -119,10 +102,9 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES) if store.is_final else ()
     for entry in damage:
         if not entry.ids and entry.file.partition("/")[0] not in rewritten:
-            checksums: dict[str, str] = {}
+            sha256 = None
             with contextlib.suppress(StoreError):
-                checksums = read_checksums(Folder(store.path))
-            sha256 = checksums.get(entry.file)
+                sha256 = read_checksums(store.location).get(entry.file)
             raise StoreError(
                 f"{store.path / entry.file} cannot be repaired ({entry.why}); restore it from a "
                 f"copy of the store{f' (SHA-256 {sha256})' if sha256 else ''}"
@@ -176,7 +158,7 @@ def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[
     # Read again: a file that belonged to no block may have been committed in the meantime.
     store = open_store(path)
     committed = set() if store.is_final else committed_files(store)
-    now = _now(path)
+    now = file_system_time(path)
     for leftover in leftovers:
         name = os.path.relpath(leftover, path)
         with contextlib.suppress(FileNotFoundError):
@@ -191,9 +173,3 @@ def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[
 def _last_change(path: Path) -> float:
     inside = path.rglob("*") if path.is_dir() else ()
     return max(float(file.stat().st_mtime) for file in (path, *inside))
-
-
-def _now(path: Path) -> float:
-    """The time by the file system's own clock."""
-    with tempfile.NamedTemporaryFile(dir=path, prefix=".clock.") as file:
-        return float(os.fstat(file.fileno()).st_mtime)

@@ -1,7 +1,7 @@
 """Rows of arrays, gathered shard by shard.
 
 Uncompressed shards on a local disk are mapped (`ShardReader`), which is many times faster than any
-other way; `zarr_reader` reads all others. Tests compare them.
+other way; of others, the ranges of the chunks that are needed are read (`RangeShard`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.format import BlockRecord
-from obygaze_features.store.location import Folder, Location
-from obygaze_features.store.shards import DamagedChunk, ShardReader
-from obygaze_features.store.zarr_reader import RangeShard, ZarrShard
+from obygaze_features.store.location import Location
+from obygaze_features.store.remote import Span
+from obygaze_features.store.shards import (
+    CHECKSUM_BYTES,
+    DamagedChunk,
+    ShardLayout,
+    ShardReader,
+    checksum,
+    read_index,
+)
 
+BATCH_BYTES = 32 * 2**20
+"""Bytes of chunks that a `RangeShard` holds at a time."""
 MAX_OPEN_SHARDS = 64
 """A mapped shard takes a file descriptor, and a process may have as few as 256."""
 
 Rows = NDArray[np.intp]
-Shard = ShardReader | ZarrShard | RangeShard
 
 
 class RowReader:
@@ -44,7 +51,7 @@ class RowReader:
         self, location: Location, record_of: Callable[[int], BlockRecord | None], *, checksums: bool
     ) -> None:
         self.location, self.record_of, self.checksums = location, record_of, checksums
-        self._shards: dict[tuple[str, int], Shard] = {}
+        self._shards: dict[tuple[str, int], ShardReader | RangeShard] = {}
 
     def gather(
         self,
@@ -60,9 +67,6 @@ class RowReader:
         if into is None:
             into = np.empty((len(rows), *array.spec.shape), array.spec.dtype)
         if at is None:
-            if len(rows) == 1:
-                shard = int(rows[0]) // array.layout.shard_rows
-                return self._read(array, shard, rows, into)
             at = np.arange(len(rows))
         shards = rows // array.layout.shard_rows
         if (np.diff(shards) < 0).any():
@@ -71,42 +75,34 @@ class RowReader:
         ends = [*(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(rows)]
         start = 0
         for stop in ends if len(rows) else ():
-            targets = at[start:stop]
-            if (np.diff(targets) == 1).all():
-                part = into[targets[0] : targets[-1] + 1]
-                self._read(array, int(shards[start]), rows[start:stop], part)
-            else:
-                part = np.empty((stop - start, *array.spec.shape), array.spec.dtype)
-                into[targets] = self._read(array, int(shards[start]), rows[start:stop], part)
+            shard, targets = int(shards[start]), at[start:stop]
+            first = shard * array.layout.shard_rows
+            is_run = (np.diff(targets) == 1).all()
+            out = into[targets[0] : targets[-1] + 1] if is_run else None
+            try:
+                reader = self._shard(array, shard)
+                part = reader.read(rows[start:stop] - first, check=self.checksums, out=out)
+            except DamagedChunk as problem:
+                raise problem.counted_from(first) from None
+            if not is_run:
+                into[targets] = part
             start = stop
         return into
+
+    def read_row(self, array: StoredArray, row: int) -> NDArray[Any]:
+        """One row of an array."""
+        shard, within = divmod(row, array.layout.shard_rows)
+        try:
+            return self._shard(array, shard).read_row(within, check=self.checksums)
+        except DamagedChunk as problem:
+            raise problem.counted_from(row - within) from None
 
     def forget(self) -> None:
         """Release the memory that shards were read into."""
         for shard in list(self._shards.values()):
             shard.forget()
 
-    def _read(self, array: StoredArray, shard: int, rows: Rows, out: NDArray[Any]) -> NDArray[Any]:
-        first = shard * array.layout.shard_rows
-        try:
-            self._shard(array, shard).read(rows - first, check=self.checksums, out=out)
-        except DamagedChunk as problem:
-            raise _count_from_store(problem, first) from None
-        return out
-
-    def read_row(self, array: StoredArray, row: int) -> NDArray[Any]:
-        """One row of an array."""
-        shard, within = divmod(row, array.layout.shard_rows)
-        try:
-            reader = self._shard(array, shard)
-            if isinstance(reader, ShardReader):
-                return reader.read_row(within, check=self.checksums)
-        except DamagedChunk as problem:
-            raise _count_from_store(problem, row - within) from None
-        values: NDArray[Any] = self.gather(array, np.array([row]))[0]
-        return values
-
-    def _shard(self, array: StoredArray, shard: int) -> Shard:
+    def _shard(self, array: StoredArray, shard: int) -> ShardReader | RangeShard:
         """A shard, opened; the last ones stay open.
 
         Nothing is locked, so that threads and forks never wait for each other; at worst a shard
@@ -120,7 +116,7 @@ class RowReader:
                 self._shards.pop(oldest, None)
         return reader
 
-    def _open(self, array: StoredArray, shard: int) -> Shard:
+    def _open(self, array: StoredArray, shard: int) -> ShardReader | RangeShard:
         names = [fmt.shard_name(array.spec, shard)]
         record = self.record_of(shard)
         sha256 = record.shards[array.spec.name] if record else None
@@ -129,7 +125,7 @@ class RowReader:
             names.insert(0, fmt.staged_name(array.spec, shard, sha256))
         for name in names:
             try:
-                return open_shard(self.location, name, array, shard)
+                return open_shard(self.location, name, array)
             except FileNotFoundError:
                 reason = "it is not there"
             except OSError as problem:
@@ -137,21 +133,95 @@ class RowReader:
         raise DamagedChunk(self.location.join(names[-1]), range(array.layout.shard_rows), reason)
 
 
-def _count_from_store(problem: DamagedChunk, first: int) -> DamagedChunk:
-    """The same problem, its rows counted from the store's first row."""
-    rows = range(first + problem.rows.start, first + problem.rows.stop)
-    return DamagedChunk(problem.where, rows, problem.reason)
-
-
-def open_shard(location: Location, name: str, array: StoredArray, shard: int) -> Shard:
+def open_shard(location: Location, name: str, array: StoredArray) -> ShardReader | RangeShard:
     """A shard of an array, to read rows from."""
-    if array.coding == "plain" and (file := location.map(name)):
+    if not array.compressed and (file := location.map(name)):
         return ShardReader(file, array.layout)
-    if array.coding != "other":
-        return RangeShard(location, name, array.layout, compressed=array.coding == "zstd")
-    if isinstance(location, Folder):
-        return ZarrShard(location.path, array, shard)
-    raise StoreError(
-        f"{location.join(array.spec.name)} uses a codec that can only be read from a local folder; "
-        f"download the store: obygaze stores pull {location.where} -o NAME.zarr"
-    )
+    return RangeShard(location, name, array.layout, compressed=array.compressed)
+
+
+class RangeShard:
+    """A shard whose index is read once, and then the ranges of the chunks that are needed.
+
+    Parameters
+    ----------
+    location, name
+        The shard's file. FileNotFoundError if there is none.
+    layout
+        How rows are laid out in it.
+    compressed
+        Whether each chunk is compressed by Zstandard, before its checksum.
+    """
+
+    def __init__(
+        self, location: Location, name: str, layout: ShardLayout, *, compressed: bool
+    ) -> None:
+        self.location, self.name, self.layout = location, name, layout
+        self.compressed, self.where = compressed, location.join(name)
+        tail = location.read_part(name, -layout.index_bytes, layout.index_bytes)
+        self.index, self.present = read_index(tail, layout, self.where)
+
+    def read(
+        self, rows: Rows, *, check: bool = True, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Rows of the shard, counted from its start; all of them must be there."""
+        if out is None:
+            out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
+        chunks, within = np.divmod(rows, self.layout.chunk_rows)
+        order = np.argsort(chunks, kind="stable")
+        needed, starts = np.unique(chunks[order], return_index=True)
+        targets = np.split(order, starts[1:])
+        step = max(1, BATCH_BYTES // self.layout.chunk_bytes)
+        for begin in range(0, len(needed), step):
+            batch = needed[begin : begin + step].tolist()
+            spans = [self._span(chunk) for chunk in batch]
+            try:
+                parts = self.location.read_parts(self.name, spans)
+            except FileNotFoundError:
+                all_rows = range(self.layout.shard_rows)
+                raise DamagedChunk(self.where, all_rows, "it is not there any more") from None
+            for chunk, data, target in zip(batch, parts, targets[begin:], strict=False):
+                out[target] = self._decode(chunk, data, check=check)[within[target]]
+        return out
+
+    def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
+        """One row."""
+        values: NDArray[Any] = self.read(np.array([row]), check=check)[0]
+        return values
+
+    def forget(self) -> None:
+        """Nothing: no rows are held."""
+
+    def _span(self, chunk: int) -> Span:
+        if not self.present[chunk]:
+            raise self._damaged(chunk, "a chunk is missing")
+        offset, size = self.index[chunk].tolist()
+        smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
+        if self.compressed:  # what does not compress grows a little
+            smallest, largest = CHECKSUM_BYTES, largest + largest // 128 + 1024
+        if not smallest <= size <= largest or offset >= 2**62:
+            raise self._damaged(chunk, "a chunk has the wrong length")
+        return offset, size
+
+    def _decode(self, chunk: int, data: bytes, *, check: bool) -> NDArray[Any]:
+        """The rows of a chunk."""
+        size = int(self.index[chunk, 1])
+        if len(data) != size:
+            raise self._damaged(chunk, "a chunk has the wrong length")
+        if check and checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:]:
+            raise self._damaged(chunk, "its checksum is wrong")
+        content = np.frombuffer(data, np.uint8, size - CHECKSUM_BYTES)
+        if self.compressed:
+            from numcodecs.zstd import decompress
+
+            # A buffer of the right size: a chunk that claims more takes no more memory.
+            values = np.empty(self.layout.chunk_bytes, np.uint8)
+            try:
+                decompress(content, values)
+            except (RuntimeError, ValueError) as problem:
+                raise self._damaged(chunk, f"it cannot be decoded ({problem})") from None
+            content = values
+        return content.view(self.layout.dtype.newbyteorder("<")).reshape(self.layout.chunk_shape)
+
+    def _damaged(self, chunk: int, reason: str) -> DamagedChunk:
+        return DamagedChunk(self.where, self.layout.rows_of(chunk), reason)

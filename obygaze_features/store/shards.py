@@ -93,6 +93,10 @@ class ShardLayout:
         """Bytes of one chunk without its checksum."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
 
+    def rows_of(self, chunk: int) -> range:
+        """The rows of a chunk, counted from the shard's start."""
+        return range(chunk * self.chunk_rows, (chunk + 1) * self.chunk_rows)
+
 
 class DamagedChunk(StoreError):
     """A chunk that fails its checksum or cannot be read; `rows` are its rows in the shard."""
@@ -100,6 +104,11 @@ class DamagedChunk(StoreError):
     def __init__(self, where: str, rows: range, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
         self.where, self.rows, self.reason = where, rows, reason
+
+    def counted_from(self, first: int) -> DamagedChunk:
+        """The same, its rows counted from the store's first; `first` is the shard's."""
+        rows = range(first + self.rows.start, first + self.rows.stop)
+        return DamagedChunk(self.where, rows, self.reason)
 
 
 def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: ShardLayout) -> str:
@@ -172,104 +181,65 @@ class ShardReader:
         tail = self._bytes[-layout.index_bytes :]
         self.index, self.present = read_index(tail.tobytes(), layout, file.where)
         self._step = layout.chunk_bytes + CHECKSUM_BYTES
-        self._chunks = self._view()
         self._dtype = layout.dtype.newbyteorder("<")
         self._row_bytes = layout.chunk_bytes // layout.chunk_rows
+        self._chunks = self._view()
 
     def read(
         self, rows: NDArray[np.intp], *, check: bool = True, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Rows of the shard, counted from its start; all of them must be present.
+        """Rows of the shard, in any order, counted from its start; all of them must be present.
 
-        Parameters
-        ----------
-        rows
-            Row numbers, in any order.
-        check
-            Verify the checksum of each chunk.
-        out
-            The array to fill; by default a new one.
+        `check` verifies the checksum of each chunk; `out` is the array to fill.
         """
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
-        if len(rows) == 1:
-            out[0] = self.read_row(int(rows[0]), check=check)
-            return out
         chunks, within = np.divmod(rows, self.layout.chunk_rows)
-        needed = np.unique(chunks)
-        if not self.present[needed].all():
-            first = int(needed[~self.present[needed]][0])
-            raise DamagedChunk(self.file.where, self.rows_of(first), "a chunk is missing")
-        if check:
-            for chunk in needed.tolist():
-                self.check(chunk)
-        if self._chunks is None:
-            self._read_by_chunk(chunks, within, out)
+        if len(rows) == 1 or self._chunks is None or not self.present[chunks].all():
+            for number, row in enumerate(rows.tolist()):
+                out[number] = self.read_row(row, check=check)
             return out
+        if check:
+            for chunk in np.unique(chunks).tolist():
+                self._locate(chunk, check=True)
         positions = (self.index[chunks, 0] // np.uint64(self._step)).astype(np.intp)
         if self.layout.chunk_rows == 1 and (np.diff(positions) == 1).all():
             out[...] = self._chunks[positions[0] : positions[0] + len(positions), 0]
-        elif (np.diff(rows) == 1).all():
-            self._read_by_chunk(chunks, within, out)
+        elif (np.diff(rows) == 1).all():  # one memory copy a chunk, twice as fast as by row
+            starts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(rows)]
+            for start, stop in itertools.pairwise(starts):
+                first = within[start]
+                out[start:stop] = self._chunks[positions[start], first : first + stop - start]
         else:
             out[...] = self._chunks[positions, within]
         return out
 
     def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
         """One row, counted from the shard's start; a loop over clips calls this for each."""
-        layout = self.layout
-        chunk, within = divmod(row, layout.chunk_rows)
-        offset, size = self.index[chunk].tolist()
-        if offset == _ABSENT:
-            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk is missing")
-        end = offset + layout.chunk_bytes
-        if size != self._step or end + CHECKSUM_BYTES > len(self._bytes):
-            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk has the wrong length")
-        if check:
-            expected = self._bytes[end : end + CHECKSUM_BYTES].tobytes()
-            if checksum(self._bytes[offset:end]) != expected:
-                raise DamagedChunk(self.file.where, self.rows_of(chunk), "its checksum is wrong")
-        start = offset + within * self._row_bytes
-        values = np.ndarray(layout.row_shape, self._dtype, self._bytes, start)
-        return values.astype(layout.dtype)
-
-    def check(self, chunk: int) -> None:
-        """Raise `DamagedChunk` if a chunk fails its checksum."""
-        data = self._raw(chunk)
-        if checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:].tobytes():
-            raise DamagedChunk(self.file.where, self.rows_of(chunk), "its checksum is wrong")
-
-    def rows_of(self, chunk: int) -> range:
-        """The rows of a chunk, counted from the shard's start."""
-        return range(chunk * self.layout.chunk_rows, (chunk + 1) * self.layout.chunk_rows)
+        chunk, within = divmod(row, self.layout.chunk_rows)
+        start = self._locate(chunk, check=check) + within * self._row_bytes
+        values = np.ndarray(self.layout.row_shape, self._dtype, self._bytes, start)
+        return values.astype(self.layout.dtype)
 
     def forget(self) -> None:
         """Release the pages that were read."""
         self.file.forget()
 
-    def _raw(self, chunk: int) -> NDArray[np.uint8]:
-        """A chunk with its checksum."""
+    def _locate(self, chunk: int, *, check: bool) -> int:
+        """Where a chunk begins; `DamagedChunk` if it is absent, cut short or changed."""
         offset, size = self.index[chunk].tolist()
-        data = self._bytes[offset : offset + size]
-        if len(data) != self._step:
-            raise DamagedChunk(self.file.where, self.rows_of(chunk), "a chunk has the wrong length")
-        return data
-
-    def _values(self, chunk: int) -> NDArray[Any]:
-        data = self._raw(chunk)[:-CHECKSUM_BYTES]
-        return data.view(self.layout.dtype.newbyteorder("<")).reshape(self.layout.chunk_shape)
-
-    def _read_by_chunk(
-        self, chunks: NDArray[np.intp], within: NDArray[np.intp], out: NDArray[Any]
-    ) -> None:
-        """Copy rows chunk by chunk; consecutive rows are one memory copy."""
-        breaks = np.flatnonzero((np.diff(chunks) != 0) | (np.diff(within) != 1)) + 1
-        starts = [0, *breaks.tolist(), len(chunks)]
-        for start, stop in itertools.pairwise(starts):
-            if start < stop:
-                first = int(within[start])
-                values = self._values(int(chunks[start]))
-                out[start:stop] = values[first : first + stop - start]
+        end, reason = offset + self.layout.chunk_bytes, ""
+        if offset == _ABSENT:
+            reason = "a chunk is missing"
+        elif size != self._step or end + CHECKSUM_BYTES > len(self._bytes):
+            reason = "a chunk has the wrong length"
+        elif check:
+            expected = self._bytes[end : end + CHECKSUM_BYTES].tobytes()
+            if checksum(self._bytes[offset:end]) != expected:
+                reason = "its checksum is wrong"
+        if reason:
+            raise DamagedChunk(self.file.where, self.layout.rows_of(chunk), reason)
+        return int(offset)
 
     def _view(self) -> NDArray[Any] | None:
         """All chunks as one array, if they are evenly spaced (as obygaze writes them)."""
@@ -278,7 +248,6 @@ class ShardReader:
         last = int(offsets.max()) + step if len(offsets) else 0
         if (offsets % np.uint64(step)).any() or (sizes != step).any() or last > len(self._bytes):
             return None
-        dtype = self.layout.dtype.newbyteorder("<")
-        inner = np.ndarray(self.layout.chunk_shape, dtype).strides
+        inner = np.ndarray(self.layout.chunk_shape, self._dtype).strides
         shape = (last // step, *self.layout.chunk_shape)
-        return np.ndarray(shape, dtype, self._bytes.data, 0, (step, *inner))
+        return np.ndarray(shape, self._dtype, self._bytes.data, 0, (step, *inner))

@@ -35,36 +35,20 @@ _PROCESS_FILE = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
 
 @dataclass(frozen=True)
 class Damage:
-    """A file of a store that is not as it was written.
-
-    Parameters
-    ----------
-    file
-        From the store's root.
-    array
-        The array that the file belongs to, if any.
-    ids
-        The rows that are damaged.
-    why
-        The reason.
-    harmless
-        No row is affected: an unused file, or a change without a consequence.
-    """
+    """A file of a store that is not as it was written, and the ids of the rows it damages."""
 
     file: str
     array: str | None
     ids: tuple[str, ...]
     why: str
     harmless: bool = False
+    """No row is affected: an unused file, or a change without a consequence."""
 
 
 def verify(address: Path | str) -> list[Damage]:
     """Read a whole store, open or final, and list what is damaged; nothing is changed.
 
-    Parameters
-    ----------
-    address
-        The store, as for `open_store`. `StoreError` if it never was a store.
+    The address is as for `open_store`; `StoreError` if there never was a store.
     """
     location = location_of(address)
     checksums, damage, is_listed = {}, [], True
@@ -98,10 +82,8 @@ def verify(address: Path | str) -> list[Damage]:
         reason = _brief(location, problem)
         return damage or [Damage(re.split("[: ]", reason)[0], None, (), reason)]
     reported = {entry.file for entry in damage}
-    return [
-        *damage,
-        *(entry for entry in _find_leftovers(store, checksums) if entry.file not in reported),
-    ]
+    leftovers = _find_leftovers(store, checksums)
+    return damage + [entry for entry in leftovers if entry.file not in reported]
 
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
@@ -228,7 +210,7 @@ def _check_shard(
     rows = np.flatnonzero(done)
     # An intact remote shard is not downloaded a second time.
     read_chunks = reason == CHANGED or (reason is None and (store.location.is_local or not sha256))
-    by_reason = _find_damaged_rows(store, array, name, rows, shard) if read_chunks else {}
+    by_reason = _find_damaged_rows(store, array, name, rows) if read_chunks else {}
     if reason is not None and not by_reason:
         by_reason = {reason: rows.tolist()}
     first = shard * array.layout.shard_rows
@@ -238,12 +220,12 @@ def _check_shard(
 
 
 def _find_damaged_rows(
-    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp], shard: int
+    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]
 ) -> dict[str, list[int]]:
     """Reason -> rows of a shard, counted from its start, that cannot be read."""
     damaged: dict[str, list[int]] = {}
     try:
-        reader = open_shard(store.location, name, array, shard)
+        reader = open_shard(store.location, name, array)
     except DamagedChunk as problem:
         return {problem.reason: rows.tolist()}
     chunks = rows // array.layout.chunk_rows

@@ -68,7 +68,7 @@ def decode_frames(
     numbers: Sequence[int] | NDArray[np.int32],
     *,
     index: FrameIndex | None = None,
-    tick: Callable[[], None] | None = None,
+    tick: Callable[[], None] = lambda: None,
     allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
 ) -> Frames:
     """Decode the frames with these numbers: each once, in ascending order; see `Frames.take`.
@@ -84,7 +84,6 @@ def decode_frames(
     allocate
         Returns the array of a shape to decode into, once the size of the pictures is known.
     """
-    tick = tick or (lambda: None)
     index = index_file(path, tick=tick) if index is None else index
     unique = np.unique(np.asarray(numbers, np.int32))
     if unique[-1] >= len(index):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.video.decode import Pictures, decode_into
-from obygaze_features.video.index import index_file
+from obygaze_features.video.index import FrameIndex
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,24 @@ class Examination:
 
 def examine(
     path: Path,
+    index: FrameIndex,
     *,
     start: float | None = None,
     end: float | None = None,
     samplings: Sequence[Sampling],
-    tick: Callable[[], None] | None = None,
-    cache: Path | None = None,
+    tick: Callable[[], None] = lambda: None,
 ) -> Examination:
     """Decode the frames that extraction would, and describe the film, or its span in seconds.
 
-    `tick` and `cache` are as in `index_file`. Raises `VideoError` if its features could not be
-    extracted.
+    `tick` is called at every packet. Raises `VideoError` if its features could not be extracted.
     """
-    index = index_file(path, cache=cache, tick=tick)
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
     picked = [sampling.pick(times) for sampling in samplings]
     numbers = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
     pictures = Pictures(path, numbers)
     begin = time.perf_counter()
-    decode_into(pictures, index, tick or (lambda: None))
+    decode_into(pictures, index, tick)
     decode_seconds = time.perf_counter() - begin
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])

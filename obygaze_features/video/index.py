@@ -109,7 +109,7 @@ class FrameIndex:
 
 
 def index_file(
-    path: Path, *, cache: Path | None = None, tick: Callable[[], None] | None = None
+    path: Path, *, cache: Path | None = None, tick: Callable[[], None] = lambda: None
 ) -> FrameIndex:
     """Index a film.
 
@@ -123,7 +123,6 @@ def index_file(
     tick
         Called at every packet.
     """
-    tick = tick or (lambda: None)
     index = _read_cached(path, cache) if cache else None
     if index is None:
         index = _index(path, tick)

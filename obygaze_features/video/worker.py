@@ -112,12 +112,12 @@ def _answer(
     cache = Path(request["cache"]) if request["cache"] else None
     samplings = [Sampling(**fields) for fields in request["samplings"]]
     try:
+        index = _cached_index(path, cache, heartbeat)
         if request["task"] == "examine":
             examination = examine(
-                path, start=start, end=end, samplings=samplings, tick=heartbeat, cache=cache
+                path, index, start=start, end=end, samplings=samplings, tick=heartbeat
             )
             return {"examination": asdict(examination)}
-        index = _cached_index(path, cache, heartbeat)
         span = index.span(path, start, end)
         times = index.times[span.start : span.stop]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]

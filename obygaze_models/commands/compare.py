@@ -11,12 +11,13 @@ import click
 from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.runs import run_folders
+from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.warnings import unique_warnings
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.compare import Comparison
-    from obygaze_models.experiments.paired import Difference
+    from obygaze_models.intervals import Difference
 
 __all__ = ["compare"]
 
@@ -58,7 +59,6 @@ def compare(
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_models.experiments.compare import compare_runs
     from obygaze_models.experiments.results import read_results
-    from obygaze_models.synthetic import NOT_REAL
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
@@ -83,8 +83,8 @@ def compare(
     notes += [f"{test} has no {metric}, which is of other classes: left out" for test in lacking]
     for note in dict.fromkeys([*found.left_out, *notes]):
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
-    cautions = [one for of in results for one in of.run.record["cautions"]]
-    echo_cautions(dict.fromkeys(one for one in cautions if one.startswith(NOT_REAL)))
+    warnings = [one for of in results for one in of.run.record.warnings]
+    echo_warnings(unique_warnings(one for one in warnings if one.code == "synthetic"))
     if output:
         _draw(shown, output, overwrite=overwrite)
         click.echo(f"Wrote {output}", err=as_json)
@@ -123,7 +123,7 @@ def _echo_tables(shown: list[tuple[Comparison, str]]) -> None:
 
 
 def _few(one: Comparison) -> str:
-    from obygaze_models.experiments.intervals import too_few
+    from obygaze_models.intervals import too_few
 
     return too_few([one.smallest], one.films)
 
@@ -138,10 +138,10 @@ def _span(of: Difference) -> str:
 
 def _draw(shown: list[tuple[Comparison, str]], output: Path, *, overwrite: bool) -> None:
     from obygaze_models.drawing.file import write_svg
-    from obygaze_models.experiments.summary import titles_of
     from obygaze_models.figures.forest import Line, Point, forest
+    from obygaze_models.metrics import column_titles
 
-    titles = [titles_of(one.scores).get(of, of.replace("_", " ")) for one, of in shown]
+    titles = [column_titles(one.scores).get(of, of.replace("_", " ")) for one, of in shown]
     title = " and ".join(dict.fromkeys(titles))
     against = {(one.first.run, one.second.run) for one, _ in shown}
     namesakes = len(against) == 1 and all(o.first.model == o.second.model for o, _ in shown)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from obygaze_features.common.cli import echo_json, folder_argument, json_option, store_argument
-from obygaze_models.commands.cautions import echo_cautions
+from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:
     from obygaze_models.explain.clips import ExplainedClip
@@ -66,7 +67,7 @@ def explain(
         echo_json([asdict(one) for one in explained])
     else:
         click.echo("\n\n".join(_in_words(one) for one in explained))
-    echo_cautions(read_about(model).get("cautions", []))
+    echo_warnings(RunWarning(**one) for one in read_about(model).get("warnings", []))
 
 
 def _in_words(clip: ExplainedClip) -> str:

@@ -14,12 +14,12 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 from obygaze_features.common.text import for_shell
-from obygaze_models.commands.cautions import echo_cautions
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
 from obygaze_models.commands.predict import predict
 from obygaze_models.commands.run_files import score_run, write_run
 from obygaze_models.commands.use import evaluate, export, list_models, train
+from obygaze_models.commands.warnings import echo_warnings
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run import Run
@@ -66,6 +66,8 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
       obygaze models run experiments/sure-against-easy.toml
       obygaze models run sure-against-easy.toml -o runs/second --json
     """
+    from msgspec import to_builtins
+
     from obygaze_models.experiments.reading import load_experiment
     from obygaze_models.experiments.run import run_experiment
 
@@ -77,14 +79,13 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
         )
     done = run_experiment(loaded, output or Path("runs", experiment.stem), overwrite=overwrite)
     if as_json:
-        echo_json(done.record)
+        echo_json(to_builtins(done.record))
     else:
         _echo_run(done)
 
 
 def _echo_run(done: Run) -> None:
     from obygaze_features.common.tables import align
-    from obygaze_models.experiments.join import Join
     from obygaze_models.experiments.official import official_in_words
     from obygaze_models.experiments.summary import (
         film_rows,
@@ -94,19 +95,19 @@ def _echo_run(done: Run) -> None:
     )
 
     record = done.record
-    joined = Join(**record["join"])
+    joined = record.join
     click.echo(f"{joined.used} of {joined.labelled} labelled clips have a fold and features")
-    if record["split"]:
-        click.echo(f"  folds: {record['split']}")
+    if record.split:
+        click.echo(f"  folds: {record.split}")
     for line in joined.lines():
         click.echo(f"  {line}")
     click.echo()
     rows = summary_rows(record)
     titles, main = metrics_of(record), main_metric(record)
-    for test, of in record["tests"].items():
-        held = ", ".join(f"{count} {name}" for name, count in of["classes"].items())
-        if of["positives"] is not None:
-            held = f"{of['positives']} of {of['clips']} positive"
+    for test, of in record.tests.items():
+        held = ", ".join(f"{count} {name}" for name, count in of.classes.items())
+        if of.positives is not None:
+            held = f"{of.positives} of {of.clips} positive"
         table = [
             [row.name, *row.cells[test].values(), row.cells[test][main].span]
             for row in rows
@@ -117,17 +118,17 @@ def _echo_run(done: Run) -> None:
     if films := film_rows(record):
         click.echo(align(["model", "test set", "film left out", *titles.values()], films))
         click.echo()
-    for name, of in record["ablated"].items():
-        parts = ", ".join(f"{what.replace('_', ' ')} {value:.2f}" for what, value in of.items())
+    for name, accuracy in record.ablated.items():
+        parts = ", ".join(f"{key.replace('_', ' ')} {value:.2f}" for key, value in accuracy.items())
         click.echo(f"{name}, accuracy on validation: {parts}")
-    runs = len({draw["run"] for draw in record["draws"]})
-    if record["official"]:
+    runs = len({draw.fit for draw in record.fits})
+    if record.official:
         click.echo(official_in_words(record))
     mean = f"Mean (standard deviation) over {runs} runs" if runs > 1 else "One run"
     click.echo(f"{mean}; the interval is over draws of films.")
-    if any(of["films"] < 2 for of in record["scores"]):
+    if any(of.films < 2 for of in record.scores):
         click.echo("Where it is -, the test clips are of one film, or no films are named.")
-    echo_cautions(record["cautions"])
+    echo_warnings(record.warnings)
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 

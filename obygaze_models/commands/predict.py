@@ -15,7 +15,7 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.text import counted
-from obygaze_models.commands.cautions import echo_cautions
+from obygaze_models.commands.warnings import echo_warnings
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
@@ -129,7 +129,7 @@ def predict(
         click.echo(f"a row a clip -> {output}", err=as_json)
     for line in written:
         click.echo(line, err=as_json)
-    echo_cautions(found.cautions)
+    echo_warnings(found.warnings)
 
 
 def _export(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.cli import echo_json, json_option, overwrite_option
-from obygaze_models.commands.cautions import echo_cautions
+from obygaze_models.commands.warnings import echo_warnings
 
 __all__ = ["reproduce"]
 
@@ -108,7 +108,7 @@ def reproduce(
     tables = [table for made in done.made.values() for table in made.tables]
     for one in done.missing:
         click.secho(f"MISSING: {one}", fg="yellow", bold=True, err=True)
-    echo_cautions(done.cautions)
+    echo_warnings(done.warnings)
     if as_json:
         echo_json({table.name: to_data(table) for table in tables})
         ctx.exit(PARTLY_DONE if done.empty else 0)

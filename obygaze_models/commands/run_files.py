@@ -15,7 +15,7 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
-from obygaze_models.commands.cautions import echo_cautions
+from obygaze_models.commands.warnings import echo_warnings
 
 __all__ = ["score_run", "write_run"]
 
@@ -83,10 +83,10 @@ def write_run(
     if made.missing:
         lost = counted(len(made.missing), "test clip")
         click.echo(f"{lost} without features, such as {join_some(made.missing, 2)}")
-    echo_cautions(made.cautions)
+    echo_warnings(made.warnings)
     if made.seen:
         seen = counted(len(made.seen), "test clip was", "test clips were")
-        echo_cautions([f"{seen} used to train the model: this is no test"])
+        echo_warnings([f"{seen} used to train the model: this is no test"])
     also = f" --labels {labels}" if labels else ""
     also += f" --split {split}" if split != SPLIT else ""
     click.echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{also}")

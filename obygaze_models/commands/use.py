@@ -17,7 +17,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError
-from obygaze_models.commands.cautions import echo_cautions
+from obygaze_models.commands.warnings import echo_warnings
 
 if TYPE_CHECKING:
     from obygaze_models.scoring import Part
@@ -77,7 +77,7 @@ def train(
         said += f"; with all that {which}, it has seen {done.seen:,}"
     click.echo(f"{done.task}: trained on {counted(done.trained, 'clip')}, {said} -> {done.path}")
     click.echo(f"card -> {done.path / 'README.md'}")
-    echo_cautions(done.cautions)
+    echo_warnings(done.warnings)
     click.echo(f"next: obygaze models predict {for_shell(done.path)} STORE")
 
 
@@ -116,10 +116,10 @@ def evaluate(
             some = ", ".join(found.missing[:5])
             lost = counted(len(found.missing), "clip")
             click.echo(f"{lost} have no features here, such as {some}")
-    echo_cautions(found.cautions)
+    echo_warnings(found.warnings)
     if found.seen:
         what = "on all of them this is no test" if found.unseen.clips else "this is no test"
-        echo_cautions(
+        echo_warnings(
             [
                 f"{len(found.seen):,} of these {counted(found.every.clips, 'clip')} were used to "
                 f"train the model: {what}"
@@ -130,9 +130,9 @@ def evaluate(
 def _echo_part(name: str, part: Part, measure: str | None) -> None:
     """Scores on some clips, and what guessing scores at their share of positives."""
     from obygaze_features.common.tables import align
-    from obygaze_models.experiments.summary import titles_of
+    from obygaze_models.metrics import column_titles
 
-    titles = titles_of(part.scores, measure)
+    titles = column_titles(part.scores, measure)
     held = counted(part.clips, "clip")
     if "f1" in part.scores:
         held = f"{part.positives:,} of {part.clips:,} positive"

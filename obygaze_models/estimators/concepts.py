@@ -20,7 +20,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance
 from obygaze_models.estimators.svm import DEFAULT_CS, as_cs, choose_svm
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
-from obygaze_models.warnings import Warning
+from obygaze_models.warnings import RunWarning
 
 Array = NDArray[Any]
 Output = Literal["distance", "decision"]
@@ -159,7 +159,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.quality_: list[dict[str, Any]] = []
         self.C_: list[float | None] = []
         self.skipped_: dict[str, str] = {}
-        self.warnings_: list[Warning] = []
+        self.warnings_: list[RunWarning] = []
         fits: list[LinearSVMFit] = []
         columns = []
         for column, name in enumerate(names):
@@ -169,7 +169,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 missing = "positive" if positives == 0 else "negative"
                 reason = f"no {missing} among {counted(len(rows), 'training clip')}"
                 self.skipped_[name] = reason
-                self.warnings_.append(Warning("concepts-left-out", name, reason))
+                self.warnings_.append(RunWarning("concepts-left-out", name, reason))
                 continue
             if self.balance == "subsample":
                 rows = _subsample(rows, targets[:, column], chance)
@@ -303,7 +303,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         }
 
     def _warn(self, name: str, text: str) -> None:
-        self.warnings_.append(Warning("concepts-unreliable", name, text))
+        self.warnings_.append(RunWarning("concepts-unreliable", name, text))
 
     def _choices(self, name: str) -> list[float]:
         if not isinstance(self.C, Mapping):

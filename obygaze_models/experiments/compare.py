@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.intervals import REPLICATES
-from obygaze_models.experiments.paired import Array, Difference, paired_differences
-from obygaze_models.experiments.results import Results, Said, over_runs
-from obygaze_models.experiments.run import trained_on
+from obygaze_models.experiments.results import FitPredictions, Results, average_over_fits
+from obygaze_models.intervals import REPLICATES, Difference, paired_differences
 
 __all__ = ["Compared", "Comparison", "Contestant", "compare_runs"]
 
@@ -83,7 +83,7 @@ class _Side:
     place: int
     who: Contestant
     results: Results
-    tests: Mapping[str, Said]
+    tests: Mapping[str, FitPredictions]
     runs: dict[str, int]
 
 
@@ -144,12 +144,12 @@ def compare_runs(
 def _check_items(runs: Sequence[Results]) -> None:
     first = runs[0].run
     for other in (results.run for results in runs[1:]):
-        ours, theirs = first.record["manifest"], other.record["manifest"]
-        if ours["digest"] != theirs["digest"]:
+        ours, theirs = first.record.manifest, other.record.manifest
+        if ours.digest != theirs.digest:
             raise ExperimentError(
                 f"{first.folder} and {other.folder} are over different items: those of "
-                f"{ours['name']} ({ours['digest'][:12]}) and of {theirs['name']} "
-                f"({theirs['digest'][:12]}); run both on one manifest"
+                f"{ours.name} ({ours.digest[:12]}) and of {theirs.name} "
+                f"({theirs.digest[:12]}); run both on one manifest"
             )
 
 
@@ -160,22 +160,22 @@ def _sides(runs: Sequence[Results]) -> list[_Side]:
     named = short if len(set(short)) == len(short) else [folder.as_posix() for folder in folders]
     sides = []
     for place, (results, run) in enumerate(zip(runs, named, strict=True)):
-        said: dict[str, dict[str, list[Said]]] = {}
+        said: dict[str, dict[str, list[FitPredictions]]] = {}
         for one in results.said:
             said.setdefault(one.model, {}).setdefault(one.test, []).append(one)
         for model, tests in said.items():
             name = f"{run}: {model}" if len(runs) > 1 else model
-            told = {test: over_runs(of) for test, of in tests.items()}
+            told = {test: average_over_fits(of) for test, of in tests.items()}
             counts = {test: len(of) for test, of in tests.items()}
             sides.append(_Side(place, Contestant(run, model, name), results, told, counts))
     return sides
 
 
-def _only(said: Said, ids: Array) -> Said:
+def _only(said: FitPredictions, ids: NDArray[Any]) -> FitPredictions:
     """What it says of these clips, which it knows."""
     rows = np.searchsorted(said.ids, ids)
-    return Said(
-        said.model, said.run, said.test, ids.tolist(), said.labels[rows], said.probabilities[rows]
+    return FitPredictions(
+        said.model, said.fit, said.test, ids.tolist(), said.labels[rows], said.probabilities[rows]
     )
 
 
@@ -233,10 +233,10 @@ def _notes(a: _Side, b: _Side, test: str, common: int, scored: set[str]) -> Iter
     """What is not alike in two models' data and protocol, and which clips had to be left out."""
     one, other = a.results.run.record, b.results.run.record
     for what, ours, theirs in (
-        ("label sets", one["manifest"]["labels"], other["manifest"]["labels"]),
-        ("protocols", one["protocol"], other["protocol"]),
-        ("splits", one["split"], other["split"]),
-        ("training tasks", trained_on(one, test), trained_on(other, test)),
+        ("label sets", one.manifest.labels, other.manifest.labels),
+        ("protocols", one.protocol, other.protocol),
+        ("splits", one.split, other.split),
+        ("training tasks", one.trained_on(test), other.trained_on(test)),
     ):
         if ours != theirs:
             yield f"different {what}: {ours} in {a.who.run}, {theirs} in {b.who.run}"
@@ -252,7 +252,7 @@ def _notes(a: _Side, b: _Side, test: str, common: int, scored: set[str]) -> Iter
             "and a mean of more is the better for it"
         )
     for side in (a, b):
-        if met := len(scored & set(side.results.run.record["leaked"])):
+        if met := len(scored & set(side.results.run.record.leaked)):
             yield (
                 f"LEAKAGE: {met} of these {counted(len(scored), 'clip')} of {test} are in a "
                 f"training or validation set of {side.who.run}"

@@ -19,15 +19,15 @@ from obygaze_models.estimators.targets import concept_targets
 from obygaze_models.experiments.experiment import EstimatorSpec, Problem
 from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.protocol import Draw
+from obygaze_models.experiments.record import Skipped
 from obygaze_models.experiments.task import Task
-from obygaze_models.warnings import Warning
+from obygaze_models.warnings import RunWarning
 
 __all__ = [
     "Evaluation",
     "Fit",
     "FitMemo",
     "Prediction",
-    "Skipped",
     "Trained",
     "evaluate",
     "fit_estimator",
@@ -61,7 +61,7 @@ class Fit:
     reads: str = "features"
     facts: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[Warning] = field(default_factory=list)
+    warnings: list[RunWarning] = field(default_factory=list)
 
     def probabilities(self, known: Known, rows: Array) -> Array:
         """The probability of each class for some rows, [n, classes]."""
@@ -117,16 +117,6 @@ class Prediction:
     probabilities: Array
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """What could not be learnt or tested: a run of a task, one of its tests or its models."""
-
-    task: str
-    run: int
-    what: str
-    why: str
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """All that came of training and testing.
@@ -158,12 +148,13 @@ def usable(
             "validation set", task, labels[draw.validation], 2
         )
         if why:
-            skipped.append(Skipped(task.name, draw.run, draw.name, why))
+            skipped.append(Skipped(task=task.name, fit=draw.run, what=draw.name, why=why))
             continue
         tests = dict(draw.tests)
         for name, rows in draw.tests.items():
             if why := _lack("test set", tested[name], tested[name].labels(known)[rows], 2):
-                skipped.append(Skipped(task.name, draw.run, f"{draw.name}, test {name}", why))
+                what = f"{draw.name}, test {name}"
+                skipped.append(Skipped(task=task.name, fit=draw.run, what=what, why=why))
                 del tests[name]
         if tests:
             kept.append(replace(draw, tests=tests))
@@ -234,10 +225,11 @@ def evaluate(
                 found = _predict(known, problem, name, draw, fitted)
             except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
                 # One that cannot learn here does not take the others' work with it.
-                skipped.append(Skipped(task.name, draw.run, f"{name}, {draw.name}", str(reason)))
+                what = f"{name}, {draw.name}"
+                skipped.append(Skipped(task=task.name, fit=draw.run, what=what, why=str(reason)))
                 continue
             keep(Trained(name, task, draw, fitted))
-            key = {"model": name, "task": task.name, "run": draw.run}
+            key = {"model": name, "task": task.name, "fit": draw.run}
             history += [{**key, **epoch} for epoch in fitted.history]
             before = seen.get((task.name, draw.run), np.array([], dtype=np.intp))
             seen[task.name, draw.run] = np.union1d(before, fitted.seen)
@@ -305,7 +297,7 @@ def fit_estimator(
         model.fit(known.features[learn], labels[learn], **given)
     noted = list(getattr(model, "warnings_", []))
     if not noted:
-        noted = [Warning("fit", spec.name, text) for text in {str(w.message): 0 for w in raised}]
+        noted = [RunWarning("fit", spec.name, text) for text in {str(w.message): 0 for w in raised}]
     facts = dict(getattr(model, "facts_", {}))
     if "labelled" in wanted and "concepts" in facts:
         facts = {"negatives": spec.negatives, **facts}

@@ -32,7 +32,7 @@ class Explained:
 
     Parameters
     ----------
-    model, task, run
+    model, task, fit
         Whose.
     kind
         ``sum``, ``path`` or ``sensitivity``.
@@ -51,7 +51,7 @@ class Explained:
 
     model: str
     task: str
-    run: int
+    fit: int
     kind: Kind
     concepts: tuple[str, ...]
     ids: list[str]
@@ -85,7 +85,7 @@ def explain_models(known: Known, trained: Sequence[Trained]) -> str:
         X = known.features[rows]
         reading = read_clips(model, X, classes=one.task.classes, bank=bank)
         if reading is not None:
-            about = {"model": one.model, "task": one.task.name, "run": one.draw.run}
+            about = {"model": one.model, "task": one.task.name, "fit": one.draw.run}
             lines.append(_line(about, [known.ids[row] for row in rows.tolist()], reading))
     return "".join(lines)
 
@@ -148,7 +148,7 @@ def _explained(record: dict[str, Any]) -> Explained:
     return Explained(
         record["model"],
         record["task"],
-        int(record["run"]),
+        int(record["fit"]),
         record["kind"],
         names,
         list(record["ids"]),

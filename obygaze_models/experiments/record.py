@@ -1,280 +1,285 @@
-"""What ``run.json`` says of a run: its data, its draws, its scores, and what to beware of."""
+"""``run.json``: what a run was made of and what it scored, as types. Format version 4.
+
+A record is read and written here and nowhere else. The other files of a run folder are read by
+`obygaze_models.experiments.results`.
+"""
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import msgspec
 
-from obygaze_features.common.text import counted, join_some
-from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.splits import overlapping
-from obygaze_features.store import Store
-from obygaze_features.store.remote import is_url
-from obygaze_models.experiments.evaluate import Evaluation, Fit
-from obygaze_models.experiments.experiment import Experiment, Problem
-from obygaze_models.experiments.facts import unreliable_concepts
-from obygaze_models.experiments.features import store_fingerprint
-from obygaze_models.experiments.intervals import LEVEL, REPLICATES
+from obygaze_features.common.files import read_format, write_text
+from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.join import Join
-from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.official import TREC, official_measure, uses_external_data
-from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
-from obygaze_models.experiments.protocol import Draw, Leak, leaks
-from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
-from obygaze_models.experiments.task import Task
-from obygaze_models.footage import footage_of
-from obygaze_models.synthetic import not_real
+from obygaze_models.warnings import RunWarning
 
-__all__ = ["about_features", "about_model", "make_record"]
+__all__ = [
+    "MAKE",
+    "RECORD",
+    "ClassCounts",
+    "Features",
+    "FitRecord",
+    "LeakCount",
+    "ManifestRecord",
+    "ModelScores",
+    "Official",
+    "RunRecord",
+    "Scores",
+    "Skipped",
+    "StoreRecord",
+    "TestSet",
+    "read_record",
+    "write_record",
+]
 
-#: Of what was skipped so many are named among the cautions; run.json has them all.
-SHOWN = 10
+FORMAT = "obygaze-run"
+FORMAT_VERSION = 4
+RECORD = "run.json"
+MAKE = "obygaze models run EXPERIMENT.toml"
+
+Scores = dict[str, float | None]
+"""A metric's key -> its value; None where it is not defined."""
 
 
-def make_record(
-    experiment: Experiment,
-    manifest: Manifest,
-    store: Store,
-    plan: Plan,
-    problems: Sequence[Problem],
-    joined: Join,
-    evaluation: Evaluation,
-    models: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """All of ``run.json`` but the times."""
-    known, scheme = evaluation.known, manifest.label_scheme(experiment.labels)
-    tasks = [task for problem in problems for task in problem.tests]
-    measure = official_measure(manifest.labels(experiment.labels), scheme, tasks)
-    leaked = {
-        problem.train.name: leaks(
-            evaluation.draws[problem.train.name],
-            known.ids,
-            seen={r: rows for (t, r), rows in evaluation.seen.items() if t == problem.train.name},
-            meet=partial(overlapping, manifest.items),
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the record: its fields are the keys of the file."""
+
+
+class ManifestRecord(_Part, frozen=True, kw_only=True):
+    """The labelled items. `levels` has the name of each level's code."""
+
+    name: str
+    version: str
+    digest: str
+    labels: str
+    levels: dict[str, str]
+    licence: str
+    citation: str
+
+
+class StoreRecord(_Part, frozen=True, kw_only=True):
+    """The store that the features are from, and a digest of what it holds."""
+
+    name: str
+    items_digest: str
+    backbone: dict[str, Any]
+    preprocessing: dict[str, Any]
+    precision: str
+    fingerprint: str
+
+
+class Features(_Part, frozen=True, kw_only=True):
+    """What a saved model must know of the features that it fits, to refuse others."""
+
+    backbone: dict[str, Any]
+    preprocessing: dict[str, Any]
+    array: str
+    shape: list[int]
+    pooling: str | None
+
+
+class Official(_Part, frozen=True, kw_only=True):
+    """The measure by which a benchmark scores its task, and how such a run is marked."""
+
+    measure: str
+    external_data: bool
+
+
+class ClassCounts(_Part, frozen=True, kw_only=True):
+    """Clips in all and of each class; and the positive ones, where there are two classes."""
+
+    clips: int
+    positives: int | None
+    classes: dict[str, int]
+
+
+class FitRecord(_Part, frozen=True, kw_only=True):
+    """One fit of each estimator: which clips it trains on and is stopped by."""
+
+    task: str
+    fit: int
+    name: str
+    seed: int
+    train: ClassCounts
+    validation: ClassCounts
+
+
+class Skipped(_Part, frozen=True, kw_only=True):
+    """What could not be learnt or tested: a fit of a task, one of its tests or its models."""
+
+    task: str
+    fit: int
+    what: str
+    why: str
+
+
+class LeakCount(_Part, frozen=True, kw_only=True):
+    """Of a fit's test set of so many clips, how many the same fit has used, and how."""
+
+    task: str
+    fit: int
+    test: str
+    clips: int
+    train: int
+    validation: int
+    otherwise: int
+
+
+class Films(_Part, frozen=True, kw_only=True):
+    """How many films the test clips are of, and how many of those trained in the same fit."""
+
+    tested: int
+    also_trained: int
+
+
+class Simulated(_Part, frozen=True, kw_only=True):
+    """A coin thrown many times: mean and deviation of its scores."""
+
+    mean: Scores
+    std: Scores
+
+
+class TestSet(_Part, frozen=True, kw_only=True):
+    """A test set's clips, and what guessing scores there.
+
+    `share` is that of the positives; `baselines` has the closed form of each way to guess.
+    """
+
+    clips: int
+    positives: int | None
+    classes: dict[str, int]
+    share: float | None
+    baselines: dict[str, Scores]
+    simulated: Simulated | None
+
+
+class GroupScores(_Part, frozen=True, kw_only=True):
+    """The mean and deviation over the fits of a group, such as a film that was left out."""
+
+    fits: int
+    mean: Scores
+    std: Scores
+
+
+class ModelScores(_Part, frozen=True, kw_only=True):
+    """A model's scores on a test set.
+
+    Parameters
+    ----------
+    mean, std
+        Over the fits.
+    interval
+        Of the mean, over draws of films.
+    films
+        How many films the scored clips are of.
+    groups
+        The same for some of the fits, by the name of what they share.
+    fits
+        Their numbers.
+    by_fit
+        The scores of each, in that order.
+    """
+
+    model: str
+    test: str
+    mean: Scores
+    std: Scores
+    interval: dict[str, tuple[float, float] | None]
+    films: int
+    groups: dict[str, GroupScores]
+    fits: list[int]
+    by_fit: list[Scores]
+
+
+class Intervals(_Part, frozen=True, kw_only=True):
+    """How the intervals were made."""
+
+    level: float
+    draws_of_films: int
+    seed: int
+
+
+class RunRecord(_Part, frozen=True, kw_only=True):
+    """All of ``run.json``.
+
+    Parameters
+    ----------
+    experiment
+        Every setting, as in the TOML file.
+    goal, models, protocol, split
+        What is learnt and tested, by which estimators, and how clips are divided.
+    warnings
+        What a reader must know before any score.
+    ablated
+        For each hybrid bottleneck its mean accuracy on validation with and without its concepts.
+    join
+        Which clips came together and which did not.
+    leaked
+        The test clips that leak in any fit.
+    tests, scores
+        By test set what is in it; and by model and test set what was scored.
+    files
+        The digest of each file that the scores are of.
+    """
+
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    experiment: dict[str, Any]
+    goal: str
+    models: list[str]
+    protocol: str
+    split: str
+    warnings: list[RunWarning]
+    ablated: dict[str, dict[str, float]]
+    manifest: ManifestRecord
+    official: Official | None
+    store: StoreRecord
+    features: Features
+    join: Join
+    fits: list[FitRecord]
+    skipped: list[Skipped]
+    leaked: list[str]
+    leaks: list[LeakCount]
+    films: Films
+    tests: dict[str, TestSet]
+    scores: list[ModelScores]
+    intervals: Intervals
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    files: dict[str, str]
+    started: str
+    seconds: float
+
+    def trained_on(self, test: str) -> str:
+        """What the models that were tested on `test` were trained to tell apart."""
+        tasks = list(dict.fromkeys(fit.task for fit in self.fits))
+        return test if test in tasks and len(tasks) > 1 else tasks[0]
+
+    @property
+    def fit_count(self) -> int:
+        """How many fits each estimator has, at most."""
+        return len({fit.fit for fit in self.fits})
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record of a run folder; `ExperimentError` if it is damaged or of another format."""
+    path = folder / RECORD
+    content = read_format(path, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    if content["format_version"] < FORMAT_VERSION:
+        raise ExperimentError(
+            f"{path} is of format version {content['format_version']}, which an earlier obygaze "
+            f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
         )
-        for problem in problems
-    }
-    return {
-        "experiment": {
-            key: value.as_posix() if isinstance(value, Path) else value
-            for key, value in asdict(experiment).items()
-        }
-        | ({"store": store.where} if is_url(experiment.store) else {}),
-        "goal": experiment.goal,
-        "models": list(experiment.learners),
-        "protocol": plan.protocol,
-        "split": plan.split,
-        "cautions": [
-            *_cautions(manifest, store.attributes, evaluation, leaked),
-            *(_not_returned(plan, joined) if measure else []),
-            *_about_concepts(experiment, plan, models),
-        ],
-        "ablated": _ablated(models),
-        "manifest": {
-            "name": manifest.name,
-            "version": manifest.version,
-            "digest": manifest.digest,
-            "labels": manifest.labels(experiment.labels).name,
-            "levels": {level.code: level.name for level in scheme.levels},
-            "licence": manifest.licence,
-            "citation": manifest.citation,
-        },
-        "official": measure
-        and {
-            "measure": measure,
-            "external_data": uses_external_data(store.attributes["backbone"]),
-        },
-        "store": {
-            key: store.attributes[key]
-            for key in ("name", "items_digest", "backbone", "preprocessing", "precision")
-        }
-        | {"fingerprint": store_fingerprint(store)},
-        "features": about_features(experiment, store),
-        "join": asdict(joined),
-        "draws": [
-            {
-                "task": problem.train.name,
-                "run": draw.run,
-                "name": draw.name,
-                "seed": draw.seed,
-                "train": class_counts(labels[draw.train], problem.train.classes),
-                "validation": class_counts(labels[draw.validation], problem.train.classes),
-            }
-            for problem in problems
-            for labels in [problem.train.labels(known)]
-            for draw in evaluation.draws[problem.train.name]
-        ],
-        "skipped": [asdict(one) for one in evaluation.skipped],
-        "leaked": sorted({one for found in leaked.values() for leak in found for one in leak.ids}),
-        "leaks": [
-            {
-                "task": task,
-                "run": leak.run,
-                "test": leak.test,
-                "clips": leak.clips,
-                "train": len(leak.train),
-                "validation": len(leak.validation),
-                "otherwise": len(leak.otherwise),
-            }
-            for task, found in leaked.items()
-            for leak in found
-        ],
-        "films": _films(evaluation),
-        "tests": score_tests(evaluation.predictions, seed=experiment.seed),
-        "scores": score_runs(
-            evaluation.predictions,
-            known.films,
-            seed=experiment.seed,
-            trec_ids=known.ids if measure == TREC else None,
-        ),
-        "intervals": {"level": LEVEL, "draws_of_films": REPLICATES, "seed": experiment.seed},
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")},
-        },
-        "machine": {"system": platform.platform(), "cores": os.cpu_count()},
-    }
+    try:
+        return msgspec.convert(content, RunRecord)
+    except msgspec.ValidationError as problem:
+        raise ExperimentError(f"{path} is damaged: {problem}; run it again with: {MAKE}") from None
 
 
-def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
-    """What a saved model must know of the features it fits, to refuse others."""
-    attributes = store.attributes
-    return {
-        "backbone": attributes["backbone"],
-        "preprocessing": attributes["preprocessing"],
-        "array": experiment.array,
-        "shape": next(list(one.shape) for one in store.specs if one.name == experiment.array),
-        "pooling": experiment.pooling,
-    }
-
-
-def about_model(
-    name: str,
-    experiment: Experiment,
-    task: Task,
-    fitted: Fit,
-    known: Known,
-    manifest: Manifest,
-    features: Mapping[str, Any],
-) -> dict[str, Any]:
-    """What is kept with a saved model: what it tells apart, by what, and from which clips."""
-    seen = sorted(known.ids[row] for row in fitted.seen.tolist())
-    return {
-        "model": name,
-        "estimator": experiment.learners[name].name,
-        "options": experiment.learners[name].table,
-        "reads": fitted.reads,
-        "task": task.name,
-        "learns": dict(vars(task)),
-        "classes": list(task.classes),
-        "facts": fitted.facts,
-        "features": dict(features),
-        # Whoever scores it again can see which clips it has seen, also under other ids.
-        "seen": seen,
-        "footage": footage_of(manifest.items, seen),
-        "cautions": not_real(manifest.items, features["backbone"]),
-    }
-
-
-def _cautions(
-    manifest: Manifest,
-    attributes: Mapping[str, Any],
-    evaluation: Evaluation,
-    leaked: Mapping[str, Sequence[Leak]],
-) -> list[str]:
-    """What a reader must know before any score."""
-    cautions = not_real(manifest.items, attributes["backbone"])
-    for task, found in leaked.items():
-        tests = dict.fromkeys(leak.test for leak in found)
-        cautions += [_leakage(test, evaluation.draws[task], found) for test in tests]
-    cautions += [
-        f"SKIPPED: {one.task}, {one.what}: {one.why}." for one in evaluation.skipped[:SHOWN]
-    ]
-    if (more := len(evaluation.skipped) - SHOWN) > 0:
-        cautions.append(f"SKIPPED: {more} more, which run.json names.")
-    return cautions
-
-
-def _not_returned(plan: Plan, joined: Join) -> list[str]:
-    """Test clips that the official measure would hold against the run."""
-    if plan.protocol != "official":
-        return []
-    lost = [one for one in joined.without_features if plan.fold_of.get(one) == plan.last]
-    if not lost:
-        return []
-    clips = counted(len(lost), "test clip has", "test clips have")
-    return [
-        f"{clips} no features ({join_some(lost, 3)}): left out here, and counted against a run "
-        "file by the official measure (obygaze models write-run and score-run)."
-    ]
-
-
-def _about_concepts(
-    experiment: Experiment, plan: Plan, models: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
-    cautions = []
-    for name in experiment.learners:
-        of = [one["facts"] for one in models if one["model"] == name]
-        bad = {one for facts in of for one in unreliable_concepts(facts)}
-        lost = {one for facts in of for one in facts.get("skipped", {})}
-        said = [f"{counted(len(bad), 'concept is', 'concepts are')} unreliable"] * bool(bad)
-        said += [f"{counted(len(lost), 'is', 'are')} left out"] * bool(lost)
-        if said:
-            cautions.append(
-                f"CONCEPTS: {name}: in one or more of {counted(len(of), 'model')} "
-                f"{' and '.join(said)}; models.jsonl says which, and why."
-            )
-    learnt = [one for one in models if "concepts" in one["facts"]]
-    if plan.protocol == "released" and learnt and plan.split != RELEASED_CONCEPTS:
-        cautions.append(
-            f"The bottlenecks learnt their concepts from {plan.split}; the authors learnt them "
-            f"from {RELEASED_CONCEPTS}: give these an experiment of their own, with that split."
-        )
-    return cautions
-
-
-def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each hybrid its mean accuracy on validation, with and without its concepts."""
-    of: dict[str, list[Mapping[str, float]]] = {}
-    for one in models:
-        if "accuracy" in one["facts"]:
-            said = one["facts"]["accuracy"]
-            parts = {key: value for key, value in said.items() if isinstance(value, float)}
-            of.setdefault(one["model"], []).append(parts)
-    return {
-        name: {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-        for name, runs in of.items()
-    }
-
-
-def _leakage(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> str:
-    by_run = {leak.run: leak for leak in found if leak.test == test}
-    ids = sorted({one for leak in by_run.values() for one in leak.ids})
-    clips = {row for draw in draws for row in draw.tests.get(test, ())}
-    counts = [len(by_run[draw.run].ids) if draw.run in by_run else 0 for draw in draws]
-    span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
-    return (
-        f"LEAKAGE: {len(ids)} of the {len(clips)} test clips of {test} are in a training or "
-        f"validation set ({span} in a single run), such as {', '.join(ids[:2])}"
-    )
-
-
-def _films(evaluation: Evaluation) -> dict[str, int]:
-    """How many films the test clips are of, and how many of those trained in the same run."""
-    films = evaluation.known.films
-    tested, both = set(), set()
-    for draws in evaluation.draws.values():
-        for draw in draws:
-            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()} - {""}
-            tested |= mine
-            both |= mine & {films[row] for row in draw.train.tolist()}
-    return {"tested": len(tested), "also_trained": len(both)}
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Write ``run.json``, indented for people."""
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+    write_text(folder / RECORD, text + "\n")

@@ -16,20 +16,29 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.experiments.clip_table import Clip, read_clip_table
 from obygaze_models.experiments.explanations import Explained, read_explanations
-from obygaze_models.experiments.run import FILES, MAKE, Run, read_run
+from obygaze_models.experiments.record import MAKE
+from obygaze_models.experiments.run import FILES, Run, read_run
 
-__all__ = ["Clip", "Explained", "Pooled", "Results", "Said", "over_runs", "read_results"]
+__all__ = [
+    "Clip",
+    "Explained",
+    "FitPredictions",
+    "MeanPredictions",
+    "Results",
+    "average_over_fits",
+    "read_results",
+]
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """What one model of one run said of one test set.
+class FitPredictions:
+    """What one fit of a model said of one test set.
 
     Parameters
     ----------
-    model, run, test
+    model, fit, test
         Whose, and of which clips.
     ids, labels
         The clips, and the class of each from 0 on.
@@ -38,7 +47,7 @@ class Said:
     """
 
     model: str
-    run: int
+    fit: int
     test: str
     ids: list[str]
     labels: Array
@@ -58,8 +67,8 @@ class Said:
 
 
 @dataclass(frozen=True, eq=False)
-class Pooled(Said):
-    """What a model said on average over its runs; see `over_runs`.
+class MeanPredictions(FitPredictions):
+    """What a model said on average over its fits; see `average_over_fits`.
 
     `low` and `high` are the lowest and highest of what its `fits` said of a clip: of the last
     class, if there are many.
@@ -76,12 +85,12 @@ class Results:
 
     run: Run
     clips: dict[str, Clip]
-    said: list[Said]
+    said: list[FitPredictions]
     explained: list[Explained]
 
     def classes(self, test: str) -> tuple[str, ...]:
         """The names of a test's classes."""
-        return tuple(self.run.record["tests"][test]["classes"])
+        return tuple(self.run.record.tests[test].classes)
 
 
 def read_results(folder: Path) -> Results:
@@ -98,7 +107,7 @@ def read_results(folder: Path) -> Results:
     _check(run, clips, said)
     _check_explanations(run, said, explained)
     for name in FILES:
-        if sha256_of(folder / name) != run.record["files"].get(name):
+        if sha256_of(folder / name) != run.record.files.get(name):
             raise ExperimentError(
                 f"{folder / name} was changed since the run wrote it (its digest is another), and "
                 f"run.json has scores of what it was; run it again with: {MAKE}"
@@ -106,12 +115,12 @@ def read_results(folder: Path) -> Results:
     return Results(run, clips, said, explained)
 
 
-def _predictions(path: Path, run: Run) -> list[Said]:
+def _predictions(path: Path, run: Run) -> list[FitPredictions]:
     """In the file's order, which is that of models, then runs, then tests."""
     try:
-        table = read_table(path, required=("id", "model", "run", "test", "label"))
+        table = read_table(path, required=("id", "model", "fit", "test", "label"))
         rows: dict[tuple[str, str, str], list[int]] = {}
-        keys = zip(table["model"], table["run"], table["test"], strict=True)
+        keys = zip(table["model"], table["fit"], table["test"], strict=True)
         for row, key in enumerate(keys):
             rows.setdefault(key, []).append(row)
         return [_said(table, key, of, run) for key, of in rows.items()]
@@ -121,9 +130,9 @@ def _predictions(path: Path, run: Run) -> list[Said]:
         ) from None
 
 
-def _said(table: Table, key: tuple[str, str, str], rows: list[int], run: Run) -> Said:
+def _said(table: Table, key: tuple[str, str, str], rows: list[int], run: Run) -> FitPredictions:
     model, number, test = key
-    classes = list(run.record["tests"][test]["classes"])
+    classes = list(run.record.tests[test].classes)
     if len(classes) == 2:
         labels, columns = ["0", "1"], ["probability"]
     else:
@@ -143,7 +152,7 @@ def _said(table: Table, key: tuple[str, str, str], rows: list[int], run: Run) ->
     if len(set(ids)) < len(ids):
         raise ValueError(f"a clip stands twice for {model}, run {number}, test {test}")
     said = np.array([[float(table[name][row]) for name in columns] for row in rows])
-    return Said(
+    return FitPredictions(
         model,
         int(number),
         test,
@@ -153,12 +162,10 @@ def _said(table: Table, key: tuple[str, str, str], rows: list[int], run: Run) ->
     )
 
 
-def _check(run: Run, clips: dict[str, Clip], said: list[Said]) -> None:
+def _check(run: Run, clips: dict[str, Clip], said: list[FitPredictions]) -> None:
     """Whether the predictions are those that the scores are of, as far as counts tell."""
-    expected = {
-        (of["model"], number, of["test"]) for of in run.record["scores"] for number in of["of_runs"]
-    }
-    found = {(one.model, one.run, one.test) for one in said}
+    expected = {(of.model, number, of.test) for of in run.record.scores for number in of.fits}
+    found = {(one.model, one.fit, one.test) for one in said}
     if found != expected:
         model, number, test = sorted(expected ^ found)[0]
         where = "predictions.csv" if (model, number, test) in expected else "run.json"
@@ -166,12 +173,12 @@ def _check(run: Run, clips: dict[str, Clip], said: list[Said]) -> None:
             f"{run.folder} does not fit together: {where} has nothing of {model}, run {number}, "
             f"test {test}; run it again with: {MAKE}"
         )
-    for test, of in run.record["tests"].items():
+    for test, of in run.record.tests.items():
         ids = {one for each in said if each.test == test for one in each.ids}
-        if len(ids) != of["clips"]:
+        if len(ids) != of.clips:
             raise ExperimentError(
                 f"{run.folder} does not fit together: predictions.csv has "
-                f"{counted(len(ids), 'clip')} of {test}, run.json {of['clips']:,}; run it again "
+                f"{counted(len(ids), 'clip')} of {test}, run.json {of.clips:,}; run it again "
                 f"with: {MAKE}"
             )
         if lost := sorted(ids - set(clips)):
@@ -181,24 +188,26 @@ def _check(run: Run, clips: dict[str, Clip], said: list[Said]) -> None:
             )
 
 
-def _check_explanations(run: Run, said: Sequence[Said], explained: Sequence[Explained]) -> None:
+def _check_explanations(
+    run: Run, said: Sequence[FitPredictions], explained: Sequence[Explained]
+) -> None:
     """Whether they are of models, runs and clips that predictions are of."""
-    tasks = {draw["task"] for draw in run.record["draws"]}
+    tasks = {draw.task for draw in run.record.fits}
     ids: dict[tuple[str, int], set[str]] = {}
     for one in said:
-        ids.setdefault((one.model, one.run), set()).update(one.ids)
+        ids.setdefault((one.model, one.fit), set()).update(one.ids)
     for why in explained:
-        known = ids.get((why.model, why.run), set())
+        known = ids.get((why.model, why.fit), set())
         strange = [one for one in why.ids if one not in known]
         if strange or not known or why.task not in tasks:
             raise ExperimentError(
                 f"{run.folder} does not fit together: explanations.jsonl speaks of "
-                f"{strange[0] if strange and known else why.task} by {why.model}, run {why.run}, "
+                f"{strange[0] if strange and known else why.task} by {why.model}, run {why.fit}, "
                 f"of which predictions.csv has nothing; run it again with: {MAKE}"
             )
 
 
-def over_runs(said: Sequence[Said]) -> Pooled:
+def average_over_fits(said: Sequence[FitPredictions]) -> MeanPredictions:
     """The mean probability of each clip over the runs of one model that tested it, ids in order.
 
     Where one run tested a clip in several test sets, which its model said the same of, it counts
@@ -209,7 +218,7 @@ def over_runs(said: Sequence[Said]) -> Pooled:
     ids, first, place = np.unique(
         [one for each in said for one in each.ids], return_index=True, return_inverse=True
     )
-    runs = np.concatenate([np.full(len(one.ids), one.run) for one in said])
+    runs = np.concatenate([np.full(len(one.ids), one.fit) for one in said])
     _, once = np.unique(np.stack([runs, place]), axis=1, return_index=True)
     place = place[once]
     probabilities = np.concatenate([one.probabilities for one in said])[once]
@@ -220,7 +229,7 @@ def over_runs(said: Sequence[Said]) -> Pooled:
     np.minimum.at(low, place, last)
     np.maximum.at(high, place, last)
     fits = np.bincount(place)
-    return Pooled(
+    return MeanPredictions(
         said[0].model,
         -1,
         said[0].test,

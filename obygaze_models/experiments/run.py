@@ -1,7 +1,7 @@
 """Run an experiment and keep all that came of it in a folder.
 
 ======================  ==================================================================
-``run.json``            experiment, data and their digests, join, draws, scores, versions
+``run.json``            experiment, data and their digests, join, fits, scores, versions
 ``predictions.csv``     a row for each clip of each test set, model and run
 ``history.jsonl``       a line for each epoch of each model
 ``models.jsonl``        a line for each model: its folder, what it chose, what it was given
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import new_folder, read_format, sha256_of, to_json, write_text
+from obygaze_features.common.files import new_folder, sha256_of, write_text
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
@@ -35,32 +35,21 @@ from obygaze_models.experiments.experiment import Experiment, Problem, folder_na
 from obygaze_models.experiments.explanations import explain_models
 from obygaze_models.experiments.join import join
 from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.make_record import about_features, about_model, make_record
 from obygaze_models.experiments.plan import Plan, make_plan
 from obygaze_models.experiments.protocol import Draw
-from obygaze_models.experiments.record import about_features, about_model, make_record
+from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record, write_record
 
 __all__ = [
     "FILES",
-    "FORMAT_VERSION",
-    "MAKE",
     "Run",
     "read_run",
     "run_experiment",
     "saved_models",
-    "trained_on",
 ]
 
-FORMAT = "obygaze-run"
-FORMAT_VERSION = 3
-RECORD = "run.json"
-MAKE = "obygaze models run EXPERIMENT.toml"
 FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
 """Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
-KEYS = (
-    "experiment", "goal", "models", "protocol", "split", "cautions", "ablated", "manifest", "store",
-    "features", "join", "draws", "skipped", "leaked", "leaks", "films", "tests", "scores",
-    "intervals", "files", "versions", "machine", "started", "seconds",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,7 +57,7 @@ class Run:
     """A run folder and what its ``run.json`` says."""
 
     folder: Path
-    record: dict[str, Any]
+    record: RunRecord
 
 
 def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = False) -> Run:
@@ -108,17 +97,19 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
             about = about_model(
                 trained.model, experiment, trained.task, trained.fitted, known, manifest, features
             )
-            save_model(
-                trained.fitted.model,
-                folder / name,
-                {**about, "run": trained.draw.run},
-                durable=False,
-            )
-            long = ("features", "seen", "footage", "cautions")
+            long = ("features", "seen", "footage", "warnings")
             brief = {key: value for key, value in about.items() if key not in long}
-            models.append(
-                {"folder": name, **brief, "run": trained.draw.run, "seed": trained.draw.seed}
-            )
+            line = {"folder": name, **brief, "fit": trained.draw.run, "seed": trained.draw.seed}
+            try:
+                save_model(
+                    trained.fitted.model,
+                    folder / name,
+                    {**about, "fit": trained.draw.run},
+                    durable=False,
+                )
+            except ExperimentError as problem:  # its scores stay
+                line["not_saved"] = str(problem)
+            models.append(line)
 
         evaluation = evaluate(
             known,
@@ -133,15 +124,20 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         labels = manifest.labels(experiment.labels)
         write_text(folder / "clips.csv", clip_table(manifest, labels, plan.fold_of, joined, wanted))
         write_text(folder / "explanations.jsonl", explain_models(known, every))
-        record = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            **make_record(experiment, manifest, store, plan, problems, joined, evaluation, models),
-            "files": {name: sha256_of(folder / name) for name in FILES},
-            "started": started.isoformat(timespec="seconds"),
-            "seconds": round(time.monotonic() - clock, 1),
-        }
-        write_text(folder / RECORD, to_json(record))
+        record = make_record(
+            experiment,
+            manifest,
+            store,
+            plan,
+            problems,
+            joined,
+            evaluation,
+            models,
+            files={name: sha256_of(folder / name) for name in FILES},
+            started=started.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - clock, 1),
+        )
+        write_record(folder, record)
     return read_run(output)
 
 
@@ -158,18 +154,7 @@ def _draws(experiment: Experiment, plan: Plan, known: Known, problem: Problem) -
 
 def read_run(folder: Path) -> Run:
     """Read a run folder that `run_experiment` wrote."""
-    record = read_format(folder / RECORD, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
-    if record["format_version"] < FORMAT_VERSION:
-        raise ExperimentError(
-            f"{folder / RECORD} is of format version {record['format_version']}, which an earlier "
-            f"obygaze wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
-        )
-    missing = [key for key in KEYS if key not in record]
-    if missing:
-        raise ExperimentError(
-            f"{folder / RECORD} is not complete: it has no {missing[0]}; run it again with: {MAKE}"
-        )
-    return Run(folder, record)
+    return Run(folder, read_record(folder))
 
 
 def saved_models(run: Run) -> list[dict[str, Any]]:
@@ -186,7 +171,7 @@ def saved_models(run: Run) -> list[dict[str, Any]]:
         try:
             said = json.loads(line)
             inside = (run.folder / said["folder"]).resolve().is_relative_to(run.folder.resolve())
-            known = isinstance(said["facts"], dict) and said.keys() >= {"model", "task", "run"}
+            known = isinstance(said["facts"], dict) and said.keys() >= {"model", "task", "fit"}
         except (ValueError, KeyError, TypeError):
             inside = known = False
         if not (inside and known):
@@ -196,12 +181,6 @@ def saved_models(run: Run) -> list[dict[str, Any]]:
             )
         models.append(said)
     return models
-
-
-def trained_on(record: Mapping[str, Any], test: str) -> str:
-    """What the models of a run that were tested on `test` were trained to tell apart."""
-    tasks = list(dict.fromkeys(draw["task"] for draw in record["draws"]))
-    return test if test in tasks and len(tasks) > 1 else str(tasks[0])
 
 
 def _refuse_to_lose(output: Path) -> None:
@@ -228,13 +207,13 @@ def _model_name(trained: Trained) -> str:
 def _table(known: Known, predictions: Sequence[Prediction]) -> str:
     """Two classes: the label as 0 or 1 and the probability of 1; more: both by class."""
     classes = predictions[0].test.classes
-    columns: dict[str, list[Any]] = {name: [] for name in ("id", "model", "run", "test", "label")}
+    columns: dict[str, list[Any]] = {name: [] for name in ("id", "model", "fit", "test", "label")}
     said = ["probability"] if len(classes) == 2 else [f"probability_{name}" for name in classes]
     columns |= {name: [] for name in said}
     for one in predictions:
         columns["id"] += [known.ids[row] for row in one.rows.tolist()]
         columns["model"] += [one.model] * len(one.rows)
-        columns["run"] += [str(one.draw.run)] * len(one.rows)
+        columns["fit"] += [str(one.draw.run)] * len(one.rows)
         columns["test"] += [one.test.name] * len(one.rows)
         labels = one.labels.tolist()
         columns["label"] += (

@@ -11,11 +11,16 @@ from numpy.typing import NDArray
 
 from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.evaluate import Prediction
-from obygaze_models.experiments.intervals import Scored, film_intervals
-from obygaze_models.experiments.metrics import Scores, score, score_classes
-from obygaze_models.experiments.metrics.average_precision import average_precision
-from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
-from obygaze_models.experiments.official import TREC
+from obygaze_models.experiments.record import (
+    ClassCounts,
+    GroupScores,
+    ModelScores,
+    Scores,
+    Simulated,
+    TestSet,
+)
+from obygaze_models.intervals import ScoredClips, film_intervals
+from obygaze_models.metrics import TREC, average_precision, score, trec_ranks
 
 __all__ = ["class_counts", "score_runs", "score_tests"]
 
@@ -26,7 +31,7 @@ def score_runs(
     *,
     seed: int,
     trec_ids: Sequence[str] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[ModelScores]:
     """For each model and test set the scores of each run, their mean, deviation and interval.
 
     The deviation is that of these very runs (divided by n), as numpy gives it; the interval is
@@ -42,7 +47,7 @@ def score_runs(
         ranks = [_trec_ranks(one, trec_ids) for one in of]
         runs = [_score(one, rank) for one, rank in zip(of, ranks, strict=True)]
         scored = [
-            Scored(one.labels, _said(one), [films[row] for row in one.rows.tolist()], rank)
+            ScoredClips(one.labels, _said(one), [films[row] for row in one.rows.tolist()], rank)
             for one, rank in zip(of, ranks, strict=True)
         ]
         names = list(dict.fromkeys(one.draw.group for one in of))
@@ -52,21 +57,27 @@ def score_runs(
             if name
         }
         rows.append(
-            {
-                "model": model,
-                "test": test,
-                **_spread(runs),
-                "interval": film_intervals(scored, seed=seed),
-                "films": len({film for one in scored for film in one.films}),
-                "groups": {name: {"runs": len(g), **_spread(g)} for name, g in groups.items()},
-                "of_runs": [one.draw.run for one in of],
-                "runs": runs,
-            }
+            ModelScores(
+                model=model,
+                test=test,
+                mean=_over(np.mean, runs),
+                std=_over(np.std, runs),
+                interval=film_intervals(scored, seed=seed),
+                films=len({film for one in scored for film in one.films}),
+                groups={
+                    name: GroupScores(
+                        fits=len(group), mean=_over(np.mean, group), std=_over(np.std, group)
+                    )
+                    for name, group in groups.items()
+                },
+                fits=[one.draw.run for one in of],
+                by_fit=runs,
+            )
         )
     return rows
 
 
-def score_tests(predictions: Sequence[Prediction], *, seed: int) -> dict[str, Any]:
+def score_tests(predictions: Sequence[Prediction], *, seed: int) -> dict[str, TestSet]:
     """Each test set's size, and what guessing scores there: the mean over the runs' test clips.
 
     Where all runs share their test clips that is the closed form at these clips' share. A coin is
@@ -88,27 +99,35 @@ def score_tests(predictions: Sequence[Prediction], *, seed: int) -> dict[str, An
         if len(classes) == 2:
             by_run = [baselines(float(one.labels.mean())) for one in of.values()]
             guesses = {guess: _over(np.mean, [run[guess] for run in by_run]) for guess in by_run[0]}
-        share = counts["positives"] / counts["clips"] if len(classes) == 2 else None
+        share = None if counts.positives is None else counts.positives / counts.clips
         chance = None
         if guesses:
             thrown = [
                 simulated(len(one.labels), int(one.labels.sum()), seed=seed) for one in of.values()
             ]
-            chance = {
-                what: _over(np.mean, [one[what] for one in thrown]) for what in ("mean", "std")
-            }
-        tests[name] = {**counts, "share": share, "baselines": guesses, "simulated": chance}
+            chance = Simulated(
+                mean=_over(np.mean, [one["mean"] for one in thrown]),
+                std=_over(np.mean, [one["std"] for one in thrown]),
+            )
+        tests[name] = TestSet(
+            clips=counts.clips,
+            positives=counts.positives,
+            classes=counts.classes,
+            share=share,
+            baselines=guesses,
+            simulated=chance,
+        )
     return tests
 
 
-def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
+def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:
     """Clips in all and of each class; and the positive ones, where there are two classes."""
     count = Counter(labels.tolist())
-    return {
-        "clips": len(labels),
-        "positives": count[1] if len(classes) == 2 else None,
-        "classes": {name: count[code] for code, name in enumerate(classes)},
-    }
+    return ClassCounts(
+        clips=len(labels),
+        positives=count[1] if len(classes) == 2 else None,
+        classes={name: count[code] for code, name in enumerate(classes)},
+    )
 
 
 def _said(one: Prediction) -> NDArray[Any]:
@@ -123,13 +142,9 @@ def _trec_ranks(one: Prediction, ids: Sequence[str] | None) -> NDArray[Any] | No
 
 
 def _score(one: Prediction, trec: NDArray[Any] | None) -> Scores:
-    scores = (score if len(one.test.classes) == 2 else score_classes)(one.labels, _said(one))
+    scores = score(one.labels, _said(one))
     # All clips here are returned, so that the ranks say all; what has no features is cautioned of.
     return scores if trec is None else {**scores, TREC: average_precision(one.labels, trec)}
-
-
-def _spread(runs: Sequence[Scores]) -> dict[str, Scores]:
-    return {"mean": _over(np.mean, runs), "std": _over(np.std, runs)}
 
 
 def _over(statistic: Any, runs: Sequence[Scores]) -> Scores:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from obygaze_models.experiments.official import MEASURES
+from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
+from obygaze_models.metrics import column_titles
 
 __all__ = [
     "Cell",
@@ -16,21 +15,7 @@ __all__ = [
     "metrics_of",
     "several_fits",
     "summary_rows",
-    "titles_of",
 ]
-
-METRICS = {
-    "f1": "F1 positive",
-    "f1_weighted": "F1 weighted",
-    "auroc": "AUROC",
-    "average_precision": "AP",
-}
-CLASS_METRICS = {
-    "f1_macro": "F1 macro",
-    "f1_weighted": "F1 weighted",
-    "balanced_accuracy": "Balanced accuracy",
-    "auroc": "AUROC",
-}
 
 
 @dataclass(frozen=True)
@@ -61,37 +46,29 @@ class Row:
     cells: dict[str, dict[str, Cell]]
 
 
-def metrics_of(record: Mapping[str, Any]) -> dict[str, str]:
+def metrics_of(record: RunRecord) -> dict[str, str]:
     """The scores that are shown, and their titles: two classes have others than three."""
-    official = record.get("official")  # earlier runs do not say
-    return titles_of(record["scores"][0]["mean"], official and official["measure"])
+    measure = None if record.official is None else record.official.measure
+    return column_titles(record.scores[0].mean, measure)
 
 
-def titles_of(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
-    """The same, given some scores; a task's official measure, if it has one, comes first."""
-    shown = METRICS if "f1" in scores else CLASS_METRICS
-    return shown if measure is None else {measure: MEASURES[measure], **shown}
-
-
-def main_metric(record: Mapping[str, Any]) -> str:
+def main_metric(record: RunRecord) -> str:
     """The score that is spoken of."""
     return next(iter(metrics_of(record)))
 
 
-def summary_rows(record: Mapping[str, Any]) -> list[Row]:
+def summary_rows(record: RunRecord) -> list[Row]:
     """The estimators in the experiment's order, then the guesses."""
     metrics = metrics_of(record)
     cells: dict[str, dict[str, dict[str, Cell]]] = {}
-    for of in record["scores"]:
-        cells.setdefault(of["model"], {})[of["test"]] = {
-            metric: _cell(of, metric) for metric in metrics
-        }
+    for of in record.scores:
+        cells.setdefault(of.model, {})[of.test] = {metric: _cell(of, metric) for metric in metrics}
     guesses: dict[str, dict[str, dict[str, Cell]]] = {}
-    for test, of in record["tests"].items():
-        for name, scores in of["baselines"].items():
+    for test, content in record.tests.items():
+        for name, scores in content.baselines.items():
             guesses.setdefault(name, {})[test] = {m: Cell(scores.get(m)) for m in metrics}
-        if of["simulated"]:
-            mean, std = of["simulated"]["mean"], of["simulated"]["std"]
+        if content.simulated:
+            mean, std = content.simulated.mean, content.simulated.std
             guesses.setdefault("random, simulated", {})[test] = {
                 m: Cell(mean.get(m), std.get(m)) for m in metrics
             }
@@ -101,21 +78,21 @@ def summary_rows(record: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def several_fits(of: Mapping[str, Any]) -> bool:
+def several_fits(scores: ModelScores | GroupScores) -> bool:
     """Whether a model's scores are of several fits: one alone has no deviation."""
-    return (of["runs"] if isinstance(of["runs"], int) else len(of["runs"])) > 1
+    return (scores.fits if isinstance(scores, GroupScores) else len(scores.fits)) > 1
 
 
-def film_rows(record: Mapping[str, Any]) -> list[list[str]]:
+def film_rows(record: RunRecord) -> list[list[str]]:
     """Where films were left out in turn: model, test set, film, then each score."""
     return [
-        [of["model"], of["test"], film, *(str(_cell(scores, m)) for m in metrics_of(record))]
-        for of in record["scores"]
-        for film, scores in of["groups"].items()
+        [of.model, of.test, film, *(str(_cell(scores, m)) for m in metrics_of(record))]
+        for of in record.scores
+        for film, scores in of.groups.items()
     ]
 
 
-def _cell(of: Mapping[str, Any], metric: str) -> Cell:
-    ends = of.get("interval", {}).get(metric)
-    std = of["std"][metric] if several_fits(of) else None
-    return Cell(of["mean"][metric], std, tuple(ends) if ends else None)
+def _cell(scores: ModelScores | GroupScores, metric: str) -> Cell:
+    interval = scores.interval.get(metric) if isinstance(scores, ModelScores) else None
+    std = scores.std[metric] if several_fits(scores) else None
+    return Cell(scores.mean[metric], std, interval)

@@ -20,10 +20,11 @@ from obygaze_features.store import open_store
 from obygaze_models.experiments.evaluate import fit_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.join import Join, join
+from obygaze_models.experiments.make_record import about_features, about_model
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.protocol import balanced
-from obygaze_models.experiments.record import about_features, about_model
 from obygaze_models.model_card import CARD, model_card
+from obygaze_models.warnings import RunWarning
 
 __all__ = ["TrainedModel", "train_model"]
 
@@ -46,7 +47,7 @@ class TrainedModel:
         What was missing on either side.
     facts
         What the estimator chose.
-    cautions
+    warnings
         What must be said wherever the model is used.
     """
 
@@ -57,7 +58,7 @@ class TrainedModel:
     seen: int
     join: Join
     facts: dict[str, Any]
-    cautions: list[str]
+    warnings: list[RunWarning]
 
 
 def train_model(
@@ -142,5 +143,5 @@ def train_model(
         seen=len(fitted.seen),
         join=joined,
         facts=fitted.facts,
-        cautions=about["cautions"],
+        warnings=[RunWarning(**one) for one in about["warnings"]],
     )

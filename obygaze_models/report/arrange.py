@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_models.experiments.official import MEASURES
-from obygaze_models.experiments.summary import main_metric, metrics_of, several_fits
+from msgspec.structs import asdict
+
+from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.metrics import METRICS, f1_titles
 from obygaze_models.published import Published
 from obygaze_models.report.published import published_guess, published_scores
 from obygaze_models.report.shown import Shown
 
-__all__ = ["AVERAGES", "BY_PROTOCOL", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
+__all__ = ["BY_PROTOCOL", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
 
 #: In the order in which they are shown: what leaks nothing comes first.
 PROTOCOLS = {
@@ -31,11 +33,6 @@ BY_PROTOCOL = {
     "official": "On the official sets",
     "paper": "As the paper’s text has it",
     "released": "As the released code has it",
-}
-#: The averages that stand side by side.
-AVERAGES = {
-    "levels": {"f1_weighted": "F1 weighted", "f1": "F1 positive"},
-    "classes": {"f1_weighted": "F1 weighted", "f1_macro": "F1 macro"},
 }
 
 
@@ -62,7 +59,7 @@ class Cell:
     @property
     def several_fits(self) -> bool:
         """Whether there is a deviation."""
-        return several_fits(self.of)
+        return len(self.of.get("fits", ())) > 1
 
 
 @dataclass(frozen=True)
@@ -104,19 +101,21 @@ class Group:
     @property
     def averages(self) -> dict[str, str]:
         """The scores that stand side by side: an official one first."""
-        official = {name: of for name, of in self.metrics.items() if name in MEASURES}
-        return official | AVERAGES.get(self.kind, self.metrics)
+        if self.kind == "concepts":
+            return self.metrics
+        official = {key: title for key, title in self.metrics.items() if METRICS[key].official}
+        return official | f1_titles(multiclass=self.kind == "classes")
 
     @property
     def spoken(self) -> tuple[str, ...]:
         """The scores that are told in words: the official one, and that which has guesses."""
         names = list(self.metrics)
-        return tuple(names[: 2 if names[0] in MEASURES else 1])
+        return tuple(names[: 2 if METRICS[names[0]].official else 1])
 
     @property
     def named(self) -> str:
         """The protocol as a sentence begins, and the label set where there are several."""
-        labels = self.runs[0].record["manifest"]["labels"]
+        labels = self.runs[0].record.manifest.labels
         return BY_PROTOCOL[self.protocol] + (f", labels {labels}" if self.data else "")
 
     @property
@@ -145,21 +144,21 @@ def group_runs(runs: Sequence[Shown]) -> list[Group]:
     kinds = ["levels", "classes", "concepts"]
     ordered = sorted(found.items(), key=lambda one: (kinds.index(one[0][1]), rank[one[0][0]]))
     titles = [key[:2] for key, _ in ordered]
-    schemes = {tuple(run.record["manifest"]["levels"]) for run in runs}
+    schemes = {tuple(run.record.manifest.levels) for run in runs}
     return [_group(key, of, len(schemes) > 1 or titles.count(key[:2]) > 1) for key, of in ordered]
 
 
 def _key(run: Shown) -> tuple[str, ...]:
-    experiment, manifest = run.record["experiment"], run.record["manifest"]
+    experiment, manifest = run.record.experiment, run.record.manifest
     kind = "concepts" if experiment["concepts"] else "classes" if experiment["levels"] else "levels"
     return (
         run.protocol,
         kind,
-        manifest["name"],
-        manifest["labels"],
-        manifest["digest"],
+        manifest.name,
+        manifest.labels,
+        manifest.digest,
         "+".join(experiment["positives"]) or " / ".join(experiment["levels"]),
-        (run.record.get("official") or {}).get("measure", ""),  # earlier runs do not say
+        run.record.official.measure if run.record.official else "",
     )
 
 
@@ -167,8 +166,8 @@ def _group(key: tuple[str, ...], runs: list[Shown], one_of_several: bool) -> Gro
     protocol, kind, name, labels, digest, wanted, _ = key
     sizes: dict[tuple[str, str], dict[tuple[int, int | None], int]] = {}
     for run in runs:
-        for test, of in run.record["tests"].items():
-            size = of["clips"], of["positives"]
+        for test, of in run.record.tests.items():
+            size = of.clips, of.positives
             of_column = sizes.setdefault((run.train_of(test), test), {})
             of_column.setdefault(size, run.number)
     columns = {
@@ -202,16 +201,16 @@ def _models(runs: Sequence[Shown], columns: Mapping[tuple[str, str], Column]) ->
     rows: dict[tuple[str, str, str], dict[Column, Cell]] = {}
     for run in runs:
         own = ""
-        for of in run.record["scores"]:
-            column = columns[run.train_of(of["test"]), of["test"]]
-            if column in rows.get((run.feature, of["model"], own), {}):
+        for of in run.record.scores:
+            column = columns[run.train_of(of.test), of.test]
+            if column in rows.get((run.feature, of.model, own), {}):
                 own = f": {run.name}"
             cell = Cell(
                 run.number,
-                of,
-                published_scores(run.record, of["model"], column.train, column.test),
+                asdict(of),
+                published_scores(run.record, of.model, column.train, column.test),
             )
-            rows.setdefault((run.feature, of["model"], own), {})[column] = cell
+            rows.setdefault((run.feature, of.model, own), {})[column] = cell
     return [Row(model, f"{feature}{own}", cells) for (feature, model, own), cells in rows.items()]
 
 
@@ -220,9 +219,9 @@ def _guesses(runs: Sequence[Shown], columns: Mapping[tuple[str, str], Column]) -
     rows: dict[tuple[str, int], dict[Column, Cell]] = {}
     features: dict[tuple[str, int], dict[str, None]] = {}
     for run in runs:
-        for test, said in run.record["tests"].items():
+        for test, said in run.record.tests.items():
             column = columns[run.train_of(test), test]
-            guesses = dict(said["baselines"])
+            guesses = dict(said.baselines)
             for guess, scores in guesses.items():
                 of = {"model": guess, "test": test, "mean": scores, "std": {}}
                 place = 0
@@ -234,8 +233,8 @@ def _guesses(runs: Sequence[Shown], columns: Mapping[tuple[str, str], Column]) -
                     paper = published_guess(run.record, guess, column.train, column.test)
                     row[column] = Cell(run.number, of, paper)
                 features.setdefault((guess, place), {})[run.feature] = None
-            if said["simulated"]:
-                of = {"model": "random, simulated", "test": test, **said["simulated"]}
+            if said.simulated:
+                of = {"model": "random, simulated", "test": test, **asdict(said.simulated)}
                 rows.setdefault(("random, simulated", 0), {}).setdefault(
                     column, Cell(run.number, of, {})
                 )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from obygaze_features.common.text import join_some
-from obygaze_models.experiments.join import Join
 from obygaze_models.experiments.official import official_in_words
+from obygaze_models.experiments.record import LeakCount, TestSet
 from obygaze_models.experiments.run import saved_models
 from obygaze_models.report.arrange import BY_PROTOCOL, Group
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
+from obygaze_models.warnings import RunWarning
 
 __all__ = ["Leaks", "cautions", "caveats", "concept_notes", "differences", "leak_rows"]
 
-LEAKAGE, CONCEPTS = "LEAKAGE:", "CONCEPTS:"
-"""How the cautions begin that a run may have many of."""
+HEADINGS = {"leak": "LEAKAGE:", "concepts": "CONCEPTS:"}
+"""How the summary begins of warnings that a run may have many of."""
 
 
 _TAG = re.compile("<[^>]+>")
@@ -43,24 +43,26 @@ def cautions(runs: Sequence[Shown]) -> list[Html]:
     Where there are many, leaks and what concepts lack are summed up here; the section of caveats
     has them all.
     """
-    found = _by_caution(runs)
+    found = _by_warning(runs)
     lines = []
-    for start, most, summary in (
+    for code, most, summary in (
         ("", len(found), ""),
-        (LEAKAGE, 3, "test clips were used for training or for stopping, so that their "
+        ("leak", 3, "test clips were used for training or for stopping, so that their "
          "scores are too high; below they are counted"),
-        (CONCEPTS, 3, "some concepts were learnt badly or not at all; below each is named"),
+        ("concepts", 3, "some concepts were learnt badly or not at all; below each is named"),
     ):  # fmt: skip
         own = {
-            caution: of
-            for caution, of in found.items()
-            if caution.startswith(start) and (start or not caution.startswith((LEAKAGE, CONCEPTS)))
+            warning: of
+            for warning, of in found.items()
+            if (warning.code if warning.code in ("leak", "concepts") else "") == code
         }
         if len(own) <= most:
-            lines += [_caution(caution, of, len(runs)) for caution, of in own.items()]
+            lines += [_warning(warning, of, len(runs)) for warning, of in own.items()]
             continue
         who = {run.number: run.name for of in own.values() for run in of}
-        lines.append(html("{} {}. {}", start, summary, _who(list(who.values()), len(runs))))
+        lines.append(
+            html("{} {}. {}", HEADINGS[code], summary, _who(list(who.values()), len(runs)))
+        )
     return lines
 
 
@@ -100,35 +102,35 @@ def concept_notes(runs: Sequence[Shown]) -> list[Html]:
     return lines
 
 
-def _by_caution(runs: Sequence[Shown]) -> dict[str, list[Shown]]:
-    found: dict[str, list[Shown]] = {}
+def _by_warning(runs: Sequence[Shown]) -> dict[RunWarning, list[Shown]]:
+    found: dict[RunWarning, list[Shown]] = {}
     for run in runs:
-        for caution in run.record["cautions"]:
-            found.setdefault(caution, []).append(run)
+        for warning in run.record.warnings:
+            found.setdefault(warning, []).append(run)
     return found
 
 
-def _caution(caution: str, of: Sequence[Shown], total: int) -> Html:
-    return html("{} {}", caution, _who([run.name for run in of], total))
+def _warning(warning: RunWarning, of: Sequence[Shown], total: int) -> Html:
+    return html("{} {}", str(warning), _who([run.name for run in of], total))
 
 
 def leak_rows(runs: Sequence[Shown]) -> list[Leaks]:
     """A row for each run and test set that leaks: the least and most over the fits."""
     rows = []
     for run in runs:
-        found: dict[str, list[Mapping[str, Any]]] = {}
-        for leak in run.record["leaks"]:
-            found.setdefault(leak["test"], []).append(leak)
-        fits = len({draw["run"] for draw in run.record["draws"]})
+        found: dict[str, list[LeakCount]] = {}
+        for leak in run.record.leaks:
+            found.setdefault(leak.test, []).append(leak)
+        fits = len({draw.fit for draw in run.record.fits})
         for test, of in found.items():
             spans = {
                 part: (
-                    min(leak[part] for leak in of) if len(of) >= fits else 0,
-                    max(leak[part] for leak in of),
+                    min(getattr(leak, part) for leak in of) if len(of) >= fits else 0,
+                    max(getattr(leak, part) for leak in of),
                 )
                 for part in ("train", "validation", "otherwise")
             }
-            rows.append(Leaks(run, test, of[0]["clips"], **spans))
+            rows.append(Leaks(run, test, of[0].clips, **spans))
     return rows
 
 
@@ -140,24 +142,24 @@ def differences(runs: Sequence[Shown]) -> list[Html]:
             "items",
             "Scores of different items are scores of different clips.",
             lambda run: (
-                f"{run.record['manifest']['name']} {run.record['manifest']['version']}, "
-                f"{run.record['manifest']['digest'][:8]}"
+                f"{run.record.manifest.name} {run.record.manifest.version}, "
+                f"{run.record.manifest.digest[:8]}"
             ),
         ),
         (
             "label sets",
             "The same clip may have another level or other concepts in each.",
-            lambda run: run.record["manifest"]["labels"],
+            lambda run: run.record.manifest.labels,
         ),
         (
             "versions of scikit-learn and torch",
             "Small differences between runs may come from these.",
             lambda run: (
-                f"scikit-learn {run.record['versions']['scikit-learn']}, "
-                f"torch {run.record['versions']['torch']}"
+                f"scikit-learn {run.record.versions['scikit-learn']}, "
+                f"torch {run.record.versions['torch']}"
             ),
         ),
-        ("seeds", "", lambda run: f"seed {run.record['experiment']['seed']}"),
+        ("seeds", "", lambda run: f"seed {run.record.experiment['seed']}"),
     ):
         found: dict[str, list[str]] = {}
         for run in runs:
@@ -221,48 +223,48 @@ def _about_averages(group: Group) -> Html:
 
 def _of_run(run: Shown) -> list[Html]:
     return [
-        *(_about_test(run.number, name, test) for name, test in run.record["tests"].items()),
+        *(_about_test(run.number, name, test) for name, test in run.record.tests.items()),
         *_about_official(run),
         _about_fits(run),
-        *_about_leaks(run.record["leaked"]),
+        *_about_leaks(run.record.leaked),
         *_about_films(run),
         *_about_join(run),
     ]
 
 
-def _about_test(run: int, name: str, test: Mapping[str, Any]) -> Html:
+def _about_test(run: int, name: str, test: TestSet) -> Html:
     key = "test", run, name
-    clips = number(test["clips"], *key, "clips", form=",")
-    if test["positives"] is None:
-        least = min(test["classes"], key=test["classes"].__getitem__)
+    clips = number(test.clips, *key, "clips", form=",")
+    if test.positives is None:
+        least = min(test.classes, key=test.classes.__getitem__)
         return html(
             "{}: macro F1 counts each class alike, weighted F1 each clip; the smallest class "
             "has {} of the {} test clips.",
             name,
-            number(test["classes"][least], *key, "class", least, form=","),
+            number(test.classes[least], *key, "class", least, form=","),
             clips,
         )
     return html(
         "{}: {} of the {} test clips are positive. One positive clip more or less found moves "
         "recall by {}.",
         name,
-        number(test["share"], *key, "share", form="%"),
+        number(test.share, *key, "share", form="%"),
         clips,
-        number(1 / test["positives"], *key, "step", digits=3),
+        number(1 / test.positives, *key, "step", digits=3),
     )
 
 
 def _about_official(run: Shown) -> list[Html]:
-    return [html("{}", official_in_words(run.record))] if run.record.get("official") else []
+    return [html("{}", official_in_words(run.record))] if run.record.official else []
 
 
 def _about_fits(run: Shown) -> Html:
-    if len({draw["run"] for draw in run.record["draws"]}) == 1:
+    if len({draw.fit for draw in run.record.fits}) == 1:
         return html(
             "{}: one fit. How much chance matters is not said; seeds in the experiment would say.",
             BY_PROTOCOL[run.protocol],
         )
-    fits = number(len({draw["run"] for draw in run.record["draws"]}), "fits", run.number, form=",")
+    fits = number(len({draw.fit for draw in run.record.fits}), "fits", run.number, form=",")
     if run.protocol in ("leave-film-out", "split"):
         return html(
             "{}: the {} fits test different clips. Their standard deviation says how much scores "
@@ -286,28 +288,28 @@ def _about_leaks(leaked: Sequence[str]) -> list[Html]:
 
 
 def _about_films(run: Shown) -> list[Html]:
-    films = run.record["films"]
-    if any(of["films"] < 2 for of in run.record["scores"]):
+    films = run.record.films
+    if any(of.films < 2 for of in run.record.scores):
         return [
             html(
                 "The test clips are of one film, or no films are named: there is no interval, "
                 "which would be over draws of films."
             )
         ]
-    if not films["also_trained"]:
+    if not films.also_trained:
         return []
     return [
         html(
             "Of the {} films in the test sets, {} have other clips in training: the scores say "
             "little about a film that was never seen.",
-            number(films["tested"], "tested films", run.number, form=","),
-            number(films["also_trained"], "trained films", run.number, form=","),
+            number(films.tested, "tested films", run.number, form=","),
+            number(films.also_trained, "trained films", run.number, form=","),
         )
     ]
 
 
 def _about_join(run: Shown) -> list[Html]:
-    joined = Join(**run.record["join"])
+    joined = run.record.join
     used = html(
         "{} of the {} clips with a label that is used here have a fold and features.",
         number(joined.used, "join", run.number, "used", form=","),

@@ -103,7 +103,7 @@ def _precision(run: Shown, one: ConceptQuality | None) -> Html:
 
 def _model(run: Shown, one: ConceptQuality) -> str:
     """The model; with its task, where each concept has one of its own."""
-    tasks = {draw["task"] for draw in run.record["draws"]}
+    tasks = {draw.task for draw in run.record.fits}
     return one.model if len(tasks) == 1 else f"{one.model}, {one.task}"
 
 

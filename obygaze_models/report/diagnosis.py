@@ -33,7 +33,7 @@ def first_tree(runs: Sequence[Shown]) -> Picture | None:
         for one in run.results.explained:
             if one.kind != "path":
                 continue
-            found = _tree_of(run, one.model, one.task, one.run)
+            found = _tree_of(run, one.model, one.task, one.fit)
             if found is None:
                 continue
             head, concepts, classes = found
@@ -43,14 +43,14 @@ def first_tree(runs: Sequence[Shown]) -> Picture | None:
                 level_series({name: name for name in classes}),
                 title=f"The first questions of {one.model}",
                 description=f"A tree of {len(head.left)} nodes over {len(concepts)} concepts.",
-                key=key_of("tree", run.number, one.model, one.run),
+                key=key_of("tree", run.number, one.model, one.fit),
             )
             caption = html(
                 "{} of {}, fit {}: questions to what a clip measures along each concept; shares "
                 "are of training clips. Each fit has a tree of its own.",
                 one.model,
                 run.name,
-                one.run,
+                one.fit,
             )
             return Picture(Html(svg), caption)
     return None
@@ -61,7 +61,7 @@ def _tree_of(
 ) -> tuple[TreeArrays, list[str], list[str]] | None:
     """A tree that was saved with the run; None where it is not there any more."""
     for said in saved_models(run.results.run):
-        if (said["model"], said["task"], said["run"]) == (model, task, fit):
+        if (said["model"], said["task"], said["fit"]) == (model, task, fit):
             try:
                 loaded, about = load_model(run.results.run.folder / said["folder"])
             except ExperimentError:
@@ -75,11 +75,11 @@ def _tree_of(
 def errors(runs: Sequence[Shown]) -> Picture | None:
     """Figure 6: what goes with a model's errors, film by film; see `_judged`."""
     run, view = _judged(runs)
-    if run.record["experiment"]["concepts"]:
+    if run.record.experiment["concepts"]:
         return None
     said = view.said
     clips = [run.clips[one] for one in said.ids]
-    found = factors_of_clips(clips, said.wrong, list(run.record["manifest"]["levels"]))
+    found = factors_of_clips(clips, said.wrong, list(run.record.manifest.levels))
     few = len(clips) / len({one.film for one in clips}) < FEW_CLIPS
     svg = factors(
         found[:1] if few else found,

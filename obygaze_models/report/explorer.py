@@ -34,7 +34,7 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
     views: list[dict[str, Any]] = []
     for run in runs:
         ordered = _in_scene_order(run.clips)
-        levels = run.record["manifest"]["levels"]
+        levels = run.record.manifest.levels
         # Two label sets of one manifest are two sets of clips; folds and reasons are the run's.
         key = (
             *levels,
@@ -56,8 +56,8 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
                 "protocol": run.protocol,
                 "about": PROTOCOLS[run.protocol],
                 "clips": sets[key],
-                "labels": run.record["manifest"]["labels"],
-                "fits": len({said.run for said in run.results.said}),
+                "labels": run.record.manifest.labels,
+                "fits": len({said.fit for said in run.results.said}),
                 "unused": reasons,
                 "view": len(views) + run.views.index(first),
             }
@@ -75,13 +75,13 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
 
 def default_run(runs: Sequence[Shown]) -> Shown:
     """The run that tested the most clips; of levels rather than of concepts."""
-    return max(runs, key=lambda run: (not run.record["experiment"]["concepts"], run.tested))
+    return max(runs, key=lambda run: (not run.record.experiment["concepts"], run.tested))
 
 
 def default_view(run: Shown) -> View:
     """The model with the best main score among those that explain themselves, if any do."""
     metric = main_metric(run.record)
-    reached = {of["model"]: of["mean"][metric] or 0.0 for of in reversed(run.record["scores"])}
+    reached = {of.model: of.mean[metric] or 0.0 for of in reversed(run.record.scores)}
     return max(run.views, key=lambda view: (bool(view.explained), reached[view.model]))
 
 
@@ -215,7 +215,7 @@ def _paths(
     mean = dict(zip(view.said.ids, view.said.probabilities.tolist(), strict=True))
     chosen: dict[str, tuple[float, Explained, int]] = {}
     for one in view.explained:
-        said = view.each.get(one.run, {})
+        said = view.each.get(one.fit, {})
         for row, name in enumerate(one.ids):
             if name in said:
                 far = float(np.abs(np.subtract(said[name], mean[name])).max())
@@ -228,8 +228,8 @@ def _paths(
     own = np.full(len(ids), np.nan)
     for name, (_, one, row) in chosen.items():
         at = row_of[name]
-        fit[at] = one.run
-        own[at] = np.atleast_1d(view.each[one.run][name])[-1]
+        fit[at] = one.fit
+        own[at] = np.atleast_1d(view.each[one.fit][name])[-1]
         values[at, [concepts.index(concept) for concept in one.concepts]] = one.values[row]
         for step in (one.steps or [])[row]:
             asked = concepts.index(step.concept), float(f"{step.threshold:.3g}"), step.above

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from obygaze_models.experiments.metrics import Scores, score, score_classes
-from obygaze_models.report.arrange import AVERAGES
+from obygaze_models.metrics import Scores, f1_titles, score
 from obygaze_models.report.explorer import default_run
 from obygaze_models.report.numbers import Html, html, number
 from obygaze_models.report.published import published_film
@@ -39,55 +38,55 @@ def film_tables(runs: Sequence[Shown]) -> list[FilmTable]:
     chosen = [
         run
         for run in runs
-        if not run.record["experiment"]["concepts"]
+        if not run.record.experiment["concepts"]
         and any(one.film for one in run.clips.values())
         and (len(runs) <= FEW or run.protocol == "leave-film-out" or run is default_run(runs))
     ]
     tables = []
     for run in chosen:
         if run.protocol == "leave-film-out":
-            tables += [_left_out(run, test) for test in run.record["tests"]]
+            tables += [_left_out(run, test) for test in run.record.tests]
         else:
             tables.append(_in_fold(run))
     return tables
 
 
 def _left_out(run: Shown, test: str) -> FilmTable:
-    scores = [of for of in run.record["scores"] if of["test"] == test]
+    scores = [of for of in run.record.scores if of.test == test]
     titles = {one.film: one.title for one in run.clips.values()}
-    averages = AVERAGES["classes" if run.record["experiment"]["levels"] else "levels"]
+    averages = f1_titles(multiclass=bool(run.record.experiment["levels"]))
     train = run.train_of(test)
-    films = list(dict.fromkeys(film for of in scores for film in of["groups"]))
+    films = list(dict.fromkeys(film for of in scores for film in of.groups))
     papers = {
-        (of["model"], film): paper
+        (of.model, film): paper
         for of in scores
         for film in films
-        if (paper := published_film(run.record, of["model"], train, test, film))
+        if (paper := published_film(run.record, of.model, train, test, film))
     }
     beside = list(dict.fromkeys(model for model, _ in papers))
     heads = []
     for of in scores:
-        heads.append((str(of["model"]), tuple(averages.values())))
-        if of["model"] in beside:
+        heads.append((str(of.model), tuple(averages.values())))
+        if of.model in beside:
             heads.append(("Paper", ("Table 4",)))
     rows = []
     for film in films:
         cells = [html("{}", titles.get(film, film)), *_counts(run, film, test)]
         for of in scores:
             for metric in averages:
-                key = "film", run.number, of["model"], test, film, metric
-                said = of["groups"].get(film)
+                key = "film", run.number, of.model, test, film, metric
+                said = of.groups.get(film)
                 cells.append(
                     html(
                         "{} <small>({})</small>",
-                        number(said["mean"][metric], *key, "mean"),
-                        number(said["std"][metric], *key, "std"),
+                        number(said.mean[metric], *key, "mean"),
+                        number(said.std[metric], *key, "std"),
                     )
                     if said
                     else number(None)
                 )
-            if of["model"] in beside:
-                paper = papers.get((of["model"], film))
+            if of.model in beside:
+                paper = papers.get((of.model, film))
                 cells.append(
                     html(
                         "{} <small>({})</small>",
@@ -115,8 +114,8 @@ def _left_out(run: Shown, test: str) -> FilmTable:
 
 
 def _in_fold(run: Shown) -> FilmTable:
-    several = bool(run.record["experiment"]["levels"])
-    averages = AVERAGES["classes" if several else "levels"]
+    several = bool(run.record.experiment["levels"])
+    averages = f1_titles(multiclass=several)
     films = list(dict.fromkeys(one.film for one in run.clips.values() if one.film))
     titles = {one.film: one.title for one in run.clips.values()}
     by_model = {view.model: _by_film(run, view) for view in run.views}
@@ -142,9 +141,8 @@ def _in_fold(run: Shown) -> FilmTable:
 def _by_film(run: Shown, view: View) -> dict[str, Scores]:
     said = view.said
     films = np.array([run.clips[one].film for one in said.ids])
-    of = score_classes if said.probabilities.ndim == 2 else score
     return {
-        str(film): of(said.labels[films == film], said.probabilities[films == film])
+        str(film): score(said.labels[films == film], said.probabilities[films == film])
         for film in np.unique(films)
     }
 

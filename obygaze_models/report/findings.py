@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from obygaze_models.experiments.intervals import too_few
-from obygaze_models.experiments.official import ACCURACY, MEASURES, TREC
+from obygaze_models.experiments.record import TestSet
+from obygaze_models.intervals import too_few
+from obygaze_models.metrics import METRICS, TREC
 from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
 
-__all__ = ["NAMES", "findings", "score_key"]
+__all__ = ["findings", "score_key"]
 
-NAMES = {
-    "f1": "positive-class F1",
-    "f1_macro": "macro F1",
-    "f1_weighted": "weighted F1",
-    TREC: MEASURES[TREC],
-    ACCURACY: "accuracy",
-}
 FEW = 6
 """So many scores are told one by one; of more the best of each test set."""
 
@@ -53,7 +46,7 @@ def _about_all(runs: Sequence[Shown]) -> Html:
         if len(features) > 1
         else html("features of {}", features[0]),
         _protocols(len({run.protocol for run in runs})),
-        number(sum(len(run.record["models"]) for run in runs), "models", form=","),
+        number(sum(len(run.record.models) for run in runs), "models", form=","),
         html("{} annotated clips", number(len(clips), "clips", form=",")),
         html("{} films", number(len(films), "films", form=",")),
     )
@@ -107,26 +100,25 @@ def _of_best(group: Group) -> list[Html]:
     return sentences if len(sentences) <= FEW else []
 
 
-def _test(column: Column, cell: Cell, group: Group) -> Mapping[str, Any]:
+def _test(column: Column, cell: Cell, group: Group) -> TestSet:
     """What the cell's run says of its test set."""
     run = next(one for one in group.runs if one.number == cell.run)
-    test: Mapping[str, Any] = run.record["tests"][column.test]
-    return test
+    return run.record.tests[column.test]
 
 
 def _where(column: Column, cell: Cell, group: Group) -> Html:
     test = _test(column, cell, group)
     key = "test", cell.run, column.test
-    if test["positives"] is None:
+    if test.positives is None:
         parts = [
             html("{} are {}", number(size, *key, "class", name, form=","), name)
-            for name, size in test["classes"].items()
+            for name, size in test.classes.items()
         ]
         return html("where {}", joined(parts))
     return html(
         "where {} of {} clips are positive",
-        number(test["positives"], *key, "positives", form=","),
-        number(test["clips"], *key, "clips", form=","),
+        number(test.positives, *key, "positives", form=","),
+        number(test.clips, *key, "clips", form=","),
     )
 
 
@@ -138,25 +130,25 @@ def _reached(group: Group, column: Column, cell: Cell) -> Html:
     return html("{}{}", said, joined(beside, ""))
 
 
-def _reached_one(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html:
-    reached = cell.of["mean"][metric]
+def _reached_one(cell: Cell, metric: str, test: TestSet) -> Html:
+    reached, name = cell.of["mean"][metric], METRICS[metric].name
     if reached is None:
         why = "no test clip is" if metric == TREC else "nothing was called"
-        return html("has no {}: {} positive", NAMES[metric], why)
+        return html("has no {}: {} positive", name, why)
     return html(
         "reaches {} {} of {}{}",
-        "an" if NAMES[metric][0] in "Aa" else "a",
-        NAMES[metric],
+        "an" if name[0] in "Aa" else "a",
+        name,
         number(reached, *score_key(cell, metric, "mean")),
         _interval(cell, metric, test),
     )
 
 
-def _interval(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html | str:
+def _interval(cell: Cell, metric: str, test: TestSet) -> Html | str:
     ends = cell.of["interval"].get(metric)
     if ends is None:
         return ""
-    if few := too_few(test["classes"].values(), cell.of["films"]):
+    if few := too_few(test.classes.values(), cell.of["films"]):
         return html(" ({})", few)
     low, high = (
         number(end, *score_key(cell, metric, what))
@@ -169,7 +161,7 @@ def _interval(cell: Cell, metric: str, test: Mapping[str, Any]) -> Html | str:
 def _beside_guess(group: Group, column: Column, cell: Cell, metric: str) -> Html | str:
     """Beside the best guess on the test clips of the same run."""
     guesses = {
-        name: scores[metric] for name, scores in _test(column, cell, group)["baselines"].items()
+        name: scores[metric] or 0.0 for name, scores in _test(column, cell, group).baselines.items()
     }
     if not guesses:
         return ""

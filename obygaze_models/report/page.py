@@ -119,7 +119,7 @@ def render_report(
 def _title(runs: Sequence[Shown]) -> str:
     if len(runs) == 1:
         return runs[0].name
-    names = dict.fromkeys(str(run.record["manifest"]["name"]) for run in runs)
+    names = dict.fromkeys(str(run.record.manifest.name) for run in runs)
     return f"{len(runs)} runs on {', '.join(names)}"
 
 

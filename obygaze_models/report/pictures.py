@@ -10,8 +10,9 @@ from obygaze_models.drawing.marks import Series
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.forest import Line, Point, forest
 from obygaze_models.figures.shares import Share, shares
+from obygaze_models.metrics import METRICS
 from obygaze_models.report.arrange import Group, Row
-from obygaze_models.report.findings import NAMES, score_key
+from obygaze_models.report.findings import score_key
 from obygaze_models.report.numbers import Html, html, key_of, number
 from obygaze_models.report.shown import Shown
 
@@ -34,17 +35,17 @@ def annotated(runs: Sequence[Shown]) -> list[Picture]:
     """Figure 2: the annotators' levels film by film, and which concepts they marked; by scheme."""
     schemes: dict[tuple[str, ...], list[Shown]] = {}
     for run in runs:
-        schemes.setdefault(tuple(run.record["manifest"]["levels"]), []).append(run)
+        schemes.setdefault(tuple(run.record.manifest.levels), []).append(run)
     return [one for of in schemes.values() for one in _annotated(of, len(schemes) > 1)]
 
 
 def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
     run = max(runs, key=lambda run: len(run.clips))
-    sets = dict.fromkeys(one.record["manifest"]["labels"] for one in runs)
+    sets = dict.fromkeys(one.record.manifest.labels for one in runs)
     title = "Levels that the annotators gave"
     if one_of_several:
-        title += f": {run.record['manifest']['labels']}"
-    names = run.record["manifest"]["levels"]
+        title += f": {run.record.manifest.labels}"
+    names = run.record.manifest.levels
     clips = list(run.clips.values())
     codes = [code for code in names if any(one.level == code for one in clips)]
     levels = level_series({code: names[code] for code in codes})
@@ -79,7 +80,7 @@ def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
             html(
                 "Levels of the {} annotated clips of label set {}{}.",
                 number(len(clips), "annotated", run.number, form=","),
-                run.record["manifest"]["labels"],
+                run.record.manifest.labels,
                 f", the largest on this page of {', '.join(sets)}" if len(sets) > 1 else "",
             ),
         )
@@ -198,8 +199,8 @@ def concept_scores(group: Group) -> Picture | None:
         groups,
         series,
         title="Each concept detected on its own",
-        axis=NAMES["f1"],
-        description=f"{NAMES['f1']} of {len(groups)} concepts.",
+        axis=METRICS["f1"].name,
+        description=f"{METRICS['f1'].name} of {len(groups)} concepts.",
         limits=(0.0, 1.0),
     )
     return Picture(

@@ -7,8 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_models.experiments.results import Clip, Explained, Pooled, Results, Said, over_runs
-from obygaze_models.experiments.run import trained_on
+from obygaze_models.experiments.record import RunRecord
+from obygaze_models.experiments.results import (
+    Clip,
+    Explained,
+    FitPredictions,
+    MeanPredictions,
+    Results,
+    average_over_fits,
+)
 
 __all__ = ["Shown", "View", "shown_runs"]
 
@@ -34,7 +41,7 @@ class View:
     model: str
     task: str
     classes: tuple[str, ...]
-    said: Pooled
+    said: MeanPredictions
     explained: tuple[Explained, ...]
     each: Mapping[int, Mapping[str, Any]]
 
@@ -54,7 +61,7 @@ class Shown:
     views: tuple[View, ...]
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> RunRecord:
         """What ``run.json`` says."""
         return self.results.run.record
 
@@ -66,7 +73,7 @@ class Shown:
     @property
     def protocol(self) -> str:
         """How clips were divided."""
-        return str(self.record["protocol"])
+        return str(self.record.protocol)
 
     @property
     def tested(self) -> int:
@@ -75,21 +82,21 @@ class Shown:
 
     def train_of(self, test: str) -> str:
         """What was told apart in training by the models that were tested on `test`."""
-        return trained_on(self.record, test)
+        return self.record.trained_on(test)
 
 
 def shown_runs(runs: Sequence[Results]) -> list[Shown]:
     """Name the runs so that each can be told from the others."""
     records = [one.run.record for one in runs]
     names = _told_apart(
-        [str(record["experiment"]["name"]) for record in records],
+        [str(record.experiment["name"]) for record in records],
         [one.run.folder.name for one in runs],
     )
     features = [_feature(record) for record in records]
-    stores = [str(record["store"]["name"]) for record in records]
+    stores = [str(record.store.name) for record in records]
     of_feature: dict[str, set[str]] = {}
     for feature, record in zip(features, records, strict=True):
-        of_feature.setdefault(feature, set()).add(str(record["store"]["fingerprint"]))
+        of_feature.setdefault(feature, set()).add(str(record.store.fingerprint))
     return [
         Shown(
             number,
@@ -103,10 +110,10 @@ def shown_runs(runs: Sequence[Results]) -> list[Shown]:
     ]
 
 
-def _feature(record: Mapping[str, Any]) -> str:
-    experiment = record["experiment"]
+def _feature(record: RunRecord) -> str:
+    experiment = record.experiment
     pooling = f", {experiment['pooling']}" if experiment["pooling"] else ""
-    return f"{record['store']['backbone']['name']} {experiment['array']}{pooling}"
+    return f"{record.store.backbone['name']} {experiment['array']}{pooling}"
 
 
 def _told_apart(names: list[str], others: list[str]) -> list[str]:
@@ -121,8 +128,8 @@ def _told_apart(names: list[str], others: list[str]) -> list[str]:
 
 
 def _views(results: Results) -> list[View]:
-    tasks = {draw["task"] for draw in results.run.record["draws"]}
-    grouped: dict[tuple[str, str], list[Said]] = {}
+    tasks = {draw.task for draw in results.run.record.fits}
+    grouped: dict[tuple[str, str], list[FitPredictions]] = {}
     for said in results.said:
         # Where a test set has no model of its own, the same fit spoke of a clip in each of them.
         own = said.test if len(tasks) > 1 else ""
@@ -130,17 +137,17 @@ def _views(results: Results) -> list[View]:
     return [_view(results, model, task, of) for (model, task), of in grouped.items()]
 
 
-def _view(results: Results, model: str, task: str, of: list[Said]) -> View:
-    tests = results.run.record["tests"]
-    largest = max({said.test for said in of}, key=lambda test: tests[test]["clips"])
+def _view(results: Results, model: str, task: str, of: list[FitPredictions]) -> View:
+    tests = results.run.record.tests
+    largest = max({said.test for said in of}, key=lambda test: tests[test].clips)
     each: dict[int, dict[str, Any]] = {}
     for said in of:
-        each.setdefault(said.run, {}).update(zip(said.ids, said.probabilities, strict=True))
+        each.setdefault(said.fit, {}).update(zip(said.ids, said.probabilities, strict=True))
     return View(
         model,
         task,
-        tuple(tests[largest]["classes"]),
-        over_runs(of),
+        tuple(tests[largest].classes),
+        average_over_fits(of),
         tuple(one for one in results.explained if one.model == model and task in ("", one.task)),
         each,
     )

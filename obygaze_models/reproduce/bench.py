@@ -15,7 +15,7 @@ from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.published import DATASET, SLOTS, papers_backbone, papers_slot
-from obygaze_models.synthetic import not_real
+from obygaze_models.warnings import synthetic_warnings
 
 __all__ = ["PROTOCOLS", "STORES", "Bench", "Feature", "Setting"]
 
@@ -168,7 +168,7 @@ class Bench:
     def mark(self) -> str:
         """What is added to titles where what was made up must not pass for a result."""
         backbones = [of.attributes["backbone"] for of in self.open.values()] or [{}]
-        made_up = any(not_real(self.read.items, backbone) for backbone in backbones)
+        made_up = any(synthetic_warnings(self.read.items, backbone) for backbone in backbones)
         return " (NOT A REAL RESULT: synthetic)" if made_up else ""
 
     def published(self, store: str) -> bool:

@@ -9,9 +9,9 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.experiments.plan import RELEASED
 from obygaze_models.experiments.results import Results
+from obygaze_models.metrics import METRICS
 from obygaze_models.reproduce.bench import Setting
-from obygaze_models.reproduce.tables import SCORES, Block, Line, Table, Value
-from obygaze_models.synthetic import NOT_REAL
+from obygaze_models.reproduce.tables import Block, Line, Table, Value
 
 __all__ = ["about_runs", "leakage", "once", "pools"]
 
@@ -29,30 +29,30 @@ def about_runs(setting: Setting, what: str, results: Results) -> list[str]:
         The row and the training that the run is of.
     """
     record = results.run.record
-    notes = [one for one in record["cautions"] if one.startswith(NOT_REAL)]
+    notes = [str(one) for one in record.warnings if one.code == "synthetic"]
     where = f"{what}, {setting.key}"
-    if lost := record["join"]["without_features"]:
+    if lost := record.join.without_features:
         notes.append(
-            f"{where}: {counted(len(lost), 'labelled clip')} of {record['join']['labelled']:,} "
-            f"have no features in {record['store']['name']}, such as {', '.join(lost[:3])}."
+            f"{where}: {counted(len(lost), 'labelled clip')} of {record.join.labelled:,} "
+            f"have no features in {record.store.name}, such as {', '.join(lost[:3])}."
         )
-    if skipped := record["skipped"]:
+    if skipped := record.skipped:
         first = skipped[0]
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
-        notes.append(f"SKIPPED: {where}: {first['task']}, {first['what']}: {first['why']}{more}.")
-    for one in record["cautions"]:
-        if one.startswith("CONCEPTS: "):
-            notes.append(f"CONCEPTS: {where}: {one.removeprefix('CONCEPTS: ')}")
+        notes.append(f"SKIPPED: {where}: {first.task}, {first.what}: {first.why}{more}.")
+    for one in record.warnings:
+        if one.code == "concepts":
+            notes.append(f"CONCEPTS: {where}: {one.text}")
     if setting.protocol != "released":  # of which `pools` says more
-        for test in record["tests"]:
+        for test in record.tests:
             used = [
-                leak["train"] + leak["validation"]
-                for leak in record["leaks"]
-                if leak["test"] == test and leak["train"] + leak["validation"]
+                leak.train + leak.validation
+                for leak in record.leaks
+                if leak.test == test and leak.train + leak.validation
             ]
             if used:
                 notes.append(
-                    f"LEAKAGE: {where}: up to {max(used)} of the {record['tests'][test]['clips']} "
+                    f"LEAKAGE: {where}: up to {max(used)} of the {record.tests[test].clips} "
                     f"test clips of {test} trained or stopped a run of their own test."
                 )
     return notes
@@ -108,7 +108,7 @@ def leakage(
                 Line("released less leak-free", "difference", apart),
             ]
         if rows:
-            blocks.append(Block(SCORES[score], "released and leak-free", score, rows))
+            blocks.append(Block(METRICS[score].title, "released and leak-free", score, rows))
     if not blocks:
         return None
     return Table(

@@ -9,7 +9,7 @@ from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.figures.shares import Share, shares
 from obygaze_models.reproduce.bench import Bench
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
-from obygaze_models.synthetic import not_real
+from obygaze_models.warnings import synthetic_warnings
 
 __all__ = ["fig2"]
 
@@ -105,7 +105,7 @@ def _table(
                 if bench.is_papers
                 else f"The clips are those of {bench.read.name}, not the paper's."
             ),
-            *not_real(bench.read.items, {}),
+            *map(str, synthetic_warnings(bench.read.items, {})),
         ],
     )
 

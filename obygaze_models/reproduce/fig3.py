@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
+from obygaze_models.experiments.record import ModelScores
 from obygaze_models.experiments.results import Results
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
@@ -37,7 +37,7 @@ def fig3(bench: Bench) -> Made:
         return Made([Table(name, title, concepts, [], missing=[f"all bars: {why}"])])
     blocks, figures, notes = [], {}, []
     for setting in bench.settings():
-        found: dict[str, dict[str, tuple[dict[str, Any], float]]] = {}
+        found: dict[str, dict[str, tuple[ModelScores, float]]] = {}
         lines = []
         for negatives, bars in BARS.items():
             runs = _runs(bench, setting, feature, concepts, negatives)
@@ -84,12 +84,12 @@ def _runs(
     ]
 
 
-def _scores(runs: Sequence[Results]) -> dict[str, tuple[dict[str, Any], float]]:
+def _scores(runs: Sequence[Results]) -> dict[str, tuple[ModelScores, float]]:
     """Concept -> its scores, and the share of positives of its test clips."""
     return {
-        of["test"].partition(" vs ")[0]: (of, run.run.record["tests"][of["test"]]["share"])
+        of.test.partition(" vs ")[0]: (of, run.run.record.tests[of.test].share or 0.0)
         for run in runs
-        for of in run.run.record["scores"]
+        for of in run.run.record.scores
     }
 
 
@@ -107,7 +107,7 @@ def _one_sided(runs: Sequence[Results], what: str) -> list[str]:
 
 
 def _lines(
-    found: Mapping[str, tuple[dict[str, Any], float]], concepts: Sequence[str], what: str
+    found: Mapping[str, tuple[ModelScores, float]], concepts: Sequence[str], what: str
 ) -> list[Line]:
     ours: dict[str, Value | None] = {}
     guess: dict[str, Value | None] = {}
@@ -116,7 +116,7 @@ def _lines(
         if concept not in found:
             continue
         of, positives = found[concept]
-        mean, std = of["mean"]["f1"], of["std"]["f1"]
+        mean, std = of.mean["f1"], of.std["f1"]
         ours[concept] = None if mean is None else Value(mean, std)
         share[concept] = Value(positives)
         guess[concept] = Value(_all_positive(positives))
@@ -136,7 +136,7 @@ def _all_positive(share: float) -> float:
 def _figure(
     bench: Bench,
     setting: Setting,
-    found: Mapping[str, Mapping[str, tuple[dict[str, Any], float]]],
+    found: Mapping[str, Mapping[str, tuple[ModelScores, float]]],
     concepts: Sequence[str],
 ) -> str:
     groups = {
@@ -162,9 +162,9 @@ def _figure(
     )
 
 
-def _bar(found: tuple[dict[str, Any], float] | None, key: str) -> Bar:
-    if found is None or found[0]["mean"]["f1"] is None:
+def _bar(found: tuple[ModelScores, float] | None, key: str) -> Bar:
+    if found is None or found[0].mean["f1"] is None:
         return Bar(None, key=key)
-    mean, std = found[0]["mean"]["f1"], found[0]["std"]["f1"]
+    mean, std = found[0].mean["f1"], found[0].std["f1"] or 0.0
     guess = _all_positive(found[1])
     return Bar(mean, max(0.0, mean - std), min(1.0, mean + std), reference=guess, key=key)

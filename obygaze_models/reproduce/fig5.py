@@ -61,7 +61,7 @@ def fig5(bench: Bench) -> Made:
             measured = next(
                 one.values
                 for one in results.explained
-                if (one.model, one.run) == (f"PCBM-DT, {reading}", run)
+                if (one.model, one.fit) == (f"PCBM-DT, {reading}", run)
             )
             figures[f"fig5-{reading}-{negatives[0]}.svg"] = tree(
                 model.head_,
@@ -82,7 +82,7 @@ def _first(results: Results, model: str) -> tuple[Any, int] | None:
     """The model of the first run in which it could be trained, and that run; None if in none."""
     for row in saved_models(results.run):
         if row["model"] == model:
-            return load_model(results.run.folder / row["folder"])[0], row["run"]
+            return load_model(results.run.folder / row["folder"])[0], row["fit"]
     return None
 
 

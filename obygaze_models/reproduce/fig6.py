@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from obygaze_features.manifests.statistics import film_titles
-from obygaze_models.experiments.results import over_runs
+from obygaze_models.experiments.results import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
 from obygaze_models.figures.factors import factors
 from obygaze_models.reproduce.bench import Bench
@@ -22,7 +22,9 @@ def fig6(bench: Bench) -> Made:
     results = films_left_out(bench)
     if isinstance(results, str):
         return Made([Table(name, title, [], [], missing=[f"all films: {results}"])])
-    said = over_runs([one for one in results.said if (one.model, one.test) == (MODEL, TEST)])
+    said = average_over_fits(
+        [one for one in results.said if (one.model, one.test) == (MODEL, TEST)]
+    )
     clips = [results.clips[one] for one in said.ids]
     found = factors_of_clips(clips, said.wrong, bench.read.scheme.codes)
     titles = film_titles(bench.read)

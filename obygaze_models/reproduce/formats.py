@@ -8,7 +8,6 @@ from typing import Any
 
 from obygaze_features.common.tables import align, escape_formula, format_table
 from obygaze_models.reproduce.tables import Block, Kind, Line, Table, Value
-from obygaze_models.synthetic import NOT_REAL
 
 __all__ = ["as_csv", "as_json", "as_latex", "as_text"]
 
@@ -22,7 +21,7 @@ _LATEX = {
 
 def as_text(table: Table) -> str:
     """For a terminal."""
-    alarms = [note for note in table.notes if note.startswith(NOT_REAL)]
+    alarms = [note for note in table.notes if note.startswith("Not a real result")]
     parts = ["\n".join([table.title, *alarms])]
     if table.missing:
         parts.append("\n".join(f"MISSING: {one}" for one in table.missing))

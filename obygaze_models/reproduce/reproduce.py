@@ -20,7 +20,6 @@ from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, Bench
 from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
 from obygaze_models.reproduce.tables import Made
-from obygaze_models.synthetic import NOT_REAL
 
 __all__ = ["WHAT", "Reproduction", "reproduce"]
 
@@ -69,14 +68,14 @@ class Reproduction:
         ]
 
     @property
-    def cautions(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What must be known before any number."""
         notes = [
             note
             for made in self.made.values()
             for table in made.tables
             for note in table.notes
-            if note.startswith(NOT_REAL)
+            if note.startswith("Not a real result")
         ]
         return list(dict.fromkeys(notes))
 

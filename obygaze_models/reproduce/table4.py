@@ -9,7 +9,7 @@ import numpy as np
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.protocol import FILM_CLIPS
 from obygaze_models.experiments.results import Results
-from obygaze_models.published import published_average, published_films
+from obygaze_models.published import AVERAGES, published_average, published_films
 from obygaze_models.reproduce.bench import Bench, Setting
 from obygaze_models.reproduce.caveats import about_runs, once
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
@@ -25,7 +25,6 @@ COLUMNS = [
     "ours less it, positive class", "clips", "of them S", "all positive, weighted",
     "all positive, positive class",
 ]  # fmt: skip
-SCORES = {"weighted": "f1_weighted", "positive class": "f1"}
 
 
 def films_left_out(bench: Bench) -> Results | str:
@@ -54,11 +53,11 @@ def table4(bench: Bench) -> Made:
     if isinstance(results, str):
         return Made([Table(name, title, COLUMNS, [], missing=[f"all rows: {results}"])])
     record = results.run.record
-    of = next(one for one in record["scores"] if one["model"] == "mlp")
+    of = next(one for one in record.scores if one.model == "mlp")
     published = published_films() if bench.published("xclip") else {}
     lines: list[Line] = []
-    means: dict[str, list[float]] = {column: [] for column in SCORES}
-    for film, scores in of["groups"].items():
+    means: dict[str, list[float]] = {column: [] for column in AVERAGES}
+    for film, scores in of.groups.items():
         clips = {
             one: label
             for said in results.said
@@ -71,8 +70,8 @@ def table4(bench: Bench) -> Made:
             "clips": Value(len(clips)),
             "of them S": Value(sure),
         }
-        for column, score in SCORES.items():
-            mean, std = scores["mean"][score], scores["std"][score]
+        for column, score in AVERAGES.items():
+            mean, std = scores.mean[score], scores.std[score]
             values[column] = None if mean is None else Value(mean, std)
             means[column] += [] if mean is None else [mean]
             scored = guess[score]
@@ -80,7 +79,7 @@ def table4(bench: Bench) -> Made:
         if film in published:
             of_paper = published[film]
             values["published"] = Value(of_paper.mean, of_paper.std)
-            for column in SCORES:
+            for column in AVERAGES:
                 mine = values[column]
                 if mine is not None:
                     values[f"ours less it, {column}"] = Value(mine.mean - of_paper.mean)
@@ -89,10 +88,10 @@ def table4(bench: Bench) -> Made:
     average: dict[str, Value | None] = {
         column: Value(float(np.mean(found))) if found else None for column, found in means.items()
     }
-    if published and set(published) == set(of["groups"]):
+    if published and set(published) == set(of.groups):
         theirs = published_average().mean
         average["published"] = Value(theirs)
-        for column in SCORES:
+        for column in AVERAGES:
             mine = average[column]
             if mine is not None:
                 average[f"ours less it, {column}"] = Value(mine.mean - theirs)
@@ -100,12 +99,12 @@ def table4(bench: Bench) -> Made:
     notes = [
         "The paper does not say which average of F1 Table 4 has; both of ours stand here. Its "
         "Table 2 has the weighted one for such networks.",
-        f"Clips: {record['split'] or 'all with one of these labels'}; a film is tested if it has "
-        f"{FILM_CLIPS} clips of each class in training; {len(of['groups'])} have.",
+        f"Clips: {record.split or 'all with one of these labels'}; a film is tested if it has "
+        f"{FILM_CLIPS} clips of each class in training; {len(of.groups)} have.",
         "Deviations are over the films that stop the training, not over test clips: they say "
         "little about how sure a film's score is.",
     ]
-    if absent := [film for film in published if film not in of["groups"]]:
+    if absent := [film for film in published if film not in of.groups]:
         notes.append(
             f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
             "is of other films, is left out."

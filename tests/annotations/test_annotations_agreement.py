@@ -16,13 +16,8 @@ from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from obygaze_features.annotations.agreement import (
-    Chance,
-    distances_of,
-    find_pairs,
-    gamma,
-    pair_agreement,
-)
+from obygaze_features.annotations.agreement import find_pairs, pair_agreement
+from obygaze_features.annotations.measures import Chance, distances_of, gamma
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import (
     Item,

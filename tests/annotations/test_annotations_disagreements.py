@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from obygaze_features.annotations.agreement import (
     Disagreement,
-    distances_of,
     find_disagreements,
     find_pairs,
 )
+from obygaze_features.annotations.measures import distances_of
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 
 PAPER = distances_of(obygaze_scheme())

@@ -13,7 +13,8 @@ from click.testing import Result
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.figure import film_bands, film_figure, films_with_clips
-from obygaze_features.annotations.project import merge_labels, project
+from obygaze_features.annotations.merge import merge_labels
+from obygaze_features.annotations.project import project
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest
 from tests.annotations.worked import CLIPS, FIRST, SECOND, grid, worked

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from obygaze_features.annotations import Film, Issue, Segment, Timelines
 from obygaze_features.annotations.build import SourceRow, build_timelines, read_films
-from obygaze_features.annotations.cells import format_concepts, parse_concepts
 from obygaze_features.common.tables import escape_formula, unescape_formula
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError, VideoError
 from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.labels import format_concepts, parse_concepts
 from obygaze_features.manifests.media import MediaFolder
 
 Run = Callable[..., Result]

@@ -16,7 +16,7 @@ from click.testing import Result
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_features.manifests.check import check
-from obygaze_features.manifests.header import read_header
+from obygaze_features.manifests.format import read_header
 from tests.annotations.worked import grid, said, segments, worked
 from tests.world import write_store
 

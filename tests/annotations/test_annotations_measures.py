@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from obygaze_features.annotations.agreement import (
+from obygaze_features.annotations.measures import (
     cohen_kappa,
     confusion,
     distances_of,

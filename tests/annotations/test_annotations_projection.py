@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from obygaze_features.annotations import Segment, Timelines
 from obygaze_features.annotations.grid import read_grid
-from obygaze_features.annotations.project import merge_labels, project, sweep
+from obygaze_features.annotations.merge import merge_labels
+from obygaze_features.annotations.project import project, sweep
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests import (
     Concept,

@@ -13,9 +13,9 @@ import pytest
 from click.testing import Result
 
 from obygaze_features.annotations import Segment, Timelines
-from obygaze_features.annotations.agreement import random_stream
 from obygaze_features.annotations.agreement_report import agreement_report
 from obygaze_features.annotations.grid import read_grid
+from obygaze_features.annotations.measures import random_stream
 from obygaze_features.annotations.project import project
 from obygaze_features.annotations.segment_gamma import segment_gammas
 from obygaze_features.errors import MissingExtra

@@ -59,8 +59,8 @@ def test_newtons_method_finds_the_optimum_of_svc(labelled, class_weight):
         assert fit.duality_gap < 1e-5
         theirs = SVC(C=C, kernel="linear", class_weight=class_weight, tol=1e-8)
         theirs.fit(X[train], targets[train])
-        if fit.degenerate:
-            continue  # the offset is arbitrary
+        if CS[0] == C:
+            continue  # no clip is on the margin, so the offset is arbitrary
         decisions = theirs.decision_function(X)
         assert fit.coef == pytest.approx(theirs.coef_[0], rel=1e-2, abs=2e-2)
         assert ((fit.decide(X) > 0) == (decisions > 0))[np.abs(decisions) > 1e-2].all()

@@ -25,9 +25,9 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_models.experiments.compare import compare_runs
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.paired import paired_differences
 from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.intervals import paired_differences
 from tests.world import make_world, write_store
 
 BINARY = {
@@ -93,7 +93,7 @@ def test_the_same_twice_differs_by_nothing_and_the_turned_round_by_the_opposite(
     films, labels = list("aabbccdd") * 6, chance.integers(0, 2, 48)
     first, second = chance.random((2, 48))
     for one in paired_differences(labels, first, first, films).values():
-        assert (one.difference, one.interval, one.ahead) == (0, [0, 0], 0.5)
+        assert (one.difference, one.interval, one.ahead) == (0, (0, 0), 0.5)
     there = paired_differences(labels, first, second, films)
     back = paired_differences(labels, second, first, films)
     for name, one in there.items():

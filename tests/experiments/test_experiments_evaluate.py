@@ -54,7 +54,7 @@ def test_a_concept_without_positives_in_a_fold_is_named_and_skipped():
     concepts[:6, 1] = False  # nobody's Body in fold 0
     known = replace(KNOWN, concepts=concepts)
     evaluation = run(known, ConceptTask("Look", "b"), ConceptTask("Body", "b"))
-    assert [(one.task, one.run, one.why) for one in evaluation.skipped] == [
+    assert [(one.task, one.fit, one.why) for one in evaluation.skipped] == [
         ("Body vs all without", 0, "the validation set has 6 of no Body and 0 of Body")
     ]
     assert [(one.task, one.draw.run) for one in evaluation.predictions] == [

@@ -17,10 +17,10 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.official import MEASURES
 from obygaze_models.experiments.protocol import official
 from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.metrics import METRICS
 from obygaze_models.report.page import render_report
 from tests.world import RECIPE, write_store
 
@@ -119,10 +119,10 @@ def test_violence_is_scored_as_trec_eval_does(benchmark, violence):
     assert sorted(said) == [f"ACCEDE{row:05}" for row in range(2, COUNT, 3)]
     truth = {one: benchmark.violent[int(one[-5:])] for one in said}
     evaluator = pytrec_eval.RelevanceEvaluator({"v": truth}, {"map"})
-    of = violence.record["scores"][0]
+    of = violence.record.scores[0]
     expected = evaluator.evaluate({"v": said})["v"]["map"]
-    assert of["mean"]["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
-    assert of["mean"]["f1"] > violence.record["tests"][of["test"]]["baselines"]["random"]["f1"]
+    assert of.mean["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
+    assert of.mean["f1"] > violence.record.tests[of.test].baselines["random"]["f1"]
 
 
 def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
@@ -171,7 +171,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
 def test_other_tasks_on_the_same_labels_have_no_official_measure(benchmark, tmp_path):
     given = {"positives": ("positive",), "train_negatives": ("negative",), "labels": "valence"}
     run = run_experiment(benchmark.experiment(**given), tmp_path / "run")
-    assert run.record["official"] is None
+    assert run.record.official is None
 
 
 def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path, obygaze):
@@ -202,7 +202,7 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     assert "CAUTION" not in written.output
     scored = obygaze("models", "score-run", tmp_path / "run", manifest, "--json")
     found = json.loads(scored.output)
-    expected = violence.record["scores"][1]["mean"]["trec_average_precision"]
+    expected = violence.record.scores[1].mean["trec_average_precision"]
     assert found["value"] == pytest.approx(expected, abs=1e-12)
     assert (found["clips"], found["missing"], found["outside"]) == (50, [], [])
     assert (found["tag"], found["external_data"]) == ("mlp-external-data", True)
@@ -229,7 +229,7 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
 def test_a_run_on_random_weights_uses_no_external_data(benchmark, tmp_path, obygaze):
     experiment = replace(benchmark.experiment(**VIOLENCE), store=benchmark.folder / "random.zarr")
     run = run_experiment(experiment, tmp_path / "runs")
-    assert run.record["official"]["external_data"] is False
+    assert run.record.official.external_data is False
     model = run.folder / "models/logistic/non-violent-vs-violent-0"
     store, manifest = benchmark.folder / "random.zarr", benchmark.folder / "manifest"
     obygaze("models", "write-run", model, store, manifest, "-o", tmp_path / "run", "--name", "ours")
@@ -243,9 +243,9 @@ def test_test_clips_without_features_are_named(benchmark, violence, tmp_path, ob
     write_store(tmp_path / "few.zarr", few, {one: np.zeros(8, np.float32) for one in few.ids})
     experiment = replace(benchmark.experiment(**VIOLENCE), store=tmp_path / "few.zarr")
     record = run_experiment(experiment, tmp_path / "runs").record
-    [told] = [one for one in record["cautions"] if "no features" in one]
-    assert told.startswith("1 test clip has no features (ACCEDE00149): left out here")
-    assert not [one for one in violence.record["cautions"] if "no features" in one]
+    [told] = [one for one in record.warnings if one.code == "no-features"]
+    assert told.text.startswith("1 test clip has no features (ACCEDE00149): left out here")
+    assert not violence.record.warnings
     model = violence.folder / "models/mlp/non-violent-vs-violent-0"
     result = obygaze(
         "models", "write-run", model, tmp_path / "few.zarr", manifest.folder, "-o", tmp_path / "r"
@@ -384,14 +384,14 @@ def test_the_official_protocol_asks_for_its_split(benchmark, tmp_path):
 
 def test_development_is_learning_and_validation_together(benchmark, tmp_path):
     run = run_experiment(benchmark.experiment(**VIOLENCE, split="development"), tmp_path / "run")
-    [draw] = run.record["draws"]
-    assert draw["train"]["clips"] + draw["validation"]["clips"] == 100
-    assert run.record["leaked"] == []
+    [draw] = run.record.fits
+    assert draw.train.clips + draw.validation.clips == 100
+    assert run.record.leaked == []
 
 
 def test_the_page_shows_the_official_measure(violence, tmp_path):
     page = render_report([read_results(violence.folder)])
-    reached = violence.record["scores"][0]["mean"]["trec_average_precision"]
+    reached = violence.record.scores[0].mean["trec_average_precision"]
     assert "AP (trec_eval)" in page
     assert f'/trec_average_precision/mean">{reached:.2f}<' in page
     assert "Official sets" in page
@@ -405,14 +405,14 @@ def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, v
     )
     page = render_report([read_results(one.folder) for one in (violence, valence)])
     said = re.sub(r"<[^>]+>", "", page)
-    measures = [*MEASURES]
+    measures = [key for key, metric in METRICS.items() if metric.official]
     for run, measure, second in zip(
         (violence, valence),
         ("an AP (trec_eval)", "an accuracy"),
         ("a positive-class F1", "a macro F1"),
         strict=True,
     ):
-        means = run.record["scores"][0]["mean"]
+        means = run.record.scores[0].mean
         official = next(means[one] for one in measures if one in means)
         f1 = means["f1" if "f1" in means else "f1_macro"]
         assert f"reaches {measure} of {official:.2f}; it reaches {second} of {f1:.2f}" in said

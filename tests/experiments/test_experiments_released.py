@@ -146,10 +146,10 @@ def test_leakage_is_said_loudly_and_only_where_it_is(coded, tmp_path):
         ).record
         for protocol in ("released", "leak-free")
     )
-    assert (ours["leaked"], ours["leaks"], ours["cautions"]) == ([], [], [])
-    said = [caution for caution in released["cautions"] if caution.startswith("LEAKAGE")]
+    assert (ours.leaked, ours.leaks, ours.warnings) == ([], [], [])
+    said = [one for one in released.warnings if one.code == "leak"]
     assert len(said) == 2
-    assert "of the 103 test clips of EN+HN vs S" in said[1]
+    assert "of the 103 test clips of EN+HN vs S" in said[1].text
 
 
 def test_leaks_are_counted_run_by_run(authors, coded, tmp_path):
@@ -165,13 +165,9 @@ def test_leaks_are_counted_run_by_run(authors, coded, tmp_path):
         int(run): (len(tested & {*of["train"]}), len(tested & {*of["val"]}))
         for run, of in golden["runs"]["02_EN_S"].items()
     }
-    counted = {
-        of["run"]: (of["train"], of["validation"])
-        for of in record["leaks"]
-        if of["test"] == "EN+HN vs S"
-    }
+    counted = {of.fit: (of.train, of.validation) for of in record.leaks if of.test == "EN+HN vs S"}
     assert counted == expected
-    assert not [of for of in record["leaks"] if of["test"] == "EN vs S"]
+    assert not [of for of in record.leaks if of.test == "EN vs S"]
 
 
 def test_without_a_split_the_folds_are_dealt_by_level(coded):
@@ -202,17 +198,19 @@ def test_concepts_are_detected_and_reported(coded, tmp_path, obygaze):
         estimators=("majority",),
     )
     record = run_experiment(experiment, tmp_path / "run").record
-    assert list(record["tests"]) == ["Look vs EN", "Posture vs EN"]
+    assert list(record.tests) == ["Look vs EN", "Posture vs EN"]
     expected = sum(
         "Look" in names and level in ("HN", "S") and fold_of.get(one) == 9
         for one, names, level in zip(labels.ids, kept, labels.levels, strict=True)
     )
-    assert record["tests"]["Look vs EN"]["positives"] == expected
-    assert [(one["task"], one["run"]) for one in record["skipped"]] == [
+    assert record.tests["Look vs EN"].positives == expected
+    assert [(one.task, one.fit) for one in record.skipped] == [
         ("Posture vs EN", run) for run in range(3)
     ]
-    assert [of["of_runs"] for of in record["scores"]] == [list(range(9)), list(range(3, 9))]
-    assert record["cautions"][0].startswith("SKIPPED: Posture vs EN, validation fold 0: the valid")
+    assert [of.fits for of in record.scores] == [list(range(9)), list(range(3, 9))]
+    assert str(record.warnings[0]).startswith(
+        "SKIPPED: Posture vs EN, validation fold 0: the valid"
+    )
     result = obygaze("report", tmp_path / "run")
     assert result.exit_code == 0, result.output
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
@@ -232,7 +230,7 @@ def test_a_model_that_cannot_learn_leaves_the_others(coded, tmp_path):
     """The authors' Hard Negatives against Sure have no clip to learn concepts against."""
     experiment = coded.experiment(protocol="released", estimators=("pcbm-tree", "majority"))
     record = run_experiment(experiment, tmp_path / "run").record
-    assert {of["model"] for of in record["scores"]} == {"majority"}
-    assert {one["what"].split(",")[0] for one in record["skipped"]} == {"pcbm-tree"}
+    assert {of.model for of in record.scores} == {"majority"}
+    assert {one.what.split(",")[0] for one in record.skipped} == {"pcbm-tree"}
     with pytest.raises(ExperimentError, match="nothing could be learnt: pcbm-tree"):
         run_experiment(replace(experiment, estimators=("pcbm-tree",)), tmp_path / "none")

@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, Manifest
-from obygaze_models.experiments.results import over_runs, read_results
+from obygaze_models.experiments.results import average_over_fits, read_results
 from obygaze_models.experiments.run import FILES, run_experiment, saved_models
 from obygaze_models.explain.contributions import TreePath, explain_clip
 from obygaze_models.persistence import load_model
@@ -32,10 +32,10 @@ def results(marked, experiment, tmp_path_factory):
 
 
 def test_predictions_score_as_run_json_says(results):
-    for of in results.run.record["scores"]:
-        said = [one for one in results.said if (one.model, one.test) == (of["model"], of["test"])]
-        assert [one.run for one in said] == of["of_runs"]
-        for one, scores in zip(said, of["runs"], strict=True):
+    for of in results.run.record.scores:
+        said = [one for one in results.said if (one.model, one.test) == (of.model, of.test)]
+        assert [one.fit for one in said] == of.fits
+        for one, scores in zip(said, of.by_fit, strict=True):
             if scores["f1"] is not None:
                 assert f1_score(one.labels, one.probabilities > 0.5) == pytest.approx(scores["f1"])
 
@@ -44,7 +44,7 @@ def test_explanations_are_those_of_the_saved_models(results, marked):
     """Clip by clip, by the model that lies beside them."""
     lines = (results.run.folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    saved = {(row["model"], row["run"]): results.run.folder / row["folder"] for row in rows}
+    saved = {(row["model"], row["fit"]): results.run.folder / row["folder"] for row in rows}
     assert {one.model: one.kind for one in results.explained} == {
         "mlp": "sensitivity",
         "pcbm-tree": "path",
@@ -53,8 +53,8 @@ def test_explanations_are_those_of_the_saved_models(results, marked):
     }
     assert len(results.explained) == 4 * 9
     bank = load_model(saved["pcbm-tree", 3])[0].bank_
-    for one in (one for one in results.explained if one.run == 3):
-        model, _ = load_model(saved[one.model, one.run])
+    for one in (one for one in results.explained if one.fit == 3):
+        model, _ = load_model(saved[one.model, one.fit])
         for row, clip in enumerate(one.ids):
             x = marked.features[marked.ids.index(clip)]
             why = explain_clip(model, x, classes=("HN", "S"), bank=bank).why
@@ -138,8 +138,8 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("clips.csv", lambda t: t.replace(",7,", ",seven,"), "seven"),
         ("explanations.jsonl", lambda t: t[:-200], "damaged"),
         ("explanations.jsonl", lambda t: t.replace('"amounts":[', '"amounts":[0,', 1), "damaged"),
-        ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 2'), "earlier"),
-        ("run.json", lambda t: t.replace('"format_version": 3', '"format_version": 4'), "update"),
+        ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), "earlier"),
+        ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 5'), "update"),
         ("run.json", lambda t: t[:900], "cut off, make it again with: obygaze models run"),
         ("predictions.csv", lambda t: t.replace("S,1,", "S,7,", 1), r"line \d+: label '7', not"),
         ("predictions.csv", lambda t: probability(t, "nan"), "line 2: probability nan, not from 0"),
@@ -148,7 +148,7 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("predictions.csv", lambda t: t + t.splitlines()[-1] + "\n", "a clip stands twice"),
         ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), "clips.csv was changed since"),
         ("explanations.jsonl", lambda t: t.replace('"ids":["tt', '"ids":["xx', 1), "speaks of xx"),
-        ("explanations.jsonl", lambda t: t.replace('"run":0', '"run":77', 1), "by mlp, run 77, of"),
+        ("explanations.jsonl", lambda t: t.replace('"fit":0', '"fit":77', 1), "by mlp, run 77, of"),
         ("explanations.jsonl", lambda t: t.replace(':"mlp"', ':"mlq"', 1), "by mlq, run 0, of"),
         ("explanations.jsonl", lambda t: t.replace("HN vs S", "EN vs S", 1), "speaks of EN vs S"),
         ("explanations.jsonl", lambda t: t.replace('[0.', '[1.', 1), "jsonl was changed since"),
@@ -189,7 +189,7 @@ def test_of_three_classes_each_has_its_probability(marked, experiment, tmp_path)
 
 def test_saved_models_are_read_or_refused_in_one_line(results, tmp_path):
     models = saved_models(results.run)
-    assert [one["run"] for one in models if one["model"] == "mlp"] == list(range(9))
+    assert [one["fit"] for one in models if one["model"] == "mlp"] == list(range(9))
     run = replace(results.run, folder=tmp_path)
     text = (results.run.folder / "models.jsonl").read_text(encoding="utf-8")
     for wrong, said in (
@@ -211,15 +211,15 @@ def test_a_folder_of_runs_names_one(results):
         read_results(results.run.folder.parent)
 
 
-def test_means_over_runs_are_those_of_a_plain_loop(results):
+def test_means_average_over_fits_are_those_of_a_plain_loop(results):
     """A clip that a run tested in two test sets counts once."""
     said = [one for one in results.said if one.model == "mlp"]
     assert len({one.test for one in said}) > 1
     by_clip = {}
     for one in said:
         for clip, label, p in zip(one.ids, one.labels, one.probabilities, strict=True):
-            by_clip.setdefault(clip, (int(label), {}))[1][one.run] = float(p)
-    found = over_runs(said)
+            by_clip.setdefault(clip, (int(label), {}))[1][one.fit] = float(p)
+    found = average_over_fits(said)
     assert found.ids == sorted(by_clip)
     for row, clip in enumerate(found.ids):
         label, each = by_clip[clip]

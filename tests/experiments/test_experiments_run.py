@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 
 from obygaze_features.errors import ExperimentError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, Split
@@ -27,32 +28,32 @@ def test_the_test_sets_are_the_last_folds_clips(world, finished_run):
     for test, levels in [("EN vs S", {"EN", "S"}), ("EN+HN vs S", {"EN", "HN", "S"})]:
         expected = {one for one in last if level_of[one] in levels}
         for run in range(9):
-            asked = [row["id"] for row in rows if (row["test"], row["run"]) == (test, str(run))]
+            asked = [row["id"] for row in rows if (row["test"], row["fit"]) == (test, str(run))]
             assert Counter(asked) == dict.fromkeys(expected, 1)
     assert all((level_of[row["id"]] == "S") == (row["label"] == "1") for row in rows)
 
 
 def test_learns_the_difference(finished_run):
     record = finished_run.record
-    for of in record["scores"]:
-        guess = record["tests"][of["test"]]["baselines"]["all positive"]["f1"]
-        assert of["mean"]["f1"] > guess + 0.2
-        assert of["mean"]["auroc"] > 0.9
+    for of in record.scores:
+        guess = record.tests[of.test].baselines["all positive"]["f1"]
+        assert of.mean["f1"] > guess + 0.2
+        assert of.mean["auroc"] > 0.9
 
 
 def test_mean_and_deviation_are_over_the_nine_runs(finished_run):
-    for of in finished_run.record["scores"]:
-        values = [run["f1"] for run in of["runs"]]
+    for of in finished_run.record.scores:
+        values = [run["f1"] for run in of.by_fit]
         assert len(values) == 9
-        assert of["mean"]["f1"] == pytest.approx(np.mean(values))
-        assert of["std"]["f1"] == pytest.approx(np.std(values))
+        assert of.mean["f1"] == pytest.approx(np.mean(values))
+        assert of.std["f1"] == pytest.approx(np.std(values))
 
 
 def test_history_has_every_epoch_of_every_model(finished_run):
     lines = (finished_run.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     for run in range(9):
-        epochs = [row["epoch"] for row in rows if (row["model"], row["run"]) == ("mlp", run)]
+        epochs = [row["epoch"] for row in rows if (row["model"], row["fit"]) == ("mlp", run)]
         assert epochs == list(range(1, len(epochs) + 1))
         assert len(epochs) > 5
 
@@ -72,8 +73,8 @@ def test_a_saved_model_says_what_the_predictions_say(world, finished_run):
         (finished_run.folder / "models.jsonl").read_text(encoding="utf-8").split("\n")[0]
     )
     model, about = load_model(finished_run.folder / row["folder"])
-    assert about["features"] == finished_run.record["features"]
-    said = [r for r in predictions(finished_run) if (r["run"], r["test"]) == ("0", "EN+HN vs S")]
+    assert about["features"] == to_builtins(finished_run.record.features)
+    said = [r for r in predictions(finished_run) if (r["fit"], r["test"]) == ("0", "EN+HN vs S")]
     features = world.features[[world.ids.index(r["id"]) for r in said]]
     expected = [float(r["probability"]) for r in said]
     np.testing.assert_allclose(model.predict_proba(features)[:, 1], expected, rtol=1e-6)
@@ -132,13 +133,13 @@ def test_counts_and_names_what_is_missing_on_either_side(world, experiment, tmp_
     joined = run_experiment(
         replace(experiment, manifest=tmp_path / "manifest", store=tmp_path / "part.zarr"),
         tmp_path / "run",
-    ).record["join"]
+    ).record.join
     unused = {one for one, level in zip(world.ids, world.levels, strict=True) if level == "NS"}
-    assert joined["labelled"] == 149
-    assert joined["used"] == 147
-    assert joined["without_fold"] == [no_fold]
-    assert joined["without_features"] == [no_features]
-    assert set(joined["without_label"]) == unused | {no_label}
+    assert joined.labelled == 149
+    assert joined.used == 147
+    assert joined.without_fold == [no_fold]
+    assert joined.without_features == [no_features]
+    assert set(joined.without_label) == unused | {no_label}
 
 
 def test_rows_that_failed_are_missing_rows(world, experiment, tmp_path):
@@ -147,7 +148,7 @@ def test_rows_that_failed_are_missing_rows(world, experiment, tmp_path):
     features[broken] = np.full(8, np.nan, np.float32)
     write_store(tmp_path / "gap.zarr", Manifest.load(world.manifest), features)
     run = run_experiment(replace(experiment, store=tmp_path / "gap.zarr"), tmp_path / "run")
-    assert run.record["join"]["without_features"] == [broken]
+    assert run.record.join.without_features == [broken]
 
 
 NO_LEVELS = {"positives": (), "train_negatives": (), "test_negatives": ()}
@@ -210,7 +211,7 @@ def test_levels_may_be_given_by_their_names(experiment, finished_run, tmp_path):
     )
     run = run_experiment(named, tmp_path / "named")
     for key in ("experiment", "goal", "tests", "scores"):
-        assert run.record[key] == finished_run.record[key]
+        assert getattr(run.record, key) == getattr(finished_run.record, key)
 
 
 def test_what_is_not_real_is_said(experiment, tmp_path):
@@ -219,7 +220,7 @@ def test_what_is_not_real_is_said(experiment, tmp_path):
     run = run_experiment(
         replace(experiment, manifest=world.manifest, store=world.store), tmp_path / "run"
     )
-    assert run.record["cautions"] == [
+    assert [str(one) for one in run.record.warnings] == [
         "Not a real result: the clips are synthetic (drawn by a test).",
         "Not a real result: the backbone is synthetic (random weights).",
     ]
@@ -240,7 +241,8 @@ def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):
     more = replace(
         experiment, manifest=world.manifest, store=world.store, estimators=("majority", *bad)
     )
-    assert run_experiment(more, tmp_path / "run").record["cautions"] == [
+    more_run = run_experiment(more, tmp_path / "run")
+    assert [str(one) for one in more_run.record.warnings] == [
         f"CONCEPTS: {name}: in one or more of 9 models 3 concepts are unreliable and 1 is left "
         "out; models.jsonl says which, and why."
         for name in names
@@ -248,7 +250,7 @@ def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):
 
 
 def test_nothing_is_said_of_what_is_real(finished_run):
-    assert finished_run.record["cautions"] == []
+    assert finished_run.record.warnings == []
 
 
 def test_a_run_folder_is_checked(tmp_path):
@@ -260,7 +262,7 @@ def test_a_run_folder_is_checked(tmp_path):
     (tmp_path / "run.json").write_text(
         '{"format": "obygaze-run", "format_version": 9}', encoding="utf-8"
     )
-    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 3"):
+    with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 4"):
         read_run(tmp_path)
 
 
@@ -301,7 +303,7 @@ def test_what_is_not_of_a_run_is_not_replaced(experiment, tmp_path):
     changed = replace(experiment, estimators=("mlp",))
     run_experiment(changed, tmp_path / "run")
     renamed = replace(changed, estimators=({"name": "mlp", "as": "other"},))
-    assert run_experiment(renamed, tmp_path / "run", overwrite=True).record["models"] == ["other"]
+    assert run_experiment(renamed, tmp_path / "run", overwrite=True).record.models == ["other"]
     assert [path.name for path in (tmp_path / "run/models").iterdir()] == ["other"]
     (tmp_path / "run/notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputExists, match=r"notes\.txt, which is not of a run"):
@@ -311,27 +313,27 @@ def test_what_is_not_of_a_run_is_not_replaced(experiment, tmp_path):
 def test_models_are_listed_with_what_they_fit(finished_run):
     lines = (finished_run.folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
     models = [json.loads(line) for line in lines]
-    assert [(one["model"], one["task"], one["run"]) for one in models] == [
+    assert [(one["model"], one["task"], one["fit"]) for one in models] == [
         ("mlp", "HN vs S", run) for run in range(9)
     ]
     for one in models:
         assert (finished_run.folder / one["folder"]).is_dir()
-    features = finished_run.record["features"]
-    assert features["backbone"]["weights_sha256"] == "0" * 64
-    assert (features["array"], features["pooling"]) == ("native", None)
+    features = finished_run.record.features
+    assert features.backbone["weights_sha256"] == "0" * 64
+    assert (features.array, features.pooling) == ("native", None)
 
 
 def test_intervals_hold_the_mean_and_are_repeated(experiment, finished_run):
-    for of in finished_run.record["scores"]:
-        low, high = of["interval"]["f1"]
-        assert low <= of["mean"]["f1"] <= high
-        assert of["films"] == 4
+    for of in finished_run.record.scores:
+        low, high = of.interval["f1"]
+        assert low <= of.mean["f1"] <= high
+        assert of.films == 4
 
 
 def test_each_level_can_be_a_class(world, experiment, tmp_path):
     change = {**NO_LEVELS, "levels": ("EN", "HN", "S"), "split": None}
     run = run_experiment(replace(experiment, **change), tmp_path / "run")
-    assert run.record["tests"]["EN / HN / S"]["classes"] == {"EN": 5, "HN": 5, "S": 5}
+    assert run.record.tests["EN / HN / S"].classes == {"EN": 5, "HN": 5, "S": 5}
     rows = predictions(run)
     level_of = dict(zip(world.ids, world.levels, strict=True))
     assert all(row["label"] == level_of[row["id"]] for row in rows)
@@ -339,26 +341,26 @@ def test_each_level_can_be_a_class(world, experiment, tmp_path):
     for row in rows:
         assert sum(float(row[name]) for name in names) == pytest.approx(1)
     said = [
-        names[np.argmax([float(row[name]) for name in names])] for row in rows if row["run"] == "0"
+        names[np.argmax([float(row[name]) for name in names])] for row in rows if row["fit"] == "0"
     ]
     right = np.mean(
         [f"probability_{row['label']}" == s for row, s in zip(rows, said, strict=False)]
     )
-    assert run.record["scores"][0]["runs"][0]["accuracy"] == pytest.approx(right)
+    assert run.record.scores[0].by_fit[0]["accuracy"] == pytest.approx(right)
     assert "5 EN, 5 HN, 5 S" in render_report([read_results(run.folder)])
 
 
 def test_every_film_is_left_out(world, experiment, tmp_path):
     run = run_experiment(replace(experiment, protocol="leave-film-out", split=None), tmp_path / "r")
     film_of = {one: one.split("-")[0] for one in world.ids}
-    assert len(run.record["draws"]) == 4 * 3
-    assert run.record["films"] == {"tested": 4, "also_trained": 0}
-    assert run.record["leaked"] == []
-    for of in run.record["scores"]:
-        assert of["groups"].keys() == set(film_of.values())
-        means = [group["mean"]["auroc"] for group in of["groups"].values()]
-        assert np.mean(means) == pytest.approx(of["mean"]["auroc"])
-    rows = [row for row in predictions(run) if row["run"] == "0"]
+    assert len(run.record.fits) == 4 * 3
+    assert (run.record.films.tested, run.record.films.also_trained) == (4, 0)
+    assert run.record.leaked == []
+    for of in run.record.scores:
+        assert of.groups.keys() == set(film_of.values())
+        means = [group.mean["auroc"] for group in of.groups.values()]
+        assert np.mean(means) == pytest.approx(of.mean["auroc"])
+    rows = [row for row in predictions(run) if row["fit"] == "0"]
     assert {film_of[row["id"]] for row in rows} == {"tt0"}
     assert "Film by film" in render_report([read_results(run.folder)])
 
@@ -378,10 +380,10 @@ def test_with_several_seeds_all_runs_are_done_once_with_each(experiment, tmp_pat
     two = run_experiment(
         replace(experiment, estimators=("logistic",), seeds=(0, 7)), tmp_path / "two"
     )
-    first = [draw["seed"] for draw in one.record["draws"]]
-    both = [draw["seed"] for draw in two.record["draws"]]
+    first = [draw.seed for draw in one.record.fits]
+    both = [draw.seed for draw in two.record.fits]
     assert both[: len(first)] == first
     assert len(both) == 2 * len(first) == len(set(both))
-    assert [draw["run"] for draw in two.record["draws"]] == list(range(len(both)))
-    ours, theirs = (run.record["scores"][0]["runs"] for run in (one, two))
+    assert [draw.fit for draw in two.record.fits] == list(range(len(both)))
+    ours, theirs = (run.record.scores[0].by_fit for run in (one, two))
     assert theirs[: len(ours)] == ours

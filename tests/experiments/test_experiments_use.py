@@ -117,7 +117,7 @@ def test_what_was_not_seen_is_scored_or_said_not_to_be(obygaze, world, model, tm
 
     nothing = evaluate("nothing", seen)
     assert "not seen" not in nothing.stdout
-    assert f"CAUTION: {len(seen)} of these {len(seen)} clips" in nothing.stderr
+    assert f"WARNING: {len(seen)} of these {len(seen)} clips" in nothing.stderr
     assert nothing.stderr.endswith("train the model: this is no test\n")
 
     one = evaluate("one-class", seen + negative)
@@ -233,7 +233,7 @@ def test_the_commands(obygaze, world, tmp_path):
 
     scored = obygaze("models", "evaluate", model, world.store, world.manifest)
     assert "EN+HN vs S: 50 of 150 positive" in scored.stdout
-    assert "CAUTION: 105 of these 150 clips were used to train the model" in scored.stderr
+    assert "WARNING: 105 of these 150 clips were used to train the model" in scored.stderr
     told = json.loads(
         obygaze("models", "evaluate", model, world.store, world.manifest, "--json").stdout
     )
@@ -271,7 +271,7 @@ def test_what_is_not_real_is_said_wherever_the_model_is_used(obygaze, tmp_path):
         said = obygaze("models", *command)
         assert said.exit_code == 0, said.stderr
         told = [line for line in said.stderr.splitlines() if "Not a real" in line]
-        assert told == [f"CAUTION: {one}" for one in cautions], command
+        assert told == [f"WARNING: {one}" for one in cautions], command
         assert "Not a real" not in said.stdout or "--json" in command
     assert all(f"**{one}**" in (model / "README.md").read_text() for one in cautions)
 
@@ -282,14 +282,14 @@ def test_what_is_not_real_is_said_wherever_the_model_is_used(obygaze, tmp_path):
     ]
     [text] = elan_files(found, Items.of(spans)).values()
     properties = ElementTree.fromstring(text).iter("PROPERTY")
-    assert [one.text for one in properties if one.attrib["NAME"].startswith("caution")] == cautions
+    assert [one.text for one in properties if one.attrib["NAME"].startswith("warning")] == cautions
     assert "Not a real" not in found.to_csv()
 
 
 def test_a_real_model_says_that_the_clips_it_is_asked_about_are_not(world, model, tmp_path):
     drawn = make_world(tmp_path, synthetic="drawn by a test")
-    assert predict(model, open_store(world.store)).cautions == []
-    assert predict(model, open_store(drawn.store)).cautions == [
+    assert predict(model, open_store(world.store)).warnings == []
+    assert [str(one) for one in predict(model, open_store(drawn.store)).warnings] == [
         "Not a real result: the clips are synthetic (drawn by a test)."
     ]
 

@@ -32,7 +32,7 @@ def explained(ids, looks, run=0, **more):
     values = np.column_stack([looks, np.zeros(len(ids))])
     given = {"model": "pcbm-tree", "task": "t", "kind": "path", "concepts": ("Look", "Body")}
     return Explained(
-        **(given | more), run=run, ids=list(ids), labels=["S"] * len(ids), values=values
+        **(given | more), fit=run, ids=list(ids), labels=["S"] * len(ids), values=values
     )
 
 

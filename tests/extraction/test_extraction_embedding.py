@@ -279,7 +279,7 @@ def test_the_command(clip, images, photos, tmp_path, obygaze):
     info = obygaze("stores", "info", tmp_path / "s/mine.zarr").stdout
     assert "frames     none, of images and texts; preprocessing standard" in info
     wrong = {
-        ("tiny-clip",): "has images; say in which folder they are: --images FOLDER",
+        ("tiny-clip",): "has images; say where they are: --images FOLDER",
         ("tiny-vivit", "--images", photos): "reads no texts and no single images",
         ("tiny-clip", "--images", photos, "--dry-run"): "--dry-run is for clips",
         ("tiny-clip", "--images", photos, "--arrays", "native"): "--arrays is for clips",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from obygaze_features.language.gender_words import make_variants
+from obygaze_features.language.caption_scores import make_variants
 from obygaze_models.bias.gender_score import gender_score
 from tests.language.test_language_models import chances_of, embeddings_of
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import convert, to_builtins
 
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
 from tests.world import RECIPE, World, make_world
@@ -66,11 +68,12 @@ def page_of(tmp_path_factory: pytest.TempPathFactory):
 
 def with_record(results: Results, **changes: object) -> Results:
     """The same run with some of its run.json changed."""
-    run = replace(results.run, record=results.run.record | changes)
+    record = convert(to_builtins(results.run.record) | to_builtins(changes), RunRecord)
+    run = replace(results.run, record=record)
     return replace(results, run=run)
 
 
 def as_obygaze12(results: Results) -> Results:
     """The same run, as if it were of the paper's clips: its figures then stand beside."""
-    manifest = results.run.record["manifest"] | {"name": "obygaze12"}
+    manifest = to_builtins(results.run.record.manifest) | {"name": "obygaze12"}
     return with_record(results, manifest=manifest)

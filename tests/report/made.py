@@ -6,10 +6,11 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, structs
 
 from obygaze_models.experiments.clip_table import Clip
 from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.results import Results, Said
+from obygaze_models.experiments.results import FitPredictions, Results
 from obygaze_models.explain.readings import Step
 
 CONCEPTS = (
@@ -43,11 +44,12 @@ def grown(results: Results, clips: int = 1914, *, timed: bool = False) -> Result
     ids = [one.id for one in every.values() if not one.used]
     labels = np.array([int(every[one].level == "S") for one in ids])
     said, explained = [], []
-    for model in results.run.record["models"]:
+    for model in results.run.record.models:
         logit = chance.normal(size=len(ids)) + 2 * labels - 1
         probabilities = 1 / (1 + np.exp(-logit))
         said += [
-            Said(model, 0, test, ids, labels, probabilities) for test in results.run.record["tests"]
+            FitPredictions(model, 0, test, ids, labels, probabilities)
+            for test in results.run.record.tests
         ]
         explained.append(_explained(model, ids, chance))
     return replace(results, clips=every, said=said, explained=explained)
@@ -88,6 +90,9 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
         return {renamed(key, names): renamed(value, names) for key, value in thing.items()}
     if isinstance(thing, list | tuple):
         return type(thing)(renamed(one, names) for one in thing)
+    if isinstance(thing, Struct):
+        changed = {name: renamed(getattr(thing, name), names) for name in thing.__struct_fields__}
+        return structs.replace(thing, **changed)
     if is_dataclass(thing) and not isinstance(thing, type):
         changed = {f.name: renamed(getattr(thing, f.name), names) for f in fields(thing) if f.init}
         return replace(thing, **changed)

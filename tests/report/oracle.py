@@ -21,7 +21,7 @@ from sklearn.metrics import (
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import simulated
-from obygaze_models.experiments.intervals import Scored, film_intervals
+from obygaze_models.intervals import ScoredClips, film_intervals
 from obygaze_models.persistence import load_model, read_about
 
 #: So many intervals are found again without what the run used.
@@ -75,7 +75,7 @@ class Folder:
         """(model, test, run) -> ids, labels as numbers, probabilities [n] or [n, classes]."""
         found = {}
         for row in self._table("predictions.csv"):
-            found.setdefault((row["model"], row["test"], int(row["run"])), []).append(row)
+            found.setdefault((row["model"], row["test"], int(row["fit"])), []).append(row)
         return {key: self._columns(key[1], rows) for key, rows in found.items()}
 
     def _table(self, name):
@@ -209,7 +209,9 @@ class Oracle:
                 if metric == "f1" and self._looped < FEW and len(runs) > 1:
                     self._looped += 1
                     return looped(runs, films, folder.record["intervals"]["seed"])[what]
-                drawn = [Scored(of[1], of[2], film) for of, film in zip(runs, films, strict=True)]
+                drawn = [
+                    ScoredClips(of[1], of[2], film) for of, film in zip(runs, films, strict=True)
+                ]
                 seed = folder.record["intervals"]["seed"]
                 self._intervals[key] = film_intervals(drawn, seed=seed)
             return self._intervals[key][metric][what == "high"]
@@ -334,7 +336,7 @@ class Oracle:
         folder = self.folders[int(run)]
         text = (folder.folder / "models.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
-        said = next(one for one in lines if (one["model"], one["run"]) == (model, int(fit)))
+        said = next(one for one in lines if (one["model"], one["fit"]) == (model, int(fit)))
         loaded, _ = load_model(folder.folder / said["folder"])
         if what == "threshold":
             parent = np.flatnonzero(
@@ -405,7 +407,7 @@ class Oracle:
             both |= seen & {
                 folder.clips[one]["film"]
                 for (model, _, fit), (ids, _, _) in folder.said.items()
-                if (model, fit) == (about["model"], about["run"])
+                if (model, fit) == (about["model"], about["fit"])
                 for one in ids
             }
         return len(both)

@@ -2,13 +2,14 @@
 
 import json
 import re
-from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from msgspec import to_builtins
 
 from obygaze_models.report.page import render_report
 from tests.report.chromium import find_chromium, open_tab
+from tests.report.conftest import with_record
 from tests.report.made import grown, renamed
 
 SERIOUS = {"serious", "critical"}
@@ -340,8 +341,8 @@ def test_says_in_words_what_is_probable(page):
 
 def test_says_how_many_of_the_pages_clips_a_run_has(tab, results, page_of):
     few = grown(results["first"], clips=24)
-    manifest = few.run.record["manifest"] | {"labels": "small"}
-    few = replace(few, run=replace(few.run, record=few.run.record | {"manifest": manifest}))
+    manifest = to_builtins(few.run.record.manifest) | {"labels": "small"}
+    few = with_record(few, manifest=manifest)
     tab.prefer()
     tab.open(page_of(render_report([results["films"], few]), "two.html"))
     tab.choose_nth("choose-run", 1)

@@ -157,7 +157,7 @@ def test_the_explorer_shows_the_explanations(results, name):
 def check_paths(view, ids, lines, folder):
     why = view["why"]
     for row, one in enumerate(ids):
-        line = next(line for line in lines if line["run"] == why["fit"][row])
+        line = next(line for line in lines if line["fit"] == why["fit"][row])
         at = line["ids"].index(one)
         asked = [why["questions"][place] for place in why["paths"][row]]
         assert [(c, bool(above)) for c, _, above in asked] == [

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 from click.testing import CliRunner
+from msgspec import to_builtins
 
 import cli
 from obygaze_features.errors import ExperimentError
@@ -18,6 +19,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.report.films import film_tables
 from obygaze_models.report.page import render_report, write_report
 from obygaze_models.report.shown import shown_runs
+from obygaze_models.warnings import RunWarning
 from tests.report.conftest import BOTH, SURE, as_obygaze12, with_record
 from tests.report.made import renamed
 from tests.world import make_world, write_store
@@ -121,11 +123,11 @@ def test_what_comes_from_data_is_escaped(run):
     record = run.run.record
     changed = with_record(
         run,
-        experiment=record["experiment"] | {"name": attack},
+        experiment=record.experiment | {"name": attack},
         split=attack,
-        cautions=[attack],
-        manifest=record["manifest"] | {"citation": attack},
-        join=record["join"] | {"without_fold": [attack]},
+        warnings=[RunWarning("other", "", attack)],
+        manifest=to_builtins(record.manifest) | {"citation": attack},
+        join=to_builtins(record.join) | {"without_fold": [attack]},
     )
     html = render_report([changed], title=attack)
     assert html.count("<script") == 2  # the page's data and its own script
@@ -134,24 +136,26 @@ def test_what_comes_from_data_is_escaped(run):
 
 
 def test_cautions_stand_at_the_top(run):
-    page = Page(render_report([with_record(run, cautions=["not a real result: random"])]))
-    assert page.text.index("not a real result") < page.text.index("mlp")
+    page = Page(
+        render_report([with_record(run, warnings=[RunWarning("synthetic", "", "it is random")])])
+    )
+    assert page.text.index("Not a real result: it is random") < page.text.index("mlp")
     assert any(attrs.get("class") == "alarm" for _, attrs in page.tags)
 
 
 def test_many_cautions_on_concepts_are_summed_up_and_grouped_below(run, tmp_path):
     """By model and reason, from what the run keeps of each fit."""
-    cautions = [f"CONCEPTS: pcbm-tree, in 1 run: Look is odd {place}." for place in range(7)]
+    warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {place}.") for place in range(7)]
     folder = tmp_path / "run"
     shutil.copytree(run.run.folder, folder)
     models = [json.loads(line) for line in (folder / "models.jsonl").read_text().splitlines()]
     for one in models:
         if one["model"] == "pcbm-tree":
-            one["facts"]["warnings"] = ["Look: is odd", *["Body: is odd"] * (one["run"] < 2)]
-            one["facts"]["skipped"] = {"Posture": "too rare"} if one["run"] == 0 else {}
+            one["facts"]["warnings"] = ["Look: is odd", *["Body: is odd"] * (one["fit"] < 2)]
+            one["facts"]["skipped"] = {"Posture": "too rare"} if one["fit"] == 0 else {}
     (folder / "models.jsonl").write_text("".join(json.dumps(one) + "\n" for one in models))
     changed = replace(run, run=replace(run.run, folder=folder))
-    page = Page(render_report([with_record(changed, cautions=cautions)]))
+    page = Page(render_report([with_record(changed, warnings=warnings)]))
     top, _, rest = page.text.partition("Film explorer: clip by clip")
     assert "some concepts were learnt badly or not at all" in top
     assert "odd" not in top
@@ -167,7 +171,7 @@ def test_says_what_it_is_about_and_what_the_words_mean(page, results):
     for word in ("PCBM", "AUROC", "AP", "native", "F1 weighted", "pcbm-tree", "fit"):
         assert f"\n{word}" in re.sub(r"\s*\n\s*", "\n", top), word
     own = {"c": "calm", "u": "uneasy"}
-    manifest = results["classes"].run.record["manifest"] | {"levels": own}
+    manifest = to_builtins(results["classes"].run.record.manifest) | {"levels": own}
     other = Page(render_report([with_record(results["classes"], manifest=manifest)]))
     assert "Annotators gave each clip a level: calm, uneasy" in other.text
     assert "objectif" not in other.text.partition("Film explorer: clip by clip")[0]
@@ -175,7 +179,7 @@ def test_says_what_it_is_about_and_what_the_words_mean(page, results):
 
 def test_the_annotations_are_of_the_largest_label_set(results):
     whole = results["first"]
-    manifest = whole.run.record["manifest"] | {"labels": "smaller"}
+    manifest = to_builtins(whole.run.record.manifest) | {"labels": "smaller"}
     few = replace(
         with_record(results["films"], manifest=manifest),
         clips={name: one for name, one in results["films"].clips.items() if one.level != "NS"},
@@ -198,19 +202,21 @@ def test_the_figure_of_errors_is_of_a_network_that_never_saw_the_film(results):
 
 def test_leaks_are_said_loudly_and_counted(run):
     leak = {"task": "HN vs S", "test": "EN vs S", "clips": 10, "validation": 0, "otherwise": 1}
-    leaks = [leak | {"run": number, "train": 2 + number} for number in range(9)]
-    caution = "LEAKAGE: 3 of the 10 test clips of EN vs S are in a training or validation set"
-    changed = with_record(run, leaks=leaks, leaked=["tt0-001"], cautions=[caution])
+    leaks = [leak | {"fit": number, "train": 2 + number} for number in range(9)]
+    text = "3 of the 10 test clips of EN vs S are in a training or validation set"
+    warning = RunWarning("leak", "EN vs S", text)
+    changed = with_record(run, leaks=leaks, leaked=["tt0-001"], warnings=[warning])
     page = Page(render_report([changed]))
-    assert page.text.index(caution) < page.text.index("mlp")
+    assert page.text.index(str(warning)) < page.text.index("mlp")
     assert page.row("first") == ["EN vs S", "10", "2–10", "0", "1"]
     assert "No test clip was used" not in page.text
 
 
 def test_an_undefined_score_is_not_a_zero(run):
     scores = [
-        of | {"mean": of["mean"] | {"f1": None}, "std": of["std"] | {"f1": None}, "interval": {}}
-        for of in run.run.record["scores"]
+        to_builtins(of)
+        | {"mean": of.mean | {"f1": None}, "std": of.std | {"f1": None}, "interval": {}}
+        for of in run.run.record.scores
     ]
     page = Page(render_report([with_record(run, scores=scores)]))
     assert page.row("mlp")[1] == "–"
@@ -223,7 +229,7 @@ def test_of_few_clips_no_interval_is_told(page):
 
 def test_says_when_guessing_does_as_well(results):
     run = results["films"]
-    scores = [of | {"mean": of["mean"] | {"f1": 0.2}} for of in run.run.record["scores"]]
+    scores = [to_builtins(of) | {"mean": of.mean | {"f1": 0.2}} for of in run.run.record.scores]
     page = Page(render_report([with_record(run, scores=scores)]))
     assert re.search(
         r"F1 of 0\.20 \(95% interval over draws of 4 films: 0\.\d\d to 0\.\d\d\), "
@@ -252,9 +258,9 @@ def test_many_runs_are_grouped_by_protocol_and_share_tables(results):
 
 
 def test_runs_of_other_items_are_noted(results):
-    one = results["first"].run.record["manifest"]
+    one = results["first"].run.record.manifest
     other = with_record(
-        results["second"], manifest=one | {"digest": "f" * 64, "labels": "another set"}
+        results["second"], manifest=to_builtins(one) | {"digest": "f" * 64, "labels": "another set"}
     )
     page = Page(render_report([results["first"], other]))
     assert "These runs are not alike" in page.text
@@ -363,7 +369,7 @@ def spoil(run, tmp_path, name, text=None):
         ("explanations.jsonl", lambda text: text[: len(text) // 2], "explanations.jsonl"),
         (
             "run.json",
-            lambda text: text.replace('"format_version": 3', '"format_version": 99'),
+            lambda text: text.replace('"format_version": 4', '"format_version": 99'),
             "99",
         ),
         ("predictions.csv", lambda text: text[: text.rindex("mlp")], "cells where the header has"),

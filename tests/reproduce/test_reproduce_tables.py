@@ -244,7 +244,7 @@ def test_table_4_has_a_row_a_film(whole):
     assert (juno["published"]["mean"], juno["published"]["std"]) == (0.67, 0.09)
     run = whole.folder / "runs/leave-film-out/xclip-native-HN"
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    assert record["draws"][0]["name"].startswith("without tt0108160")
+    assert record.fits[0]["name"].startswith("without tt0108160")
     with (run / "predictions.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["model"] == "mlp"]
     of_film = defaultdict(lambda: defaultdict(list))

@@ -223,7 +223,7 @@ def test_the_damaged_frame_is_the_same_for_all_samplings(tmp_path, name):
         except VideoError as error:
             messages[tuple(frames)] = str(error)
     with pytest.raises(VideoError) as probed:
-        examine(path, samplings=[Sampling(32), Sampling(12, rate=1)])
+        examine(path, index_file(path), samplings=[Sampling(32), Sampling(12, rate=1)])
     assert len(messages) > 3
     assert {*messages.values()} == {str(probed.value)}
     if "decoded at frame" in str(probed.value):

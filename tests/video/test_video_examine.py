@@ -6,7 +6,9 @@ import pytest
 
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
+from obygaze_features.video import worker
 from obygaze_features.video.examine import examine
+from obygaze_features.video.index import index_file
 from tests.video.films import write
 
 BOTH = (Sampling(32), Sampling(12, rate=1))
@@ -14,7 +16,7 @@ BOTH = (Sampling(32), Sampling(12, rate=1))
 
 def test_an_ordinary_clip(tmp_path):
     path = write(tmp_path / "x264.mp4", seconds=15)
-    film = examine(path, samplings=BOTH)
+    film = examine(path, index_file(path), samplings=BOTH)
     assert (film.codec, film.container) == ("h264", "mov,mp4,m4a,3gp,3g2,mj2")
     assert (film.width, film.height, film.rotation) == (160, 120, 0)
     assert (film.frames, film.seconds) == (360, pytest.approx(15))
@@ -35,23 +37,25 @@ def test_an_ordinary_clip(tmp_path):
     ],
 )
 def test_what_is_unusual_has_a_name(tmp_path, name, seconds, problems):
-    film = examine(write(tmp_path / name, seconds=seconds), samplings=BOTH)
+    path = write(tmp_path / name, seconds=seconds)
+    film = examine(path, index_file(path), samplings=BOTH)
     assert film.problems == problems
     assert film.variable_rate == ("variable frame rate" in problems)
     assert bool(film.why_slow) == ("decoded in order" in problems)
 
 
 def test_a_turned_clip_is_measured_upright(tmp_path):
-    film = examine(write(tmp_path / "upright.mp4"), samplings=BOTH)
+    path = write(tmp_path / "upright.mp4")
+    film = examine(path, index_file(path), samplings=BOTH)
     assert (film.width, film.height, film.rotation) == (120, 160, 90)
 
 
 def test_a_span(tmp_path):
     path = write(tmp_path / "x264.mp4", seconds=20)
-    film = examine(path, start=5, end=18, samplings=BOTH)
+    film = examine(path, index_file(path), start=5, end=18, samplings=BOTH)
     assert (film.frames, film.seconds) == (13 * 24, pytest.approx(13))
     with pytest.raises(VideoError, match=rf"{path}: there is no frame from 40 s"):
-        examine(path, start=40, samplings=BOTH)
+        examine(path, index_file(path), start=40, samplings=BOTH)
 
 
 def test_what_cannot_be_decoded_is_an_error(tmp_path):
@@ -61,4 +65,17 @@ def test_what_cannot_be_decoded_is_an_error(tmp_path):
     data[offset : offset + 3000] = bytes(3000)
     path.write_bytes(data)
     with pytest.raises(VideoError, match=rf"{path} cannot be decoded at frame"):
-        examine(path, samplings=BOTH)
+        examine(path, index_file(path), samplings=BOTH)
+
+
+def test_spans_of_a_film_share_its_index(tmp_path, monkeypatch):
+    """Also where no cache can be written."""
+    path, indexed = write(tmp_path / "x264.mp4", seconds=3), []
+    monkeypatch.setattr(
+        worker, "index_file", lambda path, **rest: indexed.append(path) or index_file(path, **rest)
+    )
+    request = {"task": "examine", "path": str(path), "cache": None, "samplings": [{"frames": 2}]}
+    for start in (0, 1, 2):
+        answer = worker._answer({**request, "start": start, "end": start + 1}, None, print)
+        assert answer["examination"]["frames"] == 24
+    assert indexed == [path]

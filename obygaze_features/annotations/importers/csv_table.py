@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from obygaze_features.annotations.build import SourceRow, build_timelines
-from obygaze_features.annotations.cells import parse_concepts, parse_time
 from obygaze_features.annotations.issues import LEFT_OUT, Issue
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table, unescape_formula
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.mobygaze import frame_span
-from obygaze_features.manifests.importers.reading import decimal_point
+from obygaze_features.manifests.importers.reading import decimal_point, parse_time
 from obygaze_features.manifests.items import safe_id
+from obygaze_features.manifests.labels import parse_concepts
 
 TIMES, FRAMES = ("start", "end"), ("start_frame", "end_frame")
 #: Meaning -> other names of its column.

@@ -1,19 +1,38 @@
-"""ELAN's own files."""
+"""ELAN's own files as timelines.
+
+A tier is one annotator's: whom it names as its annotator, or else its participant, or else its
+own name. An annotation says a level, and behind a colon concepts: ``Sure: Body, Look``. Dependent
+tiers whose names have the word level, concepts or comment say these instead.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from obygaze_features.annotations.build import SourceRow, build_timelines
-from obygaze_features.annotations.elan import film_name, film_of, read_rows
 from obygaze_features.annotations.issues import KEPT, LEFT_OUT, Issue
-from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.elan import read_eaf
-from obygaze_features.common.text import counted
+from obygaze_features.annotations.timelines import Film, Segment, Timelines
+from obygaze_features.common.elan import Annotation, Document, read_eaf
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.items import safe_id
-from obygaze_features.manifests.labels import obygaze_scheme
+from obygaze_features.manifests.items import MAX_TIME_S, safe_id
+from obygaze_features.manifests.labels import LabelScheme, obygaze_scheme, parse_concepts
+
+#: The kinds of tier that we write; the second is not read back as somebody's annotations.
+SEGMENT_KIND, CLIP_KIND = "segment", "label of a clip"
+TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
+_FIELD_OF_WORD = {
+    "level": "level",
+    "levels": "level",
+    "concept": "concepts",
+    "concepts": "concepts",
+    "comment": "comment",
+    "comments": "comment",
+    "note": "comment",
+    "notes": "comment",
+}
 
 
 def import_timelines(
@@ -39,18 +58,17 @@ def import_timelines(
     errors: list[AnnotationError] = []
     for path, annotator in files.items():
         try:
-            content = read_eaf(path, AnnotationError)
+            document, left_out, ignored = read_eaf(path, AnnotationError)
         except AnnotationError as error:
             errors.append(error)
             rows.append(Issue(path.name, "", "", str(error), LEFT_OUT))
             continue
-        document = content.document
-        name = film or film_name(document, path.stem)
-        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), film_of(document))
-        for location, problem in content.left_out:
+        name = film or _film_name(document, path.stem)
+        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
+        for location, problem in left_out:
             rows.append(Issue(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
-        rows += [Issue(path.name, name, "", problem, KEPT) for problem in content.ignored]
-        rows += read_rows(document, name, path.name, scheme, annotator)
+        rows += [Issue(path.name, name, "", problem, KEPT) for problem in ignored]
+        rows += _rows(document, name, path.name, scheme, annotator)
     if len(errors) == len(files):
         raise errors[0]
     for name, given in (films or {}).items():
@@ -78,3 +96,78 @@ def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
                 f"{source} is not an .eaf file; save it with ELAN, or import a table with: "
                 "obygaze annotations import csv"
             )
+
+
+def field_of(tier: str) -> str | None:
+    """Which field of a segment a dependent tier holds, by a word in its name.
+
+    Examples
+    --------
+    >>> field_of("annotator1, concepts"), field_of("Comments@Anna"), field_of("dialogue")
+    ('concepts', 'comment', None)
+    """
+    words = re.findall("[a-z]+", tier.casefold())
+    return next((_FIELD_OF_WORD[word] for word in words if word in _FIELD_OF_WORD), None)
+
+
+def _rows(
+    document: Document, film: str, file: str, scheme: LabelScheme, annotator: str = ""
+) -> Iterator[SourceRow | Issue]:
+    """The rows of a document; `annotator` made the tiers that name nobody."""
+    exact = _parse_exact_times(document.properties.get(TIMES, ""))
+    for tier in document.tiers:
+        if tier.kind == CLIP_KIND or not tier.annotations:
+            continue
+        who = tier.annotator or tier.participant or annotator or tier.name
+        segments = [_segment(note, film, who, exact, scheme) for note in tier.annotations]
+        if any(scheme.has_level(segment.level) for segment in segments):
+            for note, segment in zip(tier.annotations, segments, strict=True):
+                yield SourceRow(f"{file}, {note.location}", segment)
+        else:
+            problem = (
+                f"names no level in {counted(len(segments), 'annotation')} "
+                f"(the first: {shorten(tier.annotations[0].value)})"
+            )
+            yield Issue(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
+
+
+def _film_of(document: Document) -> Film:
+    """The film's title and end that `annotations export` wrote."""
+    try:
+        end = float(document.properties.get(END, ""))
+    except ValueError:
+        end = 0
+    return Film(document.properties.get(TITLE, ""), end if 0 < end < MAX_TIME_S else None)
+
+
+def _film_name(document: Document, stem: str) -> str:
+    """The film's name that `annotations export` wrote; without one, the file's."""
+    name = document.properties.get(NAME, "")
+    return name if safe_id(name) == safe_id(stem) else stem
+
+
+def _segment(
+    note: Annotation, film: str, annotator: str, exact: Mapping[int, float], scheme: LabelScheme
+) -> Segment:
+    fields: dict[str, str] = {}
+    for tier, text in note.details.items():
+        if (name := field_of(tier)) and text.strip():
+            fields[name] = f"{fields[name]}, {text}" if name in fields else text
+    level, _, concepts = note.value.partition(":")
+    comment = fields.get("comment", "")
+    if "level" in fields and not scheme.has_level(level):
+        # The annotation's own text is then a comment.
+        concepts, comment = "", comment or note.value
+    names = parse_concepts(fields.get("concepts", "")) + parse_concepts(concepts)
+    start, end = (exact.get(time, time / 1000) for time in (note.start, note.end))
+    level = fields.get("level", level).strip()
+    return Segment(film, annotator, start, end, level, names, comment)
+
+
+def _parse_exact_times(text: str) -> dict[int, float]:
+    """Millisecond -> exact time; a time that was moved in ELAN matches none."""
+    exact = {}
+    for word in text.split():
+        if re.fullmatch(r"[0-9]{1,10}\.[0-9]{1,6}", word):
+            exact[round(float(word) * 1000)] = float(word)
+    return exact

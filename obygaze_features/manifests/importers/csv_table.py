@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from obygaze_features.common.tables import Table, read_mapped_table
-from obygaze_features.common.text import join_some, shorten
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
-from obygaze_features.manifests.importers.reading import clock_seconds, decimal_point, item_of_file
+from obygaze_features.manifests.importers.reading import item_of_file, parse_time
 from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
@@ -163,8 +163,14 @@ def _with_items(table: Table) -> Table:
     suffixes = set(map(_suffix, files))
     if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
-    for name in {"start", "end"} & table.columns.keys():
-        columns[name] = [_seconds(table, row, cell) for row, cell in enumerate(table[name])]
+    for name in [name for name in ("start", "end") if name in table.columns]:
+        columns[name] = []
+        for row, cell in enumerate(table[name]):
+            try:
+                seconds = f"{parse_time(cell, name, table.delimiter):.6f}" if cell.strip() else ""
+            except ManifestError as error:
+                raise table.problem(row, str(error)) from None
+            columns[name].append(seconds)
     return replace(table, columns={**table.columns, **columns})
 
 
@@ -176,14 +182,6 @@ def _relative(path: str) -> str:
     """A path with slashes; of an absolute path, on any system, only the file's name."""
     path = path.strip().replace("\\", "/").removeprefix("./")
     return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
-
-
-def _seconds(table: Table, row: int, cell: str) -> str:
-    text = decimal_point(cell, table.delimiter)
-    seconds = clock_seconds(text)
-    if seconds is None and ":" in text:
-        raise table.problem(row, f"{shorten(cell)} is not a time; write seconds or h:mm:ss")
-    return text if seconds is None else f"{seconds:.6f}"
 
 
 def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.reading import parse_list, source_or_download
-from obygaze_features.manifests.items import ItemProblem, Items
+from obygaze_features.manifests.items import Item, ItemProblem, Items
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import RunSet, Split, released_runs, split_problems
@@ -47,15 +45,10 @@ def import_manifest(
     with source_or_download("obygaze12", source, url) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
     try:
-        items = Items(
-            ids=table["id"],
-            kinds=["clip"] * len(table),
-            films=table["movie"],
-            media=table["video_name"],
-            texts=[""] * len(table),
-            starts=np.full(len(table), np.nan),
-            ends=np.full(len(table), np.nan),
-            extra={name: table[name] for name in UNUSED if name in table.columns},
+        named = zip(table["id"], table["movie"], table["video_name"], strict=True)
+        items = Items.of(
+            [Item(identifier, film=film, media=media) for identifier, film, media in named],
+            {name: table[name] for name in UNUSED if name in table.columns},
         )
     except ItemProblem as problem:
         raise table.problem(problem.row, problem.message) from None
@@ -108,12 +101,7 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
 def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split], list[RunSet]]:
     """Read the folders ``balanced_level`` and ``movieset``, and rebuild the released runs.
 
-    Parameters
-    ----------
-    source
-        The folder that holds either or both.
-    manifest
-        The manifest of ``obygaze12``; every id must be in it.
+    `source` holds either or both; every id must be in `manifest`, that of ``obygaze12``.
     """
     files = [*sorted(source.glob("balanced_level/*.csv")), *sorted(source.glob("movieset/*.csv"))]
     if not files:

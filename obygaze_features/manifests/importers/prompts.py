@@ -87,16 +87,7 @@ def import_manifest(
 
 
 def with_article(template: str, stimulus: str, article: str = "letter") -> str:
-    """A template with a stimulus in its place, and the article before it adapted.
-
-    Parameters
-    ----------
-    template
-        Has ``{}`` once; an ``a`` or ``an`` right before it is adapted to the stimulus.
-    stimulus
-        A word, or several.
-    article
-        One of `ARTICLES`.
+    """A template with a stimulus in place of ``{}``, and the ``a`` right before it adapted.
 
     Examples
     --------

@@ -16,12 +16,13 @@ from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.items import Item, media_stem, safe_id
+from obygaze_features.manifests.items import MAX_TIME_S, Item, media_stem, safe_id
 from obygaze_features.manifests.media import MEDIA_SUFFIXES
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20
 DOWNLOAD_TIMEOUT_S = 60
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
+_SECONDS = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _STRING = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
 _LIST = re.compile(rf"\[\s*(?:(?:{_STRING})\s*(?:,\s*(?:{_STRING})\s*)*+)?\]")
 _STRINGS = re.compile(_STRING)
@@ -43,18 +44,24 @@ def parse_list(text: str) -> list[str]:
     return [string for string in strings if string]
 
 
-def clock_seconds(text: str) -> float | None:
-    """Seconds of a time such as m:ss or h:mm:ss.
+def parse_time(text: str, column: str, delimiter: str = ",") -> float:
+    """A time in seconds from a cell that holds seconds, m:ss or h:mm:ss.
 
     Examples
     --------
-    >>> clock_seconds("1:15.5"), clock_seconds("01:00:00.040"), clock_seconds("75.5")
-    (75.5, 3600.04, None)
+    >>> parse_time("75.5", "start"), parse_time("1:15,5", "start", ";")
+    (75.5, 75.5)
     """
-    if (match := _CLOCK.fullmatch(text)) and (match[1] is None or int(match[2]) < 60):
+    plain = decimal_point(text, delimiter)
+    if (match := _CLOCK.fullmatch(plain)) and (match[1] is None or int(match[2]) < 60):
         hours, minutes, rest = match.groups(default="0")
         return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
-    return None
+    cell = f"{column} {shorten(text.strip())}"
+    if not _SECONDS.fullmatch(plain):
+        raise ManifestError(f"{cell} is not a time; write seconds or h:mm:ss")
+    if float(plain) > MAX_TIME_S:
+        raise ManifestError(f"{cell} is not a time in a film")
+    return round(float(plain), 6)
 
 
 def decimal_point(text: str, delimiter: str) -> str:

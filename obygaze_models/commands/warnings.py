@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import click
 
-__all__ = ["echo_cautions"]
+__all__ = ["echo_warnings"]
 
 
-def echo_cautions(cautions: Iterable[str]) -> None:
+def echo_warnings(warnings: Iterable[object]) -> None:
     """Print each on a line of its own."""
-    for caution in cautions:
-        click.secho(f"CAUTION: {caution}", fg="yellow", bold=True, err=True)
+    for warning in warnings:
+        click.secho(f"WARNING: {warning}", fg="yellow", bold=True, err=True)

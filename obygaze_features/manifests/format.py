@@ -56,14 +56,7 @@ def scheme_in(
 ) -> LabelScheme:
     """The scheme that a header or a label set's JSON file holds; else `default`, or ObyGaze's.
 
-    Parameters
-    ----------
-    about
-        The content of the file.
-    path
-        The file, for messages.
-    default
-        Where it holds none.
+    Messages name the file's `path`.
     """
     value = about.get("label_scheme")
     try:

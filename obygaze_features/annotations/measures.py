@@ -1,0 +1,227 @@
+"""Measures of how far two sequences of levels agree: the paper's gamma, kappa and alpha.
+
+gamma = 1 - d/e: d is the mean distance of the two annotators' levels over their common clips, e
+the same for random sequences. The paper does not say how it draws them, so there are two ways:
+
+``shuffled``
+    The levels of one annotator in random order: as many of each level as there are.
+``uniform``
+    Two sequences whose levels are drawn with equal chances.
+
+Both have a closed form, the limit of e with ever more sequences, which is reported beside it. A
+measure that is not defined is None, as kappa is where both annotators give every unit one level.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.package import reference_json
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests.labels import LabelScheme
+
+GENERATORS = ("shuffled", "uniform")
+SAMPLES = 62
+"""As many random sequences as the paper draws."""
+#: Sums of the same distances in another order differ by less.
+SUM_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """A distance from 0 to 1 for each two levels; `name` is ``paper`` or ``even``."""
+
+    name: str
+    codes: tuple[str, ...]
+    matrix: np.ndarray
+
+    @cached_property
+    def rank(self) -> dict[str, int]:
+        """Level -> row of the matrix."""
+        return {code: row for row, code in enumerate(self.codes)}
+
+    def without(self, code: str) -> Distances:
+        """The distances among the other levels."""
+        rows = [row for row, other in enumerate(self.codes) if other != code]
+        codes = tuple(self.codes[row] for row in rows)
+        return Distances(self.name, codes, self.matrix[np.ix_(rows, rows)])
+
+
+def distances_of(scheme: LabelScheme) -> Distances:
+    """The paper's distances for its four levels; for other levels, even steps.
+
+    Examples
+    --------
+    >>> from obygaze_features.manifests import Level, obygaze_scheme
+    >>> distances_of(obygaze_scheme()).matrix[0].tolist()
+    [0.0, 0.3, 0.7, 1.0]
+    >>> scheme = LabelScheme("tension", tuple(Level(code, code) for code in ("low", "mid", "high")))
+    >>> distances_of(scheme).matrix[0].tolist()
+    [0.0, 0.5, 1.0]
+    """
+    paper = reference_json("scheme-obygaze.json")["distances"]
+    if set(scheme.codes) == set(paper["levels"]):
+        order = [paper["levels"].index(code) for code in scheme.codes]
+        return Distances("paper", scheme.codes, np.array(paper["matrix"])[np.ix_(order, order)])
+    steps = np.arange(len(scheme.codes))
+    matrix = np.abs(steps[:, None] - steps) / max(1, len(steps) - 1)
+    return Distances("even", scheme.codes, matrix)
+
+
+@dataclass(frozen=True)
+class Chance:
+    """How random sequences are drawn."""
+
+    generator: str = "shuffled"
+    samples: int = SAMPLES
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.generator not in GENERATORS:
+            raise UsageError(f"the generator is one of {GENERATORS}, not {self.generator!r}")
+        if self.samples < 1 or self.seed < 0:
+            raise UsageError("samples start at 1, and seeds at 0")
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """gamma and its parts; None where it is not defined.
+
+    `expected` is the mean over random sequences, `closed` its closed form; `p` is the share of
+    random sequences that agree at least as well, the observed one counted among them.
+    """
+
+    clips: int
+    distance: float | None = None
+    expected: float | None = None
+    gamma: float | None = None
+    p: float | None = None
+    closed: float | None = None
+    closed_gamma: float | None = None
+
+
+def gamma(
+    a: Sequence[str],
+    b: Sequence[str],
+    distances: Distances,
+    chance: Chance | None = None,
+    *,
+    stream: int = 0,
+) -> Gamma:
+    """The paper's gamma of two sequences of levels; another `stream`, other random sequences.
+
+    Examples
+    --------
+    >>> from obygaze_features.manifests import obygaze_scheme
+    >>> a = "EN EN HN S EN NS EN S HN EN".split()
+    >>> b = "EN HN HN NS EN S EN S EN EN".split()
+    >>> result = gamma(a, b, distances_of(obygaze_scheme()))
+    >>> round(result.distance, 6), round(result.closed, 6), round(result.closed_gamma, 6)
+    (0.12, 0.414, 0.710145)
+    """
+    chance = chance or Chance()
+    if not a:
+        return Gamma(0)
+    left = np.array([distances.rank[level] for level in a])
+    right = np.array([distances.rank[level] for level in b])
+    levels, matrix = len(distances.codes), distances.matrix
+
+    def mean_distance(x: NDArray[np.intp], y: NDArray[np.intp]) -> float:
+        counts = np.bincount(x * levels + y, minlength=levels**2)
+        return float(counts @ matrix.ravel() / len(x))
+
+    random = np.random.default_rng([chance.seed, stream])
+    if chance.generator == "shuffled":
+        drawn = [mean_distance(left, random.permutation(right)) for _ in range(chance.samples)]
+        shares = [np.bincount(ranks, minlength=levels) / len(ranks) for ranks in (left, right)]
+        closed = float(shares[0] @ matrix @ shares[1])
+    else:
+        size = (2, len(left))
+        drawn = [mean_distance(*random.integers(levels, size=size)) for _ in range(chance.samples)]
+        closed = float(matrix.mean())
+    distance, expected = mean_distance(left, right), fmean(drawn)
+    as_close = sum(other <= distance + SUM_TOLERANCE for other in drawn)
+    return Gamma(
+        clips=len(left),
+        distance=distance,
+        expected=expected,
+        gamma=gamma_ratio(distance, expected),
+        p=(as_close + 1) / (chance.samples + 1),
+        closed=closed,
+        closed_gamma=gamma_ratio(distance, closed),
+    )
+
+
+def gamma_ratio(distance: float, expected: float) -> float | None:
+    """1 - distance / expected; 1 where the distance is 0, whatever is expected."""
+    if distance == 0:
+        return 1.0
+    return 1 - distance / expected if expected else None
+
+
+def random_stream(*names: str) -> int:
+    """A number for each film and pair, so that their random sequences are independent."""
+    return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8], "big")
+
+
+def confusion(a: Sequence[str], b: Sequence[str], codes: Sequence[str]) -> np.ndarray:
+    """How many clips got which two levels: `a` in rows, `b` in columns.
+
+    Examples
+    --------
+    >>> confusion(["EN", "S", "S"], ["EN", "EN", "S"], ["EN", "S"]).tolist()
+    [[1, 0], [1, 1]]
+    """
+    rank = {code: number for number, code in enumerate(codes)}
+    cells = [rank[x] * len(codes) + rank[y] for x, y in zip(a, b, strict=True)]
+    counts = np.bincount(np.array(cells, dtype=int), minlength=len(codes) ** 2)
+    return counts.reshape(len(codes), len(codes))
+
+
+def cohen_kappa(counts: np.ndarray) -> float | None:
+    """Cohen's kappa, every difference weighing the same."""
+    total = counts.sum()
+    expected = (counts.sum(axis=1) * counts.sum(axis=0)).sum()
+    if expected == total**2:
+        return None
+    return float((np.trace(counts) * total - expected) / (total**2 - expected))
+
+
+def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:
+    """Krippendorff's alpha for two annotators who both labelled every clip.
+
+    Parameters
+    ----------
+    counts
+        The table of `confusion`.
+    differences
+        The weight of each two levels: Krippendorff's squared metric, of `nominal` or `ordinal`,
+        or a matrix of distances, which is taken as it is.
+    """
+    coincidences = counts + counts.T
+    margins = coincidences.sum(axis=1)
+    expected = (np.outer(margins, margins) * differences).sum()
+    if not expected:
+        return None
+    observed = (coincidences * differences).sum()
+    return float(1 - (margins.sum() - 1) * observed / expected)
+
+
+def nominal(counts: np.ndarray) -> np.ndarray:
+    """Two levels differ or they do not."""
+    return 1.0 - np.eye(len(counts))
+
+
+def ordinal(counts: np.ndarray) -> np.ndarray:
+    """Two levels differ by the number of labels between them, half of their own included."""
+    margins = (counts + counts.T).sum(axis=1)
+    middles = np.cumsum(margins) - margins / 2
+    squares: np.ndarray = (middles[:, None] - middles) ** 2
+    return squares

@@ -1,0 +1,245 @@
+"""Annotators' label sets merged into one by the highest level, and saved with their manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.annotations.grid import films_of
+from obygaze_features.annotations.issues import Issue, different_timelines
+from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
+from obygaze_features.common.text import counted
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.manifests.format import HEADER, read_header
+from obygaze_features.manifests.items import format_seconds
+from obygaze_features.manifests.labels import LabelScheme, LabelSet
+from obygaze_features.manifests.manifest import Manifest, save_parts
+
+MERGED = "merged"
+MERGE_RULE = (
+    "the highest level wins; concepts are united among those who gave it; the ratio is the largest "
+    "among them; a clip that only one annotator has is taken from that one"
+)
+
+
+@dataclass(frozen=True)
+class MergedLabels:
+    """The merged label set, and which films had only one annotator.
+
+    The column ``annotators`` counts those of each clip.
+    """
+
+    labels: LabelSet
+    issues: list[Issue]
+
+
+@dataclass(frozen=True)
+class SavedLabels:
+    """A manifest's default label set after saving, and the merges that were removed.
+
+    `removed`: name -> of which label sets it was merged.
+    """
+
+    default: str | None
+    removed: Mapping[str, Sequence[str]]
+
+
+def merge_labels(
+    label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
+) -> MergedLabels:
+    """Merge annotators' label sets, which have one scheme; their order does not matter."""
+    if name in [labels.name for labels in label_sets]:
+        raise UsageError(f"{name!r} is one of the label sets to merge; give the result a new name")
+    scheme = manifest.shared_scheme(label_sets)
+    codes = scheme.codes
+    rank = {code: number for number, code in enumerate(codes)}
+    row_of = manifest.items.row_of
+    levels = np.full((len(label_sets), len(manifest)), -1)
+    ratios = np.full(levels.shape, np.nan)
+    concepts: list[dict[int, tuple[str, ...]]] = []
+    for index, labels in enumerate(label_sets):
+        rows = np.array([row_of[identifier] for identifier in labels.ids], np.intp)
+        levels[index, rows] = [rank[level] for level in labels.levels]
+        if labels.ratio:
+            ratios[index, rows] = _parse_ratios(labels)
+        pairs = zip(rows.tolist(), labels.concepts, strict=True)
+        concepts.append({row: names for row, names in pairs if names})
+    best = levels.max(axis=0, initial=-1)
+    ratio = np.fmax.reduce(np.where(levels == best, ratios, np.nan), axis=0)
+    rows = np.flatnonzero(best >= 0)
+    united: dict[int, tuple[str, ...]] = {}
+    for wins, concepts_of_row in zip((levels == best).tolist(), concepts, strict=True):
+        for row, names in concepts_of_row.items():
+            if wins[row]:
+                united[row] = united.get(row, ()) + names
+    # There are few distinct sets of concepts and few distinct ratios.
+    in_order = {names: scheme.in_order(map(scheme.concept, names)) for names in {*united.values()}}
+    largest = ratio[rows].tolist()
+    texts = {value: format_seconds(value) for value in set(largest) if value == value}
+    by_name = sorted(label_sets, key=attrgetter("name"))
+    merged = LabelSet(
+        name,
+        [manifest.ids[row] for row in rows.tolist()],
+        [codes[level] for level in best[rows].tolist()],
+        [in_order[united[row]] if row in united else () for row in rows.tolist()],
+        [texts.get(value, "") for value in largest],
+        {"annotators": [str(count) for count in (levels >= 0).sum(axis=0)[rows].tolist()]},
+        {
+            "rule": MERGE_RULE,
+            "of": {labels.name: dict(labels.about) for labels in by_name},
+            "grid": {"name": manifest.name, "digest": manifest.digest},
+            "obygaze": version("obygaze"),
+            **({} if scheme == manifest.scheme else {"label_scheme": scheme.to_json()}),
+        },
+    )
+    issues = different_timelines(label_sets, manifest)
+    return MergedLabels(merged, [*issues, *_single_annotator(label_sets, levels >= 0, manifest)])
+
+
+def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
+    """The label sets to merge: the named ones, or all that were projected onto a manifest."""
+    chosen = [manifest.labels(name) for name in dict.fromkeys(names or manifest.label_names)]
+    if not names:
+        chosen = [labels for labels in chosen if {"timelines", "threshold"} <= set(labels.about)]
+    if len(chosen) < 2:
+        present = ", ".join(labels.name for labels in chosen) or "none"
+        raise UsageError(
+            f"merging needs the label sets of two annotators or more (got {present}); name "
+            "them: --labels A --labels B"
+        )
+    for labels in chosen:
+        if repeated := sorted({other.name for other in chosen} & set(_merged_from(labels))):
+            raise UsageError(
+                f"{labels.name!r} was merged from {repeated[0]!r}, which would count twice; merge "
+                "annotators' label sets"
+            )
+    thresholds = {str(labels.about["threshold"]): labels.name for labels in chosen if not names}
+    if len(thresholds) > 1:
+        pairs = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
+        raise UsageError(
+            f"label sets of different thresholds ({pairs}); project all at the same, or name those "
+            "to merge: --labels A --labels B"
+        )
+    return chosen
+
+
+def merges_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]]:
+    """The merged label sets that hold one of these, directly or by another merge -> all sources."""
+    sources = {name: _merged_from(manifest.labels(name)) for name in manifest.label_names}
+    merges: dict[str, list[str]] = {}
+    while more := {
+        name: parts
+        for name, parts in sources.items()
+        if name not in {*names, *merges} and not {*names, *merges}.isdisjoint(parts)
+    }:
+        merges |= more
+    return merges
+
+
+def _merged_from(labels: LabelSet) -> list[str]:
+    """The label sets that one was merged from, if it was."""
+    sources = labels.about.get("of")
+    return list(sources) if isinstance(sources, Mapping) else []
+
+
+def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
+    try:
+        return np.array([float(text or "nan") for text in labels.ratio])
+    except ValueError as error:
+        raise ManifestError(f"the label set {labels.name!r} has a bad ratio: {error}") from None
+
+
+def _single_annotator(
+    label_sets: Sequence[LabelSet], has: NDArray[np.bool_], manifest: Manifest
+) -> list[Issue]:
+    """Films that have, in whole or in part, one annotator only."""
+    clips: Counter[str] = Counter()
+    single: Counter[tuple[str, str]] = Counter()
+    films = films_of(manifest.items)
+    annotators = has.sum(axis=0)
+    for row in np.flatnonzero(annotators).tolist():
+        clips[films[row]] += 1
+        if annotators[row] == 1:
+            single[films[row], label_sets[int(has[:, row].argmax())].name] += 1
+    issues = []
+    for (film, annotator), count in single.items():
+        share = "" if count == clips[film] else f"{count:,} of its "
+        problem = f"no second annotator for {share}{counted(clips[film], 'clip')}"
+        issues.append(Issue(manifest.name, film, annotator, problem, f"taken from {annotator}"))
+    return issues
+
+
+def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
+    """Raise unless clips and timelines have the same levels, by whichever names."""
+    try:
+        same = tuple(map(grid.level, timelines.codes)) == grid.codes
+    except ManifestError:
+        same = False
+    if not same:
+        raise AnnotationError(
+            f"the clips' levels ({', '.join(grid.codes)}) are not those of the timelines "
+            f"({', '.join(timelines.codes)}); project these onto a grid without labels, such as "
+            "60 (seconds)"
+        )
+
+
+def common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
+    """The grid's scheme, and the concepts that only the other has."""
+    check_levels(grid, timelines)
+    added = tuple(c for c in timelines.concepts if not grid.has_concept(c.name))
+    return replace(grid, concepts=grid.concepts + added)
+
+
+def save_labels(
+    manifest: Manifest,
+    label_sets: Sequence[LabelSet],
+    output: Path,
+    *,
+    default: str | None = None,
+    overwrite: bool = False,
+) -> SavedLabels:
+    """Save label sets in their manifest's folder, or with all of it in another one.
+
+    Merges of a label set that is replaced are removed, as they are out of date. A manifest without
+    a default label set gets the `default`.
+    """
+    in_place = manifest.folder is not None and output.resolve() == manifest.folder.resolve()
+    if in_place:
+        for labels in label_sets:
+            refuse_to_overwrite(output / "labels" / f"{labels.name}.csv", overwrite=overwrite)
+    else:
+        refuse_to_overwrite(output, overwrite=overwrite)
+    existing: Manifest | None = manifest
+    if not in_place:
+        existing = Manifest.load(output) if (output / HEADER).is_file() else None
+    if existing is None or existing.digest != manifest.digest:
+        default = manifest.default_labels or default
+        whole = manifest.with_parts(labels=label_sets)
+        replace(whole, default_labels=default).save(output, overwrite=overwrite)
+        return SavedLabels(default, {})
+    stale = merges_of(existing, [labels.name for labels in label_sets])
+    removed = dict(sorted(stale.items(), key=lambda merge: merge[0] != existing.default_labels))
+    candidates = (existing.default_labels, manifest.default_labels, default)
+    default = next((name for name in candidates if name is not None and name not in removed), None)
+    scheme = common_scheme(existing.scheme, manifest.scheme)
+    # The header first: a scheme may have concepts that no label has, but not the reverse.
+    old = read_header(output)
+    header = {**old, "default_labels": default, "label_scheme": scheme.to_json()}
+    if header != old:
+        write_text(output / HEADER, to_json(header))
+    for name in removed:
+        for suffix in (".csv", ".json"):
+            (output / "labels" / f"{name}{suffix}").unlink(missing_ok=True)
+    if in_place:
+        save_parts(output, label_sets, overwrite=True)
+    else:
+        whole = replace(manifest.with_parts(labels=label_sets), scheme=scheme)
+        replace(whole, default_labels=default).save(output, overwrite=True)
+    return SavedLabels(default, removed)

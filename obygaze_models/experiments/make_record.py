@@ -1,0 +1,330 @@
+"""What ``run.json`` says of a run: its data, its draws, its scores, and what to beware of."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from obygaze_features.common.text import counted, join_some
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.splits import overlapping
+from obygaze_features.store import Store
+from obygaze_features.store.remote import is_url
+from obygaze_models.experiments.evaluate import Evaluation, Fit
+from obygaze_models.experiments.experiment import Experiment, Problem
+from obygaze_models.experiments.facts import unreliable_concepts
+from obygaze_models.experiments.features import store_fingerprint
+from obygaze_models.experiments.join import Join
+from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.official import official_measure, uses_external_data
+from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
+from obygaze_models.experiments.protocol import Draw, Leak, leaks
+from obygaze_models.experiments.record import (
+    Features,
+    Films,
+    FitRecord,
+    Intervals,
+    LeakCount,
+    ManifestRecord,
+    Official,
+    RunRecord,
+    StoreRecord,
+)
+from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
+from obygaze_models.experiments.task import Task
+from obygaze_models.footage import footage_of
+from obygaze_models.intervals import LEVEL, REPLICATES
+from obygaze_models.metrics import TREC
+from obygaze_models.warnings import RunWarning, synthetic_warnings
+
+__all__ = ["about_features", "about_model", "make_record"]
+
+#: Of what was skipped so many are named among the warnings; run.json has them all.
+SHOWN = 10
+
+
+def make_record(
+    experiment: Experiment,
+    manifest: Manifest,
+    store: Store,
+    plan: Plan,
+    problems: Sequence[Problem],
+    joined: Join,
+    evaluation: Evaluation,
+    models: Sequence[Mapping[str, Any]],
+    *,
+    files: dict[str, str],
+    started: str,
+    seconds: float,
+) -> RunRecord:
+    """All of ``run.json``."""
+    known, scheme = evaluation.known, manifest.label_scheme(experiment.labels)
+    tasks = [task for problem in problems for task in problem.tests]
+    measure = official_measure(manifest.labels(experiment.labels), scheme, tasks)
+    leaked = {
+        problem.train.name: leaks(
+            evaluation.draws[problem.train.name],
+            known.ids,
+            seen={r: rows for (t, r), rows in evaluation.seen.items() if t == problem.train.name},
+            meet=partial(overlapping, manifest.items),
+        )
+        for problem in problems
+    }
+    attributes = store.attributes
+    return RunRecord(
+        experiment={
+            key: value.as_posix() if isinstance(value, Path) else value
+            for key, value in asdict(experiment).items()
+        }
+        | ({"store": store.where} if is_url(experiment.store) else {}),
+        goal=experiment.goal,
+        models=list(experiment.learners),
+        protocol=plan.protocol,
+        split=plan.split,
+        warnings=[
+            *_warnings(manifest, attributes, evaluation, leaked),
+            *(_without_features(plan, joined) if measure else []),
+            *_concept_warnings(experiment, plan, models),
+            *_unsaved_warnings(models),
+        ],
+        ablated=_ablated(models),
+        manifest=ManifestRecord(
+            name=manifest.name,
+            version=manifest.version,
+            digest=manifest.digest,
+            labels=manifest.labels(experiment.labels).name,
+            levels={level.code: level.name for level in scheme.levels},
+            licence=manifest.licence,
+            citation=manifest.citation,
+        ),
+        official=Official(measure=measure, external_data=uses_external_data(attributes["backbone"]))
+        if measure
+        else None,
+        store=StoreRecord(
+            name=attributes["name"],
+            items_digest=attributes["items_digest"],
+            backbone=attributes["backbone"],
+            preprocessing=attributes["preprocessing"],
+            precision=attributes["precision"],
+            fingerprint=store_fingerprint(store),
+        ),
+        features=Features(**about_features(experiment, store)),
+        join=joined,
+        fits=[
+            FitRecord(
+                task=problem.train.name,
+                fit=draw.run,
+                name=draw.name,
+                seed=draw.seed,
+                train=class_counts(labels[draw.train], problem.train.classes),
+                validation=class_counts(labels[draw.validation], problem.train.classes),
+            )
+            for problem in problems
+            for labels in [problem.train.labels(known)]
+            for draw in evaluation.draws[problem.train.name]
+        ],
+        skipped=evaluation.skipped,
+        leaked=sorted({one for found in leaked.values() for leak in found for one in leak.ids}),
+        leaks=[
+            LeakCount(
+                task=task,
+                fit=leak.run,
+                test=leak.test,
+                clips=leak.clips,
+                train=len(leak.train),
+                validation=len(leak.validation),
+                otherwise=len(leak.otherwise),
+            )
+            for task, found in leaked.items()
+            for leak in found
+        ],
+        films=_films(evaluation),
+        tests=score_tests(evaluation.predictions, seed=experiment.seed),
+        scores=score_runs(
+            evaluation.predictions,
+            known.films,
+            seed=experiment.seed,
+            trec_ids=known.ids if measure == TREC else None,
+        ),
+        intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")},
+        },
+        machine={"system": platform.platform(), "cores": os.cpu_count()},
+        files=files,
+        started=started,
+        seconds=seconds,
+    )
+
+
+def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
+    """What a saved model must know of the features it fits, to refuse others."""
+    attributes = store.attributes
+    return {
+        "backbone": attributes["backbone"],
+        "preprocessing": attributes["preprocessing"],
+        "array": experiment.array,
+        "shape": next(list(one.shape) for one in store.specs if one.name == experiment.array),
+        "pooling": experiment.pooling,
+    }
+
+
+def about_model(
+    name: str,
+    experiment: Experiment,
+    task: Task,
+    fitted: Fit,
+    known: Known,
+    manifest: Manifest,
+    features: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What is kept with a saved model: what it tells apart, by what, and from which clips."""
+    seen = sorted(known.ids[row] for row in fitted.seen.tolist())
+    return {
+        "model": name,
+        "estimator": experiment.learners[name].name,
+        "options": experiment.learners[name].table,
+        "reads": fitted.reads,
+        "task": task.name,
+        "learns": dict(vars(task)),
+        "classes": list(task.classes),
+        "facts": fitted.facts,
+        "features": dict(features),
+        # Whoever scores it again can see which clips it has seen, also under other ids.
+        "seen": seen,
+        "footage": footage_of(manifest.items, seen),
+        "warnings": [
+            asdict(one) for one in synthetic_warnings(manifest.items, features["backbone"])
+        ],
+    }
+
+
+def _warnings(
+    manifest: Manifest,
+    attributes: Mapping[str, Any],
+    evaluation: Evaluation,
+    leaked: Mapping[str, Sequence[Leak]],
+) -> list[RunWarning]:
+    """What a reader must know before any score."""
+    warnings = synthetic_warnings(manifest.items, attributes["backbone"])
+    for task, found in leaked.items():
+        tests = dict.fromkeys(leak.test for leak in found)
+        warnings += [_leak_warning(test, evaluation.draws[task], found) for test in tests]
+    warnings += [
+        RunWarning("skipped", one.task, f"{one.task}, {one.what}: {one.why}.")
+        for one in evaluation.skipped[:SHOWN]
+    ]
+    if (more := len(evaluation.skipped) - SHOWN) > 0:
+        warnings.append(RunWarning("skipped", "", f"{more} more, which run.json names."))
+    return warnings
+
+
+def _without_features(plan: Plan, joined: Join) -> list[RunWarning]:
+    """Test clips that the official measure would hold against the run."""
+    if plan.protocol != "official":
+        return []
+    lost = [one for one in joined.without_features if plan.fold_of.get(one) == plan.last]
+    if not lost:
+        return []
+    clips = counted(len(lost), "test clip has", "test clips have")
+    return [
+        RunWarning(
+            "no-features",
+            "",
+            f"{clips} no features ({join_some(lost, 3)}): left out here, and counted against a run "
+            "file by the official measure (obygaze models write-run and score-run).",
+        )
+    ]
+
+
+def _concept_warnings(
+    experiment: Experiment, plan: Plan, models: Sequence[Mapping[str, Any]]
+) -> list[RunWarning]:
+    """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
+    warnings = []
+    for name in experiment.learners:
+        facts = [one["facts"] for one in models if one["model"] == name]
+        unreliable = {one for of in facts for one in unreliable_concepts(of)}
+        skipped = {one for of in facts for one in of.get("skipped", {})}
+        parts = [f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable"]
+        parts = parts * bool(unreliable)
+        parts += [f"{counted(len(skipped), 'is', 'are')} left out"] * bool(skipped)
+        if parts:
+            warnings.append(
+                RunWarning(
+                    "concepts",
+                    name,
+                    f"{name}: in one or more of {counted(len(facts), 'model')} "
+                    f"{' and '.join(parts)}; models.jsonl says which, and why.",
+                )
+            )
+    learnt = [one for one in models if "concepts" in one["facts"]]
+    if plan.protocol == "released" and learnt and plan.split != RELEASED_CONCEPTS:
+        warnings.append(
+            RunWarning(
+                "released-concepts",
+                "",
+                f"The bottlenecks learnt their concepts from {plan.split}; the authors learnt "
+                f"them from {RELEASED_CONCEPTS}: give these an experiment of their own, with that "
+                "split.",
+            )
+        )
+    return warnings
+
+
+def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """For each hybrid its mean accuracy on validation, with and without its concepts."""
+    of: dict[str, list[Mapping[str, float]]] = {}
+    for one in models:
+        if "accuracy" in one["facts"]:
+            said = one["facts"]["accuracy"]
+            parts = {key: value for key, value in said.items() if isinstance(value, float)}
+            of.setdefault(one["model"], []).append(parts)
+    return {
+        name: {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+        for name, runs in of.items()
+    }
+
+
+def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
+    """The estimators whose models could not be saved."""
+    reasons = {one["model"]: one["not_saved"] for one in models if "not_saved" in one}
+    return [
+        RunWarning("not-saved", name, f"{name} is not among the saved models: {reason}.")
+        for name, reason in reasons.items()
+    ]
+
+
+def _leak_warning(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> RunWarning:
+    by_run = {leak.run: leak for leak in found if leak.test == test}
+    ids = sorted({one for leak in by_run.values() for one in leak.ids})
+    clips = {row for draw in draws for row in draw.tests.get(test, ())}
+    counts = [len(by_run[draw.run].ids) if draw.run in by_run else 0 for draw in draws]
+    span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
+    return RunWarning(
+        "leak",
+        test,
+        f"{len(ids)} of the {len(clips)} test clips of {test} are in a training or "
+        f"validation set ({span} in a single run), such as {', '.join(ids[:2])}",
+    )
+
+
+def _films(evaluation: Evaluation) -> Films:
+    """How many films the test clips are of, and how many of those trained in the same run."""
+    films = evaluation.known.films
+    tested, both = set(), set()
+    for draws in evaluation.draws.values():
+        for draw in draws:
+            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()} - {""}
+            tested |= mine
+            both |= mine & {films[row] for row in draw.train.tolist()}
+    return Films(tested=len(tested), also_trained=len(both))
