@@ -22,7 +22,7 @@ from obygaze_models.commands.use import evaluate, export, list_models, train
 from obygaze_models.commands.warnings import echo_warnings
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.run import Run
+    from obygaze_models.experiments.run_folder import Run
 
 __all__ = ["models"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from obygaze_features.errors import ExperimentError
 from obygaze_models.drawing.levels import level_series
 from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures.factors import factors
 from obygaze_models.figures.tree import tree

@@ -9,7 +9,7 @@ from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.record import ModelScores
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.figures.bars import Bar, grouped_bars
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
 from obygaze_models.reproduce.caveats import about_runs, once

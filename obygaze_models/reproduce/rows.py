@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
 
 __all__ = [
