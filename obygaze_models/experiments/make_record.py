@@ -41,7 +41,7 @@ from obygaze_models.experiments.record import (
 )
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
 from obygaze_models.experiments.task import Task
-from obygaze_models.footage import footage_of
+from obygaze_models.inference import footage_of
 from obygaze_models.intervals import LEVEL, REPLICATES
 from obygaze_models.metrics import TREC
 from obygaze_models.warnings import RunWarning, synthetic_warnings
