@@ -6,8 +6,7 @@ which seconds of which files it has seen, so that nobody takes a score on them f
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,16 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import format_table
 from obygaze_features.common.text import counted, find_closest_id
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.manifests.items import media_stem
-from obygaze_features.manifests.splits import FilmSpans
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.features import read_features
-from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.official import official_measure
-from obygaze_models.experiments.task import task_from
+from obygaze_models.leaks import overlapping
 from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
 from obygaze_models.persistence import load_model
+from obygaze_models.stores import read_features
+from obygaze_models.tasks import task_from
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = [
@@ -40,8 +38,6 @@ __all__ = [
     "check_features",
     "evaluate",
     "features_of",
-    "footage_of",
-    "overlaps_training",
     "predict",
 ]
 
@@ -50,7 +46,6 @@ UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""
 SEEN_RENAMED = "under another id"
 """For clips that show seconds of a file which the model has seen under other ids."""
-WHOLE_FILE = (-math.inf, math.inf)
 
 _ANNOTATIONS_READ = {
     "oracle-tree": "annotated concepts",
@@ -202,7 +197,7 @@ def predict(
             for abstain, name in zip(unsure.tolist(), predicted, strict=True)
         ]
     trained_on = frozenset(about["seen"])
-    overlaps = overlaps_training(about, store.items, clips).tolist()
+    overlaps = overlapping(about, store.items, clips).tolist()
     seen = [
         "yes" if clip in trained_on else SEEN_RENAMED if overlap else "no"
         for clip, overlap in zip(clips, overlaps, strict=True)
@@ -229,21 +224,21 @@ def evaluate(
     _, about = load_model(model)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
     names = scheme.concept_names
-    known = Known(
+    clips = ClipDataset(
         ids=list(truth.ids),
         levels=list(truth.levels),
         concepts=np.array(
             [[name in shown for name in names] for shown in truth.concepts], bool
         ).reshape(len(truth.ids), len(names)),
         concept_names=names,
-        films=[manifest[clip].film for clip in truth.ids],
+        groups=np.array([manifest[clip].film for clip in truth.ids]),
         folds=np.full(len(truth.ids), -1),
-        features=np.empty((len(truth.ids), 0), np.float32),
+        X=np.empty((len(truth.ids), 0), np.float32),
     )
     task = task_from(about["learns"])
     measure = official_measure(truth, scheme, [task])
-    codes = task.labels(known).tolist()
-    code_of = {clip: code for clip, code in zip(known.ids, codes, strict=True) if code >= 0}
+    codes = task.labels(clips).tolist()
+    code_of = {clip: code for clip, code in zip(clips.ids, codes, strict=True) if code >= 0}
     if not code_of:
         raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
     predictions = predict(model, store, ids=[clip for clip in code_of if clip in store])
@@ -356,60 +351,3 @@ def _differences(wanted: Mapping[str, Any], store: Store) -> list[str]:
     elif shape is not None and list(shape) != list(spec.shape):
         differences.append(f"{array!r} is {list(spec.shape)} a clip, {list(shape)} for the model")
     return differences
-
-
-def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] | None]]:
-    """The seconds of each media file that some clips show, to be saved with a model.
-
-    Returns
-    -------
-    footage
-        A file without its extension -> ``[start, end]`` of each clip, or None for the whole file.
-        Clips with neither a file nor times are left out.
-    """
-    footage: dict[str, list[list[float] | None]] = {}
-    for clip in ids:
-        item = items[items.row(clip)]
-        if (file := _media_file(item)) is not None:
-            span = None if item.start is None or item.end is None else [item.start, item.end]
-            footage.setdefault(file, []).append(span)
-    return footage
-
-
-def overlaps_training(
-    about: Mapping[str, Any], items: Items, ids: Sequence[str]
-) -> NDArray[np.bool_]:
-    """For each clip whether a model has seen some of its seconds, under whichever id.
-
-    Parameters
-    ----------
-    about
-        What `load_model` returns beside the model.
-    items
-        Those of the store.
-    ids
-        Some of them.
-    """
-    spans = FilmSpans(
-        {
-            file: [WHOLE_FILE if span is None else (span[0], span[1]) for span in seen]
-            for file, seen in about.get("footage", {}).items()
-        }
-    )
-
-    def overlaps(item: Item) -> bool:
-        if (file := _media_file(item)) is None:
-            return False
-        start, end = WHOLE_FILE
-        if item.start is not None and item.end is not None:
-            start, end = item.start, item.end
-        return spans.overlap(file, start, end)
-
-    return np.array([overlaps(items[items.row(clip)]) for clip in ids], dtype=bool)
-
-
-def _media_file(item: Item) -> str | None:
-    """The file that a clip shows; a film only where the clip has times in it."""
-    if item.media:
-        return media_stem(item.media)
-    return item.film if item.film and item.start is not None else None

@@ -58,7 +58,7 @@ def train(
       obygaze models train experiments/sure-against-easy.toml -o models/sure
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
-    from obygaze_models.experiments.reading import load_experiment
+    from obygaze_models.experiments.experiment import load_experiment
     from obygaze_models.experiments.train import train_model
 
     model = train_model(

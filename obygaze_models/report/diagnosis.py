@@ -13,10 +13,10 @@ from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures.factors import factors
 from obygaze_models.figures.tree import tree
 from obygaze_models.persistence import load_model
+from obygaze_models.published import NETWORKS, estimator_of
 from obygaze_models.report.explorer import default_run, default_view
 from obygaze_models.report.numbers import Html, html, key_of, number
 from obygaze_models.report.pictures import Picture
-from obygaze_models.report.published import NETWORKS, estimator_of
 from obygaze_models.report.shown import Shown, View
 
 __all__ = ["errors", "first_tree"]

@@ -12,7 +12,8 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
-from obygaze_models.inference import SEEN_RENAMED, footage_of, overlaps_training, predict
+from obygaze_models.inference import SEEN_RENAMED, predict
+from obygaze_models.leaks import footage_of, overlapping
 from tests.world import write_store
 
 
@@ -94,8 +95,8 @@ def test_against_brute_force():
         return one.start < other.end and other.start < one.end
 
     known, asked = draw("k", 60), draw("a", 200)
-    found = overlaps_training({"footage": footage_of(known, known.ids)}, asked, asked.ids)
+    found = overlapping({"footage": footage_of(known, known.ids)}, asked, asked.ids)
     expected = [any(meet(one, other) for other in known) for one in asked]
     assert found.tolist() == expected
     assert 0 < sum(expected) < len(expected)
-    assert not overlaps_training({}, asked, asked.ids).any()  # a model of an earlier obygaze
+    assert not overlapping({}, asked, asked.ids).any()  # a model of an earlier obygaze
