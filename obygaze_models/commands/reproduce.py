@@ -76,8 +76,8 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
-    Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG, the runs that
-    they are of, and a page of these runs. What does not compare like with like is said beneath.
+    Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG and PDF, the runs
+    behind them, and a page of these runs. What does not compare like with like is said beneath.
     Exits with 3 where a table has no number of ours, for want of a store.
 
     \b

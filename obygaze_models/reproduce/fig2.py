@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.statistics import Counts, Statistics, film_titles, statistics
-from obygaze_models.drawing.levels import level_series
-from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.shares import Share, shares
+from obygaze_models.figures import Bar, Share, grouped_bars, level_series, stacked_shares
 from obygaze_models.reproduce.bench import Bench
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
 from obygaze_models.warnings import synthetic_warnings
@@ -24,22 +22,19 @@ def fig2(bench: Bench) -> Made:
     names = {level.code: level.name for level in scheme.levels}
     levels = level_series({code: names[code] for code in codes})
     rows = [
-        Share("all films", _parts(found.all, codes), found.all.total, "levels/all", overall=True),
+        Share("all films", _parts(found.all, codes), found.all.total, overall=True),
         *(
-            Share(titles.get(film, film), _parts(of, codes), of.total, f"levels/{film}")
+            Share(titles.get(film, film), _parts(of, codes), of.total)
             for film, of in found.films.items()
         ),
     ]
     within = [code for code in codes if sum(found.all.concepts[code].values())]
     rates = {
-        concept: [
-            Bar(found.all.concept_rate(code, concept), key=f"concepts/{concept}/{code}")
-            for code in within
-        ]
+        concept: [Bar(found.all.concept_rate(code, concept)) for code in within]
         for concept in found.concepts
     }
     figures = {
-        "fig2-levels.svg": shares(
+        "fig2-levels": stacked_shares(
             rows,
             levels,
             title=f"Levels of objectification by film{bench.mark}",
@@ -48,7 +43,7 @@ def fig2(bench: Bench) -> Made:
         ),
     }
     if rates:
-        figures["fig2-concepts.svg"] = grouped_bars(
+        figures["fig2-concepts"] = grouped_bars(
             rates,
             [levels[codes.index(code)] for code in within],
             title=f"Concepts within levels{bench.mark}",

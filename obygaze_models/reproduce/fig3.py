@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
-from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.record import ModelScores
 from obygaze_models.experiments.results import Results
-from obygaze_models.figures.bars import Bar, grouped_bars
+from obygaze_models.figures import Bar, Series, grouped_bars
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
 from obygaze_models.reproduce.caveats import about_runs, once
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["fig3"]
 
@@ -49,7 +53,7 @@ def fig3(bench: Bench) -> Made:
             notes += _one_sided(runs, f"{what}, {setting.key}")
         how = HOW[setting.protocol]
         blocks.append(Block(f"{setting.title}; {how}", setting.protocol, "f1", lines))
-        figures[f"fig3-{setting.key}.svg"] = _figure(bench, setting, found, concepts)
+        figures[f"fig3-{setting.key}"] = _figure(bench, setting, found, concepts)
     notes.append(
         "The paper chose C by cross-validation. Its figure prints no numbers, so none stand beside "
         "these."
@@ -138,17 +142,13 @@ def _figure(
     setting: Setting,
     found: Mapping[str, Mapping[str, tuple[ModelScores, float]]],
     concepts: Sequence[str],
-) -> str:
+) -> Figure:
     groups = {
-        concept: [
-            _bar(found[negatives].get(concept), f"{setting.key}/{concept}/{negatives}")
-            for negatives in BARS
-        ]
-        for concept in concepts
+        concept: [_bar(found[negatives].get(concept)) for negatives in BARS] for concept in concepts
     }
     series = [
-        Series(f"against {NEGATIVES[one]}", 1, hatched=bars == "hatched bars")
-        for one, bars in BARS.items()
+        Series(f"against {NEGATIVES[negatives]}", SERIES[0], hatched=bars == "hatched bars")
+        for negatives, bars in BARS.items()
     ]
     return grouped_bars(
         groups,
@@ -162,9 +162,9 @@ def _figure(
     )
 
 
-def _bar(found: tuple[ModelScores, float] | None, key: str) -> Bar:
+def _bar(found: tuple[ModelScores, float] | None) -> Bar:
     if found is None or found[0].mean["f1"] is None:
-        return Bar(None, key=key)
+        return Bar(None)
     mean, std = found[0].mean["f1"], found[0].std["f1"] or 0.0
     guess = _all_positive(found[1])
-    return Bar(mean, max(0.0, mean - std), min(1.0, mean + std), reference=guess, key=key)
+    return Bar(mean, max(0.0, mean - std), min(1.0, mean + std), reference=guess)

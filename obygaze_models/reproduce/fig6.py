@@ -5,7 +5,7 @@ from __future__ import annotations
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.experiments.results import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
-from obygaze_models.figures.factors import factors
+from obygaze_models.figures import error_factors
 from obygaze_models.reproduce.bench import Bench
 from obygaze_models.reproduce.caveats import about_runs, once
 from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, TEST, films_left_out
@@ -40,14 +40,13 @@ def fig6(bench: Bench) -> Made:
     ]
     notes += once(about_runs(FILMS_LEFT_OUT, "X-CLIP, native", results))
     notes += [f"{titles.get(of.film or '', of.film)}: {of.too_few}" for of in found if of.too_few]
-    svg = factors(
+    figure = error_factors(
         found,
         {film: title.partition(" (")[0] for film, title in titles.items()},
         title=f"What errors of the network go with{bench.mark}",
         description="For each film how the odds of an error change with each concept and level.",
-        key="fig6",
     )
-    return Made([Table(name, title, columns, [block], notes)], {"fig6.svg": svg})
+    return Made([Table(name, title, columns, [block], notes)], {"fig6": figure})
 
 
 def _lines(of: FilmFactors, title: str | None) -> list[Line]:

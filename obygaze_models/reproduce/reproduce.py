@@ -13,10 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.drawing.file import write_svg
 from obygaze_models.experiments.features import store_fingerprint
+from obygaze_models.figures import save_figure
 from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, Bench
 from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
 from obygaze_models.reproduce.tables import Made
@@ -101,7 +102,7 @@ def reproduce(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG.
+    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG and PDF.
 
     Parameters
     ----------
@@ -133,6 +134,9 @@ def reproduce(
                 raise ExperimentError(unknown_name(kind, name, known))
     from obygaze_models.report.page import write_report
 
+    if any(name.startswith("fig") for name in what):
+        need("matplotlib", extra="report")  # before the runs, which take long
+
     began, clock = datetime.now(UTC), time.monotonic()
     with new_folder(output, overwrite=overwrite, marker=MARK, allow_missing=True) as folder:
         bench = Bench(manifest, dict(stores), folder / "runs", protocols, seed, say)
@@ -145,7 +149,7 @@ def reproduce(
         made = {name: _make(name, bench) for name in dict.fromkeys(what)}
         for one in made.values():
             _write(one, folder)
-        with_report = bool(bench.runs) and find_spec("jinja2") is not None
+        with_report = bool(bench.runs) and find_spec("jinja2") and find_spec("matplotlib")
         if with_report:
             say("report")
             title = f"The paper, reproduced{bench.mark}"
@@ -180,5 +184,6 @@ def _write(made: Made, folder: Path) -> None:
         write_text(folder / f"{table.name}.csv", as_csv(table))
         write_text(folder / f"{table.name}.tex", as_latex(table))
         write_text(folder / f"{table.name}.json", to_json(as_json(table)))
-    for name, svg in made.figures.items():
-        write_svg(folder / name, svg)
+    for name, figure in made.figures.items():
+        for suffix in ("svg", "pdf"):
+            save_figure(figure, folder / f"{name}.{suffix}")

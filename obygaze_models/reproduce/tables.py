@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["SCORES", "Block", "Kind", "Line", "Made", "Table", "Value"]
 
@@ -94,7 +97,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Made:
-    """What a table or figure of the paper became: tables, and figures by file name."""
+    """What a table or figure of the paper became: tables, and figures by name."""
 
     tables: Sequence[Table]
-    figures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
