@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import Store
-from obygaze_models.experiments.features import read_features
+from obygaze_models.stores import read_features
 
 __all__ = ["check_features", "features_of"]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.experiment import folder_name
-from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
+from obygaze_models.metrics import trec_ranks
 
 __all__ = ["RunFile", "format_run", "read_run_file", "run_tag"]
 

@@ -11,19 +11,16 @@ from obygaze_features.common.text import find_closest_id, join_some
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.store import Store
-from obygaze_models.experiments.metrics.trec_average_precision import trec_average_precision
 from obygaze_models.experiments.official import (
-    ACCURACY,
-    MEASURES,
-    TREC,
     measure_of,
     official_measure,
     uses_external_data,
 )
-from obygaze_models.experiments.task import task_from
+from obygaze_models.metrics import ACCURACY, METRICS, TREC, trec_average_precision
 from obygaze_models.persistence import read_about
 from obygaze_models.run_files import format_run, read_run_file, run_tag
 from obygaze_models.scoring import predict
+from obygaze_models.tasks import task_from
 from obygaze_models.warnings import RunWarning
 
 __all__ = ["SPLIT", "RunScore", "WrittenRun", "score_run", "write_run"]
@@ -91,7 +88,7 @@ class RunScore:
     @property
     def title(self) -> str:
         """The measure as people write it."""
-        return MEASURES[self.measure]
+        return METRICS[self.measure].title
 
 
 def write_run(
@@ -202,7 +199,7 @@ def _refuse_other_kind(path: Path, manifest: Manifest, truth: LabelSet, measure:
     every = (manifest.labels(name) for name in manifest.label_names)
     fit = [f"--labels {one.name}" for one in every if measure_of(one) == other]
     raise ExperimentError(
-        f"{path} is {this}, and {truth.name} is scored by {MEASURES[measure]}, of {meant}"
+        f"{path} is {this}, and {truth.name} is scored by {METRICS[measure].title}, of {meant}"
         + (f"; it goes with {' or '.join(fit)}" if fit else "")
     )
 

@@ -15,16 +15,14 @@ from obygaze_features.common.text import find_closest_id
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.metrics import Scores, score, score_classes
-from obygaze_models.experiments.metrics.average_precision import average_precision
-from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
-from obygaze_models.experiments.official import TREC, official_measure
-from obygaze_models.experiments.task import task_from
+from obygaze_models.experiments.official import official_measure
 from obygaze_models.fitting import features_of
-from obygaze_models.footage import overlapping
+from obygaze_models.leaks import overlapping
+from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
 from obygaze_models.persistence import load_model
+from obygaze_models.tasks import task_from
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["RENAMED", "UNSURE", "Part", "Predictions", "Score", "predict", "score_model"]
@@ -195,16 +193,16 @@ def score_model(
     _, about = load_model(model)
     truth = manifest.labels(labels)
     names = manifest.label_scheme(labels).concept_names
-    known = Known(
+    known = ClipDataset(
         ids=list(truth.ids),
         levels=list(truth.levels),
         concepts=np.array([[name in of for name in names] for of in truth.concepts], bool).reshape(
             len(truth.ids), len(names)
         ),
         concept_names=names,
-        films=[manifest[one].film for one in truth.ids],
+        groups=np.array([manifest[one].film for one in truth.ids]),
         folds=np.full(len(truth.ids), -1),
-        features=np.empty((len(truth.ids), 0), np.float32),
+        X=np.empty((len(truth.ids), 0), np.float32),
     )
     task = task_from(about["learns"])
     measure = official_measure(truth, manifest.label_scheme(labels), [task])
@@ -238,7 +236,7 @@ def _score(labels: NDArray[Any], probabilities: NDArray[Any], trec: NDArray[Any]
     classes = probabilities.shape[1]
     clips, positives = len(labels), int((labels == classes - 1).sum())
     two = classes == 2
-    scores = score(labels, probabilities[:, 1]) if two else score_classes(labels, probabilities)
+    scores = score(labels, probabilities[:, 1] if two else probabilities)
     if trec is not None:
         scores[TREC] = average_precision(labels, trec)
     return Part(

@@ -17,7 +17,7 @@ from obygaze_models.warnings import unique_warnings
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.compare import Comparison
-    from obygaze_models.experiments.paired import Difference
+    from obygaze_models.intervals import Difference
 
 __all__ = ["compare"]
 
@@ -125,7 +125,7 @@ def _echo_tables(shown: list[tuple[Comparison, str]]) -> None:
 
 
 def _few(one: Comparison) -> str:
-    from obygaze_models.experiments.intervals import too_few
+    from obygaze_models.intervals import too_few
 
     return too_few([one.smallest], one.films)
 
@@ -139,10 +139,10 @@ def _span(of: Difference) -> str:
 
 
 def _draw(shown: list[tuple[Comparison, str]], output: Path, *, overwrite: bool) -> None:
-    from obygaze_models.experiments.summary import titles_of
     from obygaze_models.figures import Line, Point, dot_plot, save_figure
+    from obygaze_models.metrics import column_titles
 
-    titles = [titles_of(one.scores).get(of, of.replace("_", " ")) for one, of in shown]
+    titles = [column_titles(one.scores).get(of, of.replace("_", " ")) for one, of in shown]
     title = " and ".join(dict.fromkeys(titles))
     against = {(one.first.run, one.second.run) for one, _ in shown}
     namesakes = len(against) == 1 and all(o.first.model == o.second.model for o, _ in shown)

@@ -68,14 +68,15 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     """
     from msgspec import to_builtins
 
-    from obygaze_models.experiments.reading import load_experiment
+    from obygaze_models.experiments.experiment import load_experiment
     from obygaze_models.experiments.run import run_experiment
 
     loaded = load_experiment(experiment)
     if not as_json:
+        stores = " + ".join(Path(store).name for store in loaded.stores)
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
-            f"{loaded.feature} features of {Path(loaded.store).name}, {loaded.protocol} protocol"
+            f"{loaded.feature} features of {stores}, {loaded.protocol} protocol"
         )
     done = run_experiment(loaded, output or Path("runs", experiment.stem), overwrite=overwrite)
     if as_json:

@@ -56,7 +56,7 @@ def train(
       obygaze models train experiments/sure-against-easy.toml -o models/sure
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
-    from obygaze_models.experiments.reading import load_experiment
+    from obygaze_models.experiments.experiment import load_experiment
     from obygaze_models.experiments.train import train_model
 
     done = train_model(
@@ -130,9 +130,9 @@ def evaluate(
 def _echo_part(name: str, part: Part, measure: str | None) -> None:
     """Scores on some clips, and what guessing scores at their share of positives."""
     from obygaze_features.common.tables import align
-    from obygaze_models.experiments.summary import titles_of
+    from obygaze_models.metrics import column_titles
 
-    titles = titles_of(part.scores, measure)
+    titles = column_titles(part.scores, measure)
     held = counted(part.clips, "clip")
     if "f1" in part.scores:
         held = f"{part.positives:,} of {part.clips:,} positive"

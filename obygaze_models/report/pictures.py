@@ -17,8 +17,8 @@ from obygaze_models.figures import (
     numbered_series,
     stacked_shares,
 )
+from obygaze_models.metrics import METRICS
 from obygaze_models.report.arrange import Group, Row
-from obygaze_models.report.findings import NAMES
 from obygaze_models.report.numbers import Html, html, number
 from obygaze_models.report.shown import Shown
 
@@ -203,8 +203,8 @@ def concept_scores(group: Group) -> Picture | None:
         groups,
         series,
         title="Each concept detected on its own",
-        axis=NAMES["f1"],
-        description=f"{NAMES['f1']} of {len(groups)} concepts.",
+        axis=METRICS["f1"].name,
+        description=f"{METRICS['f1'].name} of {len(groups)} concepts.",
         limits=(0.0, 1.0),
     )
     return Picture(

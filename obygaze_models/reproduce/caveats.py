@@ -9,8 +9,9 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.experiments.plan import RELEASED
 from obygaze_models.experiments.results import Results
+from obygaze_models.metrics import METRICS
 from obygaze_models.reproduce.bench import Setting
-from obygaze_models.reproduce.tables import SCORES, Block, Line, Table, Value
+from obygaze_models.reproduce.tables import Block, Line, Table, Value
 
 __all__ = ["about_runs", "leakage", "once", "pools"]
 
@@ -107,7 +108,7 @@ def leakage(
                 Line("released less leak-free", "difference", apart),
             ]
         if rows:
-            blocks.append(Block(SCORES[score], "released and leak-free", score, rows))
+            blocks.append(Block(METRICS[score].title, "released and leak-free", score, rows))
     if not blocks:
         return None
     return Table(

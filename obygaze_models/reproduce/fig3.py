@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.record import ModelScores
 from obygaze_models.experiments.results import Results
@@ -16,6 +15,7 @@ from obygaze_models.figures import Bar, Series, grouped_bars
 from obygaze_models.reproduce.bench import Bench, Feature, Setting
 from obygaze_models.reproduce.caveats import about_runs, once
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.tasks import NEGATIVES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED
+from obygaze_models.metrics import f1_titles
 from obygaze_models.published import published_row
 from obygaze_models.reproduce.bench import LEVELS, Bench
 from obygaze_models.reproduce.rows import COLUMNS, TESTED, Row
-from obygaze_models.reproduce.tables import SCORES, Block, Line, Value
+from obygaze_models.reproduce.tables import Block, Line, Value
 
 __all__ = ["closed_form", "guesses"]
 
@@ -72,7 +73,7 @@ def closed_form(bench: Bench) -> list[Block]:
 def _blocks(bench: Bench, title: str, share_of: Mapping[tuple[str, ...], float]) -> list[Block]:
     share = {column: share_of[tested] for column, (_, tested) in COLUMNS.items()}
     blocks = []
-    for score, words in SCORES.items():
+    for score, words in f1_titles(multiclass=False).items():
         version = "v2" if score == "f1_weighted" else "v1"
         lines = [Line("Share of positives", "count", _values(share))]
         for line in _lines(share, score, ""):

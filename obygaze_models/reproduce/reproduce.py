@@ -16,11 +16,11 @@ from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.features import store_fingerprint
 from obygaze_models.figures import save_figure
 from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, Bench
 from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
 from obygaze_models.reproduce.tables import Made
+from obygaze_models.stores import store_fingerprint
 
 __all__ = ["WHAT", "Reproduction", "reproduce"]
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.experiments.record import ModelScores
+from obygaze_models.metrics import f1_titles
 from obygaze_models.published import AVERAGES, published_row
 from obygaze_models.reproduce.bench import Bench, Setting
 from obygaze_models.reproduce.caveats import about_runs, leakage, once, pools
 from obygaze_models.reproduce.guesses import closed_form, guesses
 from obygaze_models.reproduce.rows import COLUMNS, Row, Trained, bottleneck_rows, network_row
-from obygaze_models.reproduce.tables import SCORES, Block, Line, Made, Table, Value
+from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
 
 __all__ = ["table2", "table5"]
 
@@ -57,7 +58,7 @@ def _make(bench: Bench, name: str, title: str) -> Made:
             for negatives, trained in row.trained.items():
                 what = row.title if row.title[:4] != "PCBM" else "PCBM"
                 notes += about_runs(setting, f"{what}, {negatives[0]}-S", trained.run)
-        for score, words in SCORES.items():
+        for score, words in f1_titles(multiclass=False).items():
             lines = [line for row in rows for line in _lines(row, score)]
             same = [_lines(_as_text(row), score)[0] for row in rows]
             lines_of.setdefault(score, {})[setting.key] = same

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.protocol import FILM_CLIPS
 from obygaze_models.experiments.results import Results
-from obygaze_models.published import published_average, published_films
+from obygaze_models.protocols import FILM_CLIPS
+from obygaze_models.published import AVERAGES, published_average, published_films
 from obygaze_models.reproduce.bench import Bench, Setting
 from obygaze_models.reproduce.caveats import about_runs, once
 from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
@@ -25,7 +25,6 @@ COLUMNS = [
     "ours less it, positive class", "clips", "of them S", "all positive, weighted",
     "all positive, positive class",
 ]  # fmt: skip
-SCORES = {"weighted": "f1_weighted", "positive class": "f1"}
 
 
 def films_left_out(bench: Bench) -> Results | str:
@@ -57,7 +56,7 @@ def table4(bench: Bench) -> Made:
     of = next(one for one in record.scores if one.model == "mlp")
     published = published_films() if bench.published("xclip") else {}
     lines: list[Line] = []
-    means: dict[str, list[float]] = {column: [] for column in SCORES}
+    means: dict[str, list[float]] = {column: [] for column in AVERAGES}
     for film, scores in of.groups.items():
         clips = {
             one: label
@@ -71,7 +70,7 @@ def table4(bench: Bench) -> Made:
             "clips": Value(len(clips)),
             "of them S": Value(sure),
         }
-        for column, score in SCORES.items():
+        for column, score in AVERAGES.items():
             mean, std = scores.mean[score], scores.std[score]
             values[column] = None if mean is None else Value(mean, std)
             means[column] += [] if mean is None else [mean]
@@ -80,7 +79,7 @@ def table4(bench: Bench) -> Made:
         if film in published:
             of_paper = published[film]
             values["published"] = Value(of_paper.mean, of_paper.std)
-            for column in SCORES:
+            for column in AVERAGES:
                 mine = values[column]
                 if mine is not None:
                     values[f"ours less it, {column}"] = Value(mine.mean - of_paper.mean)
@@ -92,7 +91,7 @@ def table4(bench: Bench) -> Made:
     if published and set(published) == set(of.groups):
         theirs = published_average().mean
         average["published"] = Value(theirs)
-        for column in SCORES:
+        for column in AVERAGES:
             mine = average[column]
             if mine is not None:
                 average[f"ours less it, {column}"] = Value(mine.mean - theirs)

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["SCORES", "Block", "Kind", "Line", "Made", "Table", "Value"]
-
-SCORES = {"f1_weighted": "F1 weighted by support", "f1": "F1 of the positive class"}
-"""The two readings of F1, and how they are called."""
+__all__ = ["Block", "Kind", "Line", "Made", "Table", "Value"]
 
 Kind = Literal["ours", "published", "guess", "difference", "count"]
 

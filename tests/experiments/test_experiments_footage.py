@@ -12,7 +12,7 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
-from obygaze_models.footage import footage_of, overlapping
+from obygaze_models.leaks import footage_of, overlapping
 from obygaze_models.scoring import RENAMED, predict
 from tests.world import write_store
 
