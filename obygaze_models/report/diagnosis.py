@@ -11,10 +11,10 @@ from obygaze_models.experiments.run import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures import error_factors, inline_svg, level_series, tree_outline
 from obygaze_models.persistence import load_model
+from obygaze_models.published import NETWORKS, estimator_of
 from obygaze_models.report.explorer import default_run, default_view
 from obygaze_models.report.numbers import Html, html, number
 from obygaze_models.report.pictures import Picture
-from obygaze_models.report.published import NETWORKS, estimator_of
 from obygaze_models.report.shown import Shown, View
 
 __all__ = ["errors", "first_tree"]
