@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.drawing.levels import level_series
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.experiments.results import Results
 from obygaze_models.experiments.run import saved_models
-from obygaze_models.figures.tree import tree, visits
+from obygaze_models.figures import count_visits, level_series, tree_outline
 from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
@@ -56,7 +55,7 @@ def fig5(context: ReproductionContext) -> Artifacts:
                 for explained in results.explained
                 if (explained.model, explained.fit) == (model_name, fit)
             )
-            figures[f"fig5-{reading}-{negatives[0]}.svg"] = tree(
+            figures[f"fig5-{reading}-{negatives[0]}"] = tree_outline(
                 model.head_,
                 concepts,
                 level_series({code: code for code in (*negatives, "S")}),
@@ -64,9 +63,8 @@ def fig5(context: ReproductionContext) -> Artifacts:
                 description="The first questions of the tree, and the classes of the training "
                 "clips that came to each.",
                 depth=DEPTH,
-                counts=visits(model.head_, measured),
+                counts=count_visits(model.head_, measured),
                 count="test clips",
-                key=f"{reading}-{negatives[0]}",
             )
     text = (
         f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in the "

@@ -349,6 +349,7 @@ def test_every_figure_is_a_file(whole):
         *(f"fig3-{setting}.svg" for setting, _, _ in SETTINGS.values()),
         "fig5-text-EN.svg", "fig5-text-HN.svg", "fig5-code-EN.svg", "fig5-code-HN.svg",
     }  # fmt: skip
+    assert len(list(whole.folder.glob("*.pdf"))) == len(list(whole.folder.glob("*.svg")))
     for path in whole.folder.glob("*.svg"):
         assert ET.parse(path).getroot().tag.endswith("svg")
 
