@@ -101,6 +101,8 @@ def import_features(
         manifest = Manifest.load(manifest)
     named = source if isinstance(source, Mapping) else {"native": source}
     paths = {name: Path(file) for name, file in named.items()}
+    if not paths:
+        raise UsageError("no source is given; name a file or a folder of features")
     opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
     if opened.recipe and stated:
         raise UsageError(
@@ -127,9 +129,18 @@ def _open_source(
         if suffix not in KINDS:
             raise UsageError(f"{first}: unknown kind of features; known are {', '.join(KINDS)}")
         kind = KINDS[suffix]
+    if len(paths) > 1 and kind not in ("npy", "pth"):
+        raise UsageError(
+            f"{first}: one {kind} file has all arrays (got {len(paths)} files); import each into a "
+            "store of its own"
+        )
     if kind == "parquet":
-        return read_parquet(first, ids if isinstance(ids, str) else "id")
+        if ids and not isinstance(ids, str):
+            raise UsageError(f"{first} has a column of ids; give its name as ids")
+        return read_parquet(first, str(ids or "id"))
     if kind == "hdf5":
+        if ids:
+            raise UsageError(f"{first} has its own ids; leave out ids and in_order")
         return read_hdf5(first)
     if kind == "pth" or (kind == "npy" and not any(file.is_file() for file in paths.values())):
         if ids:

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.dataset import ClipDataset as Known
 from obygaze_models.estimators.directions import Output
 from obygaze_models.estimators.learners import rows_of_same_folds
 from obygaze_models.estimators.registry import Fitted
-from obygaze_models.experiments.known import Known
 
 if TYPE_CHECKING:
     from obygaze_models.estimators.concepts import ConceptBank
@@ -235,7 +235,7 @@ def _learnt(
     known: Known, learn: Array, choose: Array, seed: int, how: Learning
 ) -> tuple[ConceptBank, dict[str, Any]]:
     from obygaze_models.estimators.concepts import DEFAULT_CS, ConceptBank, DegenerateConcept
-    from obygaze_models.estimators.targets import concept_targets
+    from obygaze_models.tasks import concept_targets
 
     targets = concept_targets(known.levels, known.concepts, how.negatives)
     Cs = DEFAULT_CS if how.C is None else how.C

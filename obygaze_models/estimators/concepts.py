@@ -16,9 +16,7 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.directions import Output, project
 from obygaze_models.estimators.svm import LinearSVMFit, SharedGram, choose_c, fit_linear_svm
-from obygaze_models.experiments.metrics.auroc import auroc
-from obygaze_models.experiments.metrics.balanced_accuracy import balanced_accuracy
-from obygaze_models.experiments.metrics.f1 import f1_positive
+from obygaze_models.metrics import auroc, score
 
 __all__ = ["DEFAULT_CS", "ConceptBank", "DegenerateConcept", "fit_direction"]
 
@@ -287,12 +285,12 @@ def _quality(
 ) -> dict[str, Any]:
     on, truth = held_out or (X, y)
     decisions = fit.decide(on)
-    said = (decisions > 0).astype(np.int8)
+    scores = score(truth, (decisions > 0).astype(float))
     return {
         "on": "training" if held_out is None else "validation",
         "auc": auroc(truth, decisions),
-        "f1": f1_positive(truth, said),
-        "balanced_accuracy": balanced_accuracy(truth, said),
+        "f1": scores["f1"],
+        "balanced_accuracy": scores["balanced_accuracy"],
         "positives": int(truth.sum()),
         "negatives": int(len(truth) - truth.sum()),
         "training_positives": int(y.sum()),

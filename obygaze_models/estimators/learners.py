@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_models.dataset import ClipDataset as Known
 from obygaze_models.estimators.registry import Fitted
-from obygaze_models.experiments.known import Known
 
 if TYPE_CHECKING:
     from obygaze_models.estimators.svm import SharedGram

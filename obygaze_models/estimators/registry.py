@@ -17,7 +17,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.known import Known
+    from obygaze_models.dataset import ClipDataset as Known
 
 __all__ = ["ESTIMATORS", "Fitted", "Learner", "describe_estimators", "make_learner"]
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from obygaze_models.estimators.concepts import ConceptBank, fit_direction
 from obygaze_models.estimators.svm import SharedGram
-from obygaze_models.experiments.metrics.auroc import auroc
+from obygaze_models.metrics import auroc
 
 __all__ = ["Significance", "concept_significance", "holm", "permutation_p", "random_label_cavs"]
 

@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.calibration import as_logits, fit_temperature, softmax
 from obygaze_models.estimators.classes import classes_of, codes_of
-from obygaze_models.experiments.metrics.auroc import auroc
+from obygaze_models.metrics import auroc
 
 __all__ = [
     "GRAM_LIMIT",

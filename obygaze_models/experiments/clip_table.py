@@ -11,7 +11,7 @@ from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
-from obygaze_models.experiments.join import Join
+from obygaze_models.dataset import Join
 
 __all__ = ["Clip", "clip_table", "read_clip_table"]
 

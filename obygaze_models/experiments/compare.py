@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.intervals import REPLICATES
-from obygaze_models.experiments.paired import Array, Difference, paired_differences
 from obygaze_models.experiments.results import FitPredictions, Results, average_over_fits
+from obygaze_models.intervals import REPLICATES, Difference, paired_differences
 
 __all__ = ["Compared", "Comparison", "Contestant", "compare_runs"]
 
@@ -170,7 +171,7 @@ def _sides(runs: Sequence[Results]) -> list[_Side]:
     return sides
 
 
-def _only(said: FitPredictions, ids: Array) -> FitPredictions:
+def _only(said: FitPredictions, ids: NDArray[Any]) -> FitPredictions:
     """What it says of these clips, which it knows."""
     rows = np.searchsorted(said.ids, ids)
     return FitPredictions(

@@ -12,12 +12,12 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
+from obygaze_models.dataset import ClipDataset as Known
 from obygaze_models.estimators.registry import Fitted, Learner
 from obygaze_models.experiments.experiment import Problem
-from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.protocol import Draw
 from obygaze_models.experiments.record import Skipped
-from obygaze_models.experiments.task import Task
+from obygaze_models.protocols import Fold as Draw
+from obygaze_models.tasks import Task
 
 __all__ = ["Evaluation", "Prediction", "Trained", "evaluate", "usable"]
 

@@ -9,29 +9,24 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet
 from obygaze_models.experiments.record import RunRecord
-from obygaze_models.experiments.task import LevelsTask, LevelTask, Task
+from obygaze_models.metrics import ACCURACY, METRICS, TREC
+from obygaze_models.tasks import LevelsTask, LevelTask, Task
 
 __all__ = [
-    "ACCURACY",
-    "MEASURES",
-    "TREC",
     "measure_of",
     "official_in_words",
     "official_measure",
     "uses_external_data",
 ]
 
-TREC, ACCURACY = "trec_average_precision", "accuracy"
-MEASURES = {TREC: "AP (trec_eval)", ACCURACY: "Accuracy"}
-"""Each measure and its title."""
-
 
 def measure_of(labels: LabelSet) -> str | None:
     """The measure that a label set names in its JSON file, if any."""
     measure = labels.about.get("measure")
-    if measure is not None and measure not in MEASURES:
+    official = [key for key, metric in METRICS.items() if metric.official]
+    if measure is not None and measure not in official:
         raise ExperimentError(
-            f"labels/{labels.name}.json: {unknown_name('measure', str(measure), MEASURES)}"
+            f"labels/{labels.name}.json: {unknown_name('measure', str(measure), official)}"
         )
     return measure
 
@@ -60,7 +55,7 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 def official_in_words(record: RunRecord) -> str:
     """The measure of a run that has one, and how the run is to be marked."""
     assert record.official is not None
-    measure, name = MEASURES[record.official.measure], record.store.backbone["name"]
+    measure, name = METRICS[record.official.measure].title, record.store.backbone["name"]
     mark = (
         f"using external data, which {name} was trained on"
         if record.official.external_data

@@ -13,7 +13,7 @@ import msgspec
 
 from obygaze_features.common.files import read_format, write_text
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.join import Join
+from obygaze_models.dataset import Join
 from obygaze_models.warnings import RunWarning
 
 __all__ = [

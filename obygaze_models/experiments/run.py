@@ -28,17 +28,16 @@ from obygaze_features.common.files import new_folder, sha256_of, write_text
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import open_store
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.clip_table import clip_table
 from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
 from obygaze_models.experiments.experiment import Experiment, Problem, folder_name
 from obygaze_models.experiments.explanations import explain_models
-from obygaze_models.experiments.join import join
-from obygaze_models.experiments.known import Known
 from obygaze_models.experiments.make_record import about_features, about_model, make_record
 from obygaze_models.experiments.plan import Plan, make_plan
-from obygaze_models.experiments.protocol import Draw
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record, write_record
+from obygaze_models.protocols import Fold
+from obygaze_models.stores import open_stores
 
 __all__ = [
     "FILES",
@@ -80,13 +79,13 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
         manifest = Manifest.load(experiment.manifest)
         scheme = manifest.label_scheme(experiment.labels)
         experiment = experiment.in_codes(scheme)
-        store = open_store(experiment.store)
+        store = open_stores(experiment.store)
         problems = experiment.problems(scheme)
         plan = make_plan(experiment, manifest, problems)
         wanted = set.union(
             *(task.levels for problem in problems for task in (problem.train, *problem.tests))
         )
-        known, joined = join(experiment, manifest, store, plan, wanted)
+        known, joined = plan.join(experiment, manifest, store, wanted)
         features = about_features(experiment, store)
         models: list[dict[str, Any]] = []
         every: list[Trained] = []
@@ -100,13 +99,13 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
             save_model(
                 trained.fitted.model,
                 folder / name,
-                {**about, "fit": trained.draw.run},
+                {**about, "fit": trained.draw.index},
                 durable=False,
             )
             long = ("features", "seen", "footage", "warnings")
             brief = {key: value for key, value in about.items() if key not in long}
             models.append(
-                {"folder": name, **brief, "fit": trained.draw.run, "seed": trained.draw.seed}
+                {"folder": name, **brief, "fit": trained.draw.index, "seed": trained.draw.seed}
             )
 
         evaluation = evaluate(
@@ -139,15 +138,15 @@ def run_experiment(experiment: Experiment, output: Path, *, overwrite: bool = Fa
     return read_run(output)
 
 
-def _draws(experiment: Experiment, plan: Plan, known: Known, problem: Problem) -> list[Draw]:
+def _draws(experiment: Experiment, plan: Plan, known: ClipDataset, problem: Problem) -> list[Fold]:
     """The protocol's runs, once for each seed, numbered through."""
     seeds = experiment.seeds or (experiment.seed,)
     every = [
         replace(draw, name=f"{draw.name}, seed {seed}") if len(seeds) > 1 else draw
         for seed in seeds
-        for draw in plan.draws(known, problem, seed=seed)
+        for draw in plan.folds(known, problem, seed=seed)
     ]
-    return [replace(draw, run=run) for run, draw in enumerate(every)]
+    return [replace(draw, index=run) for run, draw in enumerate(every)]
 
 
 def read_run(folder: Path) -> Run:
@@ -199,10 +198,10 @@ def _refuse_to_lose(output: Path) -> None:
 def _model_name(trained: Trained) -> str:
     """``models/mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
     model, task = map(folder_name, (trained.model, trained.task.name))
-    return f"models/{model}/{task}-{trained.draw.run}"
+    return f"models/{model}/{task}-{trained.draw.index}"
 
 
-def _table(known: Known, predictions: Sequence[Prediction]) -> str:
+def _table(known: ClipDataset, predictions: Sequence[Prediction]) -> str:
     """Two classes: the label as 0 or 1 and the probability of 1; more: both by class."""
     classes = predictions[0].test.classes
     columns: dict[str, list[Any]] = {name: [] for name in ("id", "model", "fit", "test", "label")}
@@ -211,7 +210,7 @@ def _table(known: Known, predictions: Sequence[Prediction]) -> str:
     for one in predictions:
         columns["id"] += [known.ids[row] for row in one.rows.tolist()]
         columns["model"] += [one.model] * len(one.rows)
-        columns["fit"] += [str(one.draw.run)] * len(one.rows)
+        columns["fit"] += [str(one.draw.index)] * len(one.rows)
         columns["test"] += [one.test.name] * len(one.rows)
         labels = one.labels.tolist()
         columns["label"] += (

@@ -11,11 +11,6 @@ from numpy.typing import NDArray
 
 from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.evaluate import Prediction
-from obygaze_models.experiments.intervals import Scored, film_intervals
-from obygaze_models.experiments.metrics import score, score_classes
-from obygaze_models.experiments.metrics.average_precision import average_precision
-from obygaze_models.experiments.metrics.trec_average_precision import trec_ranks
-from obygaze_models.experiments.official import TREC
 from obygaze_models.experiments.record import (
     ClassCounts,
     GroupScores,
@@ -24,6 +19,8 @@ from obygaze_models.experiments.record import (
     Simulated,
     TestSet,
 )
+from obygaze_models.intervals import ScoredClips, film_intervals
+from obygaze_models.metrics import TREC, average_precision, score, trec_ranks
 
 __all__ = ["class_counts", "score_runs", "score_tests"]
 
@@ -50,7 +47,7 @@ def score_runs(
         ranks = [_trec_ranks(one, trec_ids) for one in of]
         runs = [_score(one, rank) for one, rank in zip(of, ranks, strict=True)]
         scored = [
-            Scored(one.labels, _said(one), [films[row] for row in one.rows.tolist()], rank)
+            ScoredClips(one.labels, _said(one), [films[row] for row in one.rows.tolist()], rank)
             for one, rank in zip(of, ranks, strict=True)
         ]
         names = list(dict.fromkeys(one.draw.group for one in of))
@@ -145,7 +142,7 @@ def _trec_ranks(one: Prediction, ids: Sequence[str] | None) -> NDArray[Any] | No
 
 
 def _score(one: Prediction, trec: NDArray[Any] | None) -> Scores:
-    scores = (score if len(one.test.classes) == 2 else score_classes)(one.labels, _said(one))
+    scores = score(one.labels, _said(one))
     # All clips here are returned, so that the ranks say all; what has no features is cautioned of.
     return scores if trec is None else {**scores, TREC: average_precision(one.labels, trec)}
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from obygaze_models.experiments.official import MEASURES
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
+from obygaze_models.metrics import column_titles
 
 __all__ = [
     "Cell",
@@ -17,21 +15,7 @@ __all__ = [
     "metrics_of",
     "several_fits",
     "summary_rows",
-    "titles_of",
 ]
-
-METRICS = {
-    "f1": "F1 positive",
-    "f1_weighted": "F1 weighted",
-    "auroc": "AUROC",
-    "average_precision": "AP",
-}
-CLASS_METRICS = {
-    "f1_macro": "F1 macro",
-    "f1_weighted": "F1 weighted",
-    "balanced_accuracy": "Balanced accuracy",
-    "auroc": "AUROC",
-}
 
 
 @dataclass(frozen=True)
@@ -65,13 +49,7 @@ class Row:
 def metrics_of(record: RunRecord) -> dict[str, str]:
     """The scores that are shown, and their titles: two classes have others than three."""
     measure = None if record.official is None else record.official.measure
-    return titles_of(record.scores[0].mean, measure)
-
-
-def titles_of(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
-    """The same, given some scores; a task's official measure, if it has one, comes first."""
-    shown = METRICS if "f1" in scores else CLASS_METRICS
-    return shown if measure is None else {measure: MEASURES[measure], **shown}
+    return column_titles(record.scores[0].mean, measure)
 
 
 def main_metric(record: RunRecord) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from obygaze_models.estimators.targets import concept_targets
 from obygaze_models.experiments.clip_table import Clip
 from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.metrics.weighted import ranking_scores
+from obygaze_models.metrics import auroc, average_precision
+from obygaze_models.tasks import concept_targets
 
 __all__ = ["ConceptQuality", "concept_quality"]
 
@@ -85,8 +85,7 @@ def _quality(
             one: bool(target) for one, target in zip(run.ids, targets, strict=True) if target >= 0
         }
         if 0 < truth.sum() < len(truth):
-            ranked = ranking_scores(truth, values, np.ones((1, len(truth))))
-            area, precision = (float(ranked[name][0]) for name in ("auroc", "average_precision"))
+            area, precision = auroc(truth, values), average_precision(truth, values)
             scores.append((area, precision, truth.mean()))
     table = np.array(scores, dtype=np.float64).reshape(-1, 3)
     means = table.mean(axis=0).tolist() if len(table) else [None] * 3

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import f1_score
 from sklearn.utils import check_random_state
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.directions import project
 from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
-from obygaze_models.experiments.metrics.f1 import f1_macro, f1_positive
 
 __all__ = ["Annotated", "Curve", "Interventions", "intervene"]
 
@@ -169,9 +169,9 @@ def _score(
     predicted = model.classes_[said.argmax(axis=1)]
     accuracy = float((predicted == labels).mean())
     if len(model.classes_) == 2:
-        positive = model.classes_[1]
-        return accuracy, f1_positive(labels == positive, predicted == positive)
-    return accuracy, f1_macro(labels, predicted)
+        f1 = f1_score(labels, predicted, pos_label=model.classes_[1], zero_division=np.nan)
+        return accuracy, None if np.isnan(f1) else float(f1)
+    return accuracy, float(f1_score(labels, predicted, average="macro"))
 
 
 def _curve(order: str, runs: Sequence[Sequence[tuple[float, float | None]]]) -> Curve:

@@ -8,13 +8,12 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from obygaze_models.experiments.official import MEASURES
 from obygaze_models.experiments.summary import main_metric, metrics_of
-from obygaze_models.published import Published
-from obygaze_models.report.published import published_guess, published_scores
+from obygaze_models.metrics import METRICS, f1_titles
+from obygaze_models.published import Published, published_chance, published_scores
 from obygaze_models.report.shown import Shown
 
-__all__ = ["AVERAGES", "BY_PROTOCOL", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
+__all__ = ["BY_PROTOCOL", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
 
 #: In the order in which they are shown: what leaks nothing comes first.
 PROTOCOLS = {
@@ -33,11 +32,6 @@ BY_PROTOCOL = {
     "official": "On the official sets",
     "paper": "As the paper’s text has it",
     "released": "As the released code has it",
-}
-#: The averages that stand side by side.
-AVERAGES = {
-    "levels": {"f1_weighted": "F1 weighted", "f1": "F1 positive"},
-    "classes": {"f1_weighted": "F1 weighted", "f1_macro": "F1 macro"},
 }
 
 
@@ -106,14 +100,16 @@ class Group:
     @property
     def averages(self) -> dict[str, str]:
         """The scores that stand side by side: an official one first."""
-        official = {name: of for name, of in self.metrics.items() if name in MEASURES}
-        return official | AVERAGES.get(self.kind, self.metrics)
+        if self.kind == "concepts":
+            return self.metrics
+        official = {key: title for key, title in self.metrics.items() if METRICS[key].official}
+        return official | f1_titles(multiclass=self.kind == "classes")
 
     @property
     def spoken(self) -> tuple[str, ...]:
         """The scores that are told in words: the official one, and that which has guesses."""
         names = list(self.metrics)
-        return tuple(names[: 2 if names[0] in MEASURES else 1])
+        return tuple(names[: 2 if METRICS[names[0]].official else 1])
 
     @property
     def named(self) -> str:
@@ -233,7 +229,7 @@ def _guesses(runs: Sequence[Shown], columns: Mapping[tuple[str, str], Column]) -
                         break
                     place += 1
                 else:
-                    paper = published_guess(run.record, guess, column.train, column.test)
+                    paper = published_chance(run.record, guess, column.train, column.test)
                     row[column] = Cell(run.number, of, paper)
                 features.setdefault((guess, place), {})[run.feature] = None
             if said.simulated:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from obygaze_models.experiments.metrics import Scores, score, score_classes
-from obygaze_models.report.arrange import AVERAGES
+from obygaze_models.metrics import Scores, f1_titles, score
+from obygaze_models.published import published_film
 from obygaze_models.report.explorer import default_run
 from obygaze_models.report.numbers import Html, html, number
-from obygaze_models.report.published import published_film
 from obygaze_models.report.shown import Shown, View
 
 __all__ = ["FilmTable", "film_tables"]
@@ -55,7 +54,7 @@ def film_tables(runs: Sequence[Shown]) -> list[FilmTable]:
 def _left_out(run: Shown, test: str) -> FilmTable:
     scores = [of for of in run.record.scores if of.test == test]
     titles = {one.film: one.title for one in run.clips.values()}
-    averages = AVERAGES["classes" if run.record.experiment["levels"] else "levels"]
+    averages = f1_titles(multiclass=bool(run.record.experiment["levels"]))
     train = run.train_of(test)
     films = list(dict.fromkeys(film for of in scores for film in of.groups))
     papers = {
@@ -116,7 +115,7 @@ def _left_out(run: Shown, test: str) -> FilmTable:
 
 def _in_fold(run: Shown) -> FilmTable:
     several = bool(run.record.experiment["levels"])
-    averages = AVERAGES["classes" if several else "levels"]
+    averages = f1_titles(multiclass=several)
     films = list(dict.fromkeys(one.film for one in run.clips.values() if one.film))
     titles = {one.film: one.title for one in run.clips.values()}
     by_model = {view.model: _by_film(run, view) for view in run.views}
@@ -142,9 +141,8 @@ def _in_fold(run: Shown) -> FilmTable:
 def _by_film(run: Shown, view: View) -> dict[str, Scores]:
     said = view.said
     films = np.array([run.clips[one].film for one in said.ids])
-    of = score_classes if said.probabilities.ndim == 2 else score
     return {
-        str(film): of(said.labels[films == film], said.probabilities[films == film])
+        str(film): score(said.labels[films == film], said.probabilities[films == film])
         for film in np.unique(films)
     }
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from obygaze_models.experiments.intervals import too_few
-from obygaze_models.experiments.official import ACCURACY, MEASURES, TREC
 from obygaze_models.experiments.record import TestSet
+from obygaze_models.intervals import too_few
+from obygaze_models.metrics import METRICS, TREC
 from obygaze_models.report.arrange import Cell, Column, Group, Row
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
 
-__all__ = ["NAMES", "findings", "score_key"]
+__all__ = ["findings", "score_key"]
 
-NAMES = {
-    "f1": "positive-class F1",
-    "f1_macro": "macro F1",
-    "f1_weighted": "weighted F1",
-    TREC: MEASURES[TREC],
-    ACCURACY: "accuracy",
-}
 FEW = 6
 """So many scores are told one by one; of more the best of each test set."""
 
@@ -138,14 +131,14 @@ def _reached(group: Group, column: Column, cell: Cell) -> Html:
 
 
 def _reached_one(cell: Cell, metric: str, test: TestSet) -> Html:
-    reached = cell.of["mean"][metric]
+    reached, name = cell.of["mean"][metric], METRICS[metric].name
     if reached is None:
         why = "no test clip is" if metric == TREC else "nothing was called"
-        return html("has no {}: {} positive", NAMES[metric], why)
+        return html("has no {}: {} positive", name, why)
     return html(
         "reaches {} {} of {}{}",
-        "an" if NAMES[metric][0] in "Aa" else "a",
-        NAMES[metric],
+        "an" if name[0] in "Aa" else "a",
+        name,
         number(reached, *score_key(cell, metric, "mean")),
         _interval(cell, metric, test),
     )

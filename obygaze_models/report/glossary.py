@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from obygaze_models.estimators.registry import describe_estimators
-from obygaze_models.experiments.official import ACCURACY, MEASURES, TREC
+from obygaze_models.experiments.summary import metrics_of
+from obygaze_models.metrics import METRICS
+from obygaze_models.published import estimator_of
 from obygaze_models.report.numbers import Html, html, joined
-from obygaze_models.report.published import estimator_of
 from obygaze_models.report.shown import Shown
 
 __all__ = ["about", "glossary"]
@@ -24,25 +25,6 @@ FEATURES = {
     "max": "the largest value over a clip’s tokens, number by number",
     "mean": "the mean over a clip’s tokens, number by number",
     "first": "a clip’s first token alone",
-}
-TWO = {
-    "F1 positive": "how well the positive clips are found: the harmonic mean of how many of those "
-    "called positive are so, and how many of the positive are called so",
-    "F1 weighted": "the mean of each class’s F1, weighted by its clips. Much larger where few are "
-    "positive; only the same reading can be compared",
-    "AUROC": "how often a positive clip is given a higher probability than a negative one; "
-    ".5 is chance",
-    "AP": "average precision: the precision over all cuts of the ranked clips; the share of "
-    "positives is chance",
-}
-MANY = {
-    "F1 macro": "the mean of each class’s F1, each class alike",
-    "F1 weighted": "the same, each class by its clips",
-}
-OFFICIAL = {
-    TREC: "average precision as the task’s own program computes it: clips of one score are ordered "
-    "by their ids",
-    ACCURACY: "the share of the clips that are given their class",
 }
 CONCEPT = "models with concepts measure them, and say by which they decided"
 FIT = "one training of a model. A run has several, with other clips held out or drawn"
@@ -113,13 +95,9 @@ def _terms(runs: Sequence[Shown]) -> Iterator[tuple[str, str]]:
         some = ", ".join(named[:3])
         yield "concept", f"what annotators marked in a clip, such as {some}; {CONCEPT}"
     yield "fit", FIT
-    if not all(_of_levels(run) for run in runs):
-        yield from TWO.items()
-    if any(_of_levels(run) for run in runs):
-        yield from MANY.items()
     for run in runs:
-        if official := run.record.official:
-            yield MEASURES[official.measure], OFFICIAL[official.measure]
+        for metric in map(METRICS.__getitem__, metrics_of(run.record)):
+            yield metric.title, metric.sentence
     for run in runs:
         for name in (run.record.experiment["array"], run.record.experiment["pooling"]):
             if name in FEATURES:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_models.experiments.known import Known
+from obygaze_models.dataset import ClipDataset as Known
 
 CODES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "EN": "EN", "HN": "HN", "S": "S"}
 CONCEPTS = (
@@ -43,9 +43,9 @@ def known_clips(levels, concepts, films, folds, *, width: int = 16, signal: floa
         levels=list(levels),
         concepts=concepts,
         concept_names=CONCEPTS[: concepts.shape[1]],
-        films=list(films),
+        groups=np.array(films),
         folds=np.array(folds),
-        features=features.astype(np.float32),
+        X=features.astype(np.float32),
     )
 
 

@@ -8,7 +8,7 @@ from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.directions import RandomDirections
 from obygaze_models.estimators.heads import TreeHead
 from obygaze_models.estimators.pcbm import OracleBottleneck, PCBMClassifier, PCBMHybrid
-from obygaze_models.estimators.targets import concept_targets
+from obygaze_models.tasks import concept_targets
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from sklearn.svm import SVC
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import ESTIMATORS, make_learner
-from obygaze_models.estimators.targets import concept_targets
+from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import small_clips
 
 QUICK = {"mlp": {"max_epochs": 3}}

@@ -15,7 +15,7 @@ from obygaze_models.estimators.svm import (
     choose_c,
     fit_linear_svm,
 )
-from obygaze_models.estimators.targets import concept_targets
+from obygaze_models.tasks import concept_targets
 
 CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 

@@ -12,9 +12,8 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from obygaze_models.experiments.intervals import Scored, film_intervals
-from obygaze_models.experiments.metrics import score, score_classes
-from obygaze_models.experiments.metrics.weighted import weighted_scores
+from obygaze_models.intervals import ScoredClips, film_intervals
+from obygaze_models.metrics import score, weighted_scores
 
 clips = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])), min_size=1
@@ -55,7 +54,7 @@ def test_scores_are_what_counting_gives(pairs):
     labels, probabilities = map(np.array, zip(*pairs, strict=True))
     expected = counted(pairs)
     scores = score(labels, probabilities)
-    assert list(scores) == list(expected)
+    assert set(scores) == set(expected)
     for metric, value in scores.items():
         assert value == (None if expected[metric] is None else pytest.approx(expected[metric]))
 
@@ -111,7 +110,7 @@ def three_classes(seed, count=60):
 def test_several_classes_as_scikit_learn_scores_them():
     labels, probabilities = three_classes(3)
     said = probabilities.argmax(axis=1)
-    scores = score_classes(labels, probabilities)
+    scores = score(labels, probabilities)
     assert scores["f1_macro"] == pytest.approx(f1_score(labels, said, average="macro"))
     assert scores["f1_weighted"] == pytest.approx(f1_score(labels, said, average="weighted"))
     assert scores["accuracy"] == pytest.approx(accuracy_score(labels, said))
@@ -141,7 +140,7 @@ def test_a_weight_is_so_many_clips_of_several_classes(seed):
     weights = np.random.default_rng(seed).integers(0, 3, (2, 12)) + np.eye(2, 12, dtype=int)
     found = weighted_scores(labels, probabilities, weights.astype(float))
     for row, times in enumerate(weights):
-        expected = score_classes(np.repeat(labels, times), np.repeat(probabilities, times, axis=0))
+        expected = score(np.repeat(labels, times), np.repeat(probabilities, times, axis=0))
         for metric, values in found.items():
             value = expected[metric]
             assert values[row] == pytest.approx(np.nan if value is None else value, nan_ok=True)
@@ -178,7 +177,9 @@ def test_intervals_are_those_of_a_plain_loop(film_a_run):
     for number in range(4):
         films = [f"f{number}"] * 40 if film_a_run else chance.choice(["a", "b", "c"], 40).tolist()
         labels = chance.integers(0, 2, 40)
-        runs.append(Scored(labels, np.clip(labels * 0.3 + chance.random(40) * 0.7, 0, 1), films))
+        runs.append(
+            ScoredClips(labels, np.clip(labels * 0.3 + chance.random(40) * 0.7, 0, 1), films)
+        )
     found = film_intervals(runs, seed=5, replicates=40)["f1"]
     assert found == pytest.approx(by_plain_loop(runs, 5, 40))
     assert film_intervals(runs, seed=5, replicates=40)["f1"] == found
@@ -189,7 +190,7 @@ def test_films_that_differ_widen_the_interval():
     labels = np.tile([0, 1], 30)
     said = np.where(np.arange(60) < 30, labels, 1 - labels).astype(float)
     narrow, wide = (
-        film_intervals([Scored(labels, said, films)], seed=0)["balanced_accuracy"]
+        film_intervals([ScoredClips(labels, said, films)], seed=0)["balanced_accuracy"]
         for films in ([f"{n:02}" for n in range(60)], ["a"] * 30 + ["b"] * 30)
     )
     assert wide == (0, 1)
@@ -197,5 +198,5 @@ def test_films_that_differ_widen_the_interval():
 
 
 def test_one_film_has_no_interval():
-    one = Scored(np.array([0, 1]), np.array([0.1, 0.9]), ["a", "a"])
+    one = ScoredClips(np.array([0, 1]), np.array([0.1, 0.9]), ["a", "a"])
     assert set(film_intervals([one], seed=0).values()) == {None}

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.intervals import Scored, film_intervals
-from obygaze_models.experiments.metrics.trec_average_precision import (
-    trec_average_precision,
-    trec_ranks,
-)
-from obygaze_models.run_files import format_run, read_run_file, run_tag
+from obygaze_models.intervals import ScoredClips, film_intervals
+from obygaze_models.metrics import trec_average_precision, trec_ranks
+from obygaze_models.trec import format_run, read_run_file, run_tag
 
 
 def oracle(ids, scores, positives, judged=()):
@@ -141,7 +138,7 @@ def test_its_interval_is_over_draws_of_films_as_the_others_are():
     chance = np.random.default_rng(4)
     labels, scores = chance.integers(0, 2, 60), chance.integers(0, 9, 60) / 8
     ids, films = named(60), [f"film {row % 6}" for row in range(60)]
-    scored = Scored(labels, scores, films, trec_ranks(ids, scores))
+    scored = ScoredClips(labels, scores, films, trec_ranks(ids, scores))
     low, high = film_intervals([scored], seed=1)["trec_average_precision"]
     positives = [one for one, label in zip(ids, labels, strict=True) if label]
     assert low < trec_average_precision(ids, scores, positives) < high

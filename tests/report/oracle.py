@@ -21,7 +21,7 @@ from sklearn.metrics import (
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import simulated
-from obygaze_models.experiments.intervals import Scored, film_intervals
+from obygaze_models.intervals import ScoredClips, film_intervals
 from obygaze_models.persistence import load_model, read_about
 
 #: So many intervals are found again without what the run used.
@@ -209,7 +209,9 @@ class Oracle:
                 if metric == "f1" and self._looped < FEW and len(runs) > 1:
                     self._looped += 1
                     return looped(runs, films, folder.record["intervals"]["seed"])[what]
-                drawn = [Scored(of[1], of[2], film) for of, film in zip(runs, films, strict=True)]
+                drawn = [
+                    ScoredClips(of[1], of[2], film) for of, film in zip(runs, films, strict=True)
+                ]
                 seed = folder.record["intervals"]["seed"]
                 self._intervals[key] = film_intervals(drawn, seed=seed)
             return self._intervals[key][metric][what == "high"]

@@ -1,0 +1,347 @@
+"""Metrics: their names, and the scores of predictions, once or for many weightings of the clips.
+
+`weighted_scores` gives all metrics for many weightings of the clips at once, which resampling
+needs: a clip that was drawn twice has the weight 2. `score` is the same with every weight 1. The
+values are scikit-learn's, which the tests check, at a twentieth of its time for each set of
+predictions. An undefined metric is None (NaN in arrays), never a warning and never 0.
+
+Two averages of F1 are always given side by side. The authors' code scores its networks by the
+support-weighted F1 and its concept models by the F1 of the positive class; on the same predictions
+they can differ widely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "ACCURACY",
+    "METRICS",
+    "TREC",
+    "Metric",
+    "Scores",
+    "auroc",
+    "average_precision",
+    "column_titles",
+    "f1_titles",
+    "predicted_classes",
+    "ranking_scores",
+    "score",
+    "trec_average_precision",
+    "trec_ranks",
+    "weighted_scores",
+]
+
+Array = NDArray[Any]
+Scores = dict[str, float | None]
+"""A metric's key -> its value; None where it is not defined."""
+
+TREC, ACCURACY = "trec_average_precision", "accuracy"
+CALIBRATION_BINS = 10
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is printed of a metric.
+
+    Parameters
+    ----------
+    title, name
+        As the head of a column, and within a sentence.
+    sentence
+        What it means.
+    binary, multiclass
+        Whether score tables have a column of it for two classes, and for more.
+    official
+        Whether a label set can name it as its benchmark's measure.
+    lower_is_better
+        Whether the lower of two scores is the better one.
+    """
+
+    title: str
+    name: str
+    sentence: str
+    binary: bool = False
+    multiclass: bool = False
+    official: bool = False
+    lower_is_better: bool = False
+
+
+METRICS = {
+    "f1": Metric(
+        "F1 positive",
+        "positive-class F1",
+        "how well the positive clips are found: the harmonic mean of precision (how many of the "
+        "clips called positive are) and recall (how many of the positive clips are called so)",
+        binary=True,
+    ),
+    "f1_macro": Metric(
+        "F1 macro",
+        "macro F1",
+        "the mean of the classes’ F1, each class counting alike",
+        multiclass=True,
+    ),
+    "f1_weighted": Metric(
+        "F1 weighted",
+        "weighted F1",
+        "the mean of the classes’ F1, each weighted by its clips. Where few clips are positive it "
+        "is much larger than the F1 of the positive class: compare it only with its like",
+        binary=True,
+        multiclass=True,
+    ),
+    "precision": Metric("Precision", "precision", "how many of the clips called positive are"),
+    "recall": Metric("Recall", "recall", "how many of the positive clips are called positive"),
+    ACCURACY: Metric(
+        "Accuracy", "accuracy", "the share of the clips that get their class", official=True
+    ),
+    "balanced_accuracy": Metric(
+        "Balanced accuracy",
+        "balanced accuracy",
+        "the mean over the classes of the share of their clips that get their class",
+        multiclass=True,
+    ),
+    "auroc": Metric(
+        "AUROC",
+        "AUROC",
+        "how often a positive clip gets a higher probability than a negative one; .5 is chance. "
+        "Of more than two classes: the mean over each class against the rest",
+        binary=True,
+        multiclass=True,
+    ),
+    "average_precision": Metric(
+        "AP",
+        "AP",
+        "average precision: the mean precision over all cuts of the ranked clips; the share of "
+        "positives is chance",
+        binary=True,
+    ),
+    "calibration_error": Metric(
+        "Calibration error",
+        "calibration error",
+        "how far the probabilities are from the shares of clips for which they come true",
+        lower_is_better=True,
+    ),
+    TREC: Metric(
+        "AP (trec_eval)",
+        "AP (trec_eval)",
+        "average precision as the benchmark’s own program computes it: clips of the same score are "
+        "ordered by their ids",
+        official=True,
+    ),
+}
+"""Every metric by its key, in the order of columns."""
+
+
+def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
+    """The titles of a score table's columns, by key; an official measure comes first.
+
+    Parameters
+    ----------
+    scores
+        Scores by key: they tell whether there are two classes or more.
+    measure
+        The task's official measure, if it has one.
+    """
+    keys = [] if measure is None else [measure]
+    for key, metric in METRICS.items():
+        if metric.binary if "f1" in scores else metric.multiclass:
+            keys.append(key)
+    return {key: METRICS[key].title for key in keys}
+
+
+def f1_titles(*, multiclass: bool) -> dict[str, str]:
+    """The titles of the two averages of F1 that stand side by side, by key."""
+    keys = ("f1_weighted", "f1_macro" if multiclass else "f1")
+    return {key: METRICS[key].title for key in keys}
+
+
+def predicted_classes(probabilities: Array) -> Array:
+    """The class of each clip: the most probable; of two the second if its probability is over .5.
+
+    Parameters
+    ----------
+    probabilities
+        [N] of the positive class, or [N, classes].
+    """
+    if probabilities.ndim == 2:
+        return np.asarray(probabilities.argmax(axis=1))
+    return (probabilities > 0.5).astype(np.int64)
+
+
+def score(labels: Array, probabilities: Array) -> Scores:
+    """All scores of one set of predictions.
+
+    Parameters
+    ----------
+    labels
+        A class from 0 on for each of N clips; of two classes 1 is the positive one.
+    probabilities
+        [N] of the positive class, or [N, classes] where there are more than two.
+    """
+    values = weighted_scores(labels, probabilities, np.ones((1, len(labels))))
+    scores = {key: _defined(values[key]) for key in METRICS if key in values}
+    if probabilities.ndim == 2:
+        areas = [auroc(labels == code, column) for code, column in enumerate(probabilities.T)]
+        defined = [area for area in areas if area is not None]
+        scores["auroc"] = float(np.mean(defined)) if len(defined) == len(areas) else None
+    return scores
+
+
+def auroc(labels: Array, scores: Array) -> float | None:
+    """Area under the ROC curve of 0/1 labels; None where only one class is there."""
+    return _defined(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"])
+
+
+def average_precision(labels: Array, scores: Array) -> float | None:
+    """Mean precision over the ranks of the positive clips; None where there are none.
+
+    Clips of the same score share a rank.
+    """
+    values = ranking_scores(labels, scores, np.ones((1, len(labels))))
+    return _defined(values["average_precision"])
+
+
+def _defined(values: Array) -> float | None:
+    """The only value, or None for NaN."""
+    return None if np.isnan(values[0]) else float(values[0])
+
+
+def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
+    """Ranks of clips as trec_eval orders them, no two alike; the highest comes first.
+
+    Scores are rounded to 32 bits; of clips of the same score the later id comes first.
+    """
+    with np.errstate(over="ignore"):  # trec_eval, too, takes what 32 bits cannot hold as infinite
+        rounded = scores.astype(np.float32)
+    ranks = np.empty(len(ids), np.int64)
+    ranks[np.lexsort((np.array(ids, dtype=str), rounded))] = np.arange(len(ids))
+    return ranks
+
+
+def trec_average_precision(
+    ids: Sequence[str], scores: Array, positives: Collection[str]
+) -> float | None:
+    """Average precision exactly as trec_eval computes it; None where there are no positive clips.
+
+    Positive clips that are not among the ids count against it. `average_precision` lets clips of
+    the same score share a rank instead: where scores are tied the two can differ widely.
+
+    Parameters
+    ----------
+    ids, scores
+        The ranked clips, in any order; no id twice.
+    positives
+        The ids of the positive clips; the other ids are negative.
+
+    Examples
+    --------
+    >>> scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
+    >>> round(trec_average_precision(["v1", "v2", "v3", "v4", "v5"], scores, ["v1", "v3"]), 4)
+    0.8333
+    """
+    wanted = set(positives)
+    if not wanted:
+        return None
+    labels = np.array([name in wanted for name in ids], dtype=np.int64)
+    precision = average_precision(labels, trec_ranks(ids, scores))
+    return 0.0 if precision is None else precision * int(labels.sum()) / len(wanted)
+
+
+def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
+    """The metrics of `score` for many weightings at once, but for the AUROC of several classes.
+
+    Parameters
+    ----------
+    labels, probabilities
+        As in `score`.
+    weights
+        [draws, N], not negative.
+
+    Returns
+    -------
+    scores
+        A metric's key -> [draws]; NaN where it is undefined.
+    """
+    predictions = predicted_classes(probabilities)
+    if probabilities.ndim == 2:
+        confusion = _confusion(labels, predictions, probabilities.shape[1], weights)
+        correct = (predictions == labels).astype(float)
+        f1 = _f1(confusion)
+        occurring = (confusion.sum(axis=1) + confusion.sum(axis=2)) > 0
+        return {
+            "f1_macro": _ratio(np.nan_to_num(f1).sum(axis=1), occurring.sum(axis=1)),
+            "f1_weighted": _mean_by_size(f1, confusion),
+            ACCURACY: _ratio(weights @ correct, weights.sum(axis=1)),
+            "balanced_accuracy": _balanced_accuracy(confusion),
+            "calibration_error": _calibration_error(correct, probabilities.max(axis=1), weights),
+        }
+    confusion = _confusion(labels, predictions, 2, weights)
+    f1, hits = _f1(confusion), confusion[:, 1, 1]
+    return {
+        "f1": f1[:, 1],
+        "f1_weighted": _mean_by_size(f1, confusion),
+        "precision": _ratio(hits, confusion[:, :, 1].sum(axis=1)),
+        "recall": _ratio(hits, confusion[:, 1].sum(axis=1)),
+        **ranking_scores(labels, probabilities, weights),
+        "balanced_accuracy": _balanced_accuracy(confusion),
+        "calibration_error": _calibration_error(labels, probabilities, weights),
+    }
+
+
+def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Array]:
+    """AUROC and average precision for many weightings; clips of the same score share a rank."""
+    order = np.argsort(-scores, kind="stable")
+    starts = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
+    positive, negative = (
+        np.add.reduceat((weights * (labels == code))[:, order], starts, axis=1) for code in (1, 0)
+    )
+    above, all_above = np.cumsum(positive, axis=1), np.cumsum(positive + negative, axis=1)
+    positives, negatives = positive.sum(axis=1), negative.sum(axis=1)
+    won = (negative * (above - positive / 2)).sum(axis=1)
+    precision = np.nan_to_num(_ratio(above, all_above))
+    return {
+        "auroc": _ratio(won, positives * negatives),
+        "average_precision": _ratio((positive * precision).sum(axis=1), positives),
+    }
+
+
+def _confusion(labels: Array, predictions: Array, classes: int, weights: Array) -> Array:
+    """Weights by label and prediction [draws, classes, classes]."""
+    cells = np.eye(classes * classes)[labels * classes + predictions]
+    confusion: Array = (weights @ cells).reshape(len(weights), classes, classes)
+    return confusion
+
+
+def _f1(confusion: Array) -> Array:
+    """Each class's F1 [draws, classes]; NaN where a class has neither clips nor predictions."""
+    hits = np.diagonal(confusion, axis1=1, axis2=2)
+    return _ratio(2 * hits, confusion.sum(axis=1) + confusion.sum(axis=2))
+
+
+def _mean_by_size(f1: Array, confusion: Array) -> Array:
+    sizes = confusion.sum(axis=2)
+    return _ratio((np.nan_to_num(f1) * sizes).sum(axis=1), sizes.sum(axis=1))
+
+
+def _balanced_accuracy(confusion: Array) -> Array:
+    sizes = confusion.sum(axis=2)
+    recalls = np.nan_to_num(_ratio(np.diagonal(confusion, axis1=1, axis2=2), sizes))
+    present = (sizes > 0).sum(axis=1)
+    return np.where(present > 1, _ratio(recalls.sum(axis=1), present), np.nan)
+
+
+def _calibration_error(labels: Array, probabilities: Array, weights: Array) -> Array:
+    """Mean over the clips of |mean probability - share of positives| in each clip's bin."""
+    bins = np.minimum((probabilities * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    gaps = np.eye(CALIBRATION_BINS)[bins] * (probabilities - labels)[:, None]
+    return _ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
+
+
+def _ratio(top: Array, bottom: Array) -> Array:
+    ratio: Array = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom != 0)
+    return ratio
