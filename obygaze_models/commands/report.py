@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.cli import overwrite_option
-from obygaze_models.commands.runs import run_folders
+from obygaze_models.commands._shared import run_folders
 
 __all__ = ["report"]
 

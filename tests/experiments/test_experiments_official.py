@@ -303,7 +303,7 @@ BROKEN = {
     "a clip twice": ("1 Q0 ACCEDE00002 1 0.5 t\n" * 2, "line 2: duplicate id 'ACCEDE00002'"),
     "a clip by both names": (
         "1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n",
-        "duplicate id: ACCEDE00002 and ACCEDE00002.mp4 are one clip",
+        "duplicate id: ACCEDE00002 and ACCEDE00002.mp4 are the same clip",
     ),
     "a clip that there is not": (
         "1 Q0 ACCEDE99999 1 0.5 t\n",
@@ -315,8 +315,8 @@ BROKEN = {
     ),
     "a table of predictions": (
         "id,said\nACCEDE00002,0\n",
-        "is a table of predictions, and violence is scored by AP (trec_eval), of a run file of "
-        "trec_eval's; it goes with --labels arousal or --labels valence",
+        "is a table of predictions; violence is scored by AP (trec_eval), from a run file of "
+        "trec_eval's. Use it with --labels arousal or --labels valence",
     ),
 }
 
@@ -342,8 +342,8 @@ CLASSES = {
     ),
     "a run file": (
         "1 Q0 ACCEDE00002 1 0.5 t\n",
-        "is a run file, and arousal is scored by Accuracy, of a table of predictions (id, said); "
-        "it goes with --labels violence",
+        "is a run file; arousal is scored by Accuracy, from a table of predictions (id, said). "
+        "Use it with --labels violence",
     ),
     "no table": ("id;said\nACCEDE00002;0\n", "line 1: wrong delimiter"),
 }

@@ -10,7 +10,7 @@ from obygaze_features.store import open_store
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPClassifier
 from obygaze_models.estimators.pcbm import OracleBottleneck, PCBMClassifier, PCBMHybrid
-from obygaze_models.fitting import check_features, features_of
+from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import save_model
 from tests.world import RECIPE, write_store
 
@@ -167,7 +167,7 @@ def test_refuses_a_store_made_otherwise_and_says_how(which, world, tmp_path):
     for refuse in (check_features, lambda said, store: features_of(said, store, world.ids[:2])):
         with pytest.raises(ValueError, match="the model does not fit") as problem:
             refuse(about(**of_model), store)
-        assert f"other.zarr: {words}; take the store" in str(problem.value)
+        assert f"other.zarr: {words}; use the store" in str(problem.value)
         assert "\n" not in str(problem.value)
 
 

@@ -1,4 +1,4 @@
-"""The authors' annotations and splits, with made-up features that tell some of them."""
+"""The authors' annotations and splits, with synthetic features in which concepts can be found."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ BACKBONES = {"xclip": "xclip", "vivit": "vivit", "lsmdc": "xclip-lsmdc"}
 
 
 @dataclass(frozen=True)
-class MadeUp:
+class FakeDataset:
     """The authors' manifest, and a store for each of their backbones."""
 
     manifest: Path
     stores: dict[str, Path]
 
 
-def make_authors(
+def make_fake_dataset(
     folder: Path, data: Path, *, widths: tuple[int, int, int], signal: float = 0.08
-) -> MadeUp:
+) -> FakeDataset:
     """Each visual concept adds its own direction to the noise, and Sure one more.
 
     `widths` are those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC.
@@ -67,4 +67,4 @@ def make_authors(
             writer.write_block(
                 block, [Done({one: of[row] for one, of in values.items()}, None) for row in rows]
             )
-    return MadeUp(folder / "manifest", stores)
+    return FakeDataset(folder / "manifest", stores)
