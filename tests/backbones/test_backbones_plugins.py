@@ -132,5 +132,5 @@ for line in (
 def test_a_module_that_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_maker.py").write_text("class Colours(Unknown):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(BackboneError, match="broken_maker raises NameError .*'Unknown'"):
+    with pytest.raises(BackboneError, match=r"broken_maker raises NameError .*'Unknown'"):
         find_maker("broken_maker:Colours")
