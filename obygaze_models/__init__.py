@@ -22,7 +22,6 @@ from obygaze_features.common.lazy import lazy_names
 if TYPE_CHECKING:
     from obygaze_models.api import compare as compare
     from obygaze_models.api import report as report
-    from obygaze_models.api import reproduce as reproduce
     from obygaze_models.dataset import ClipDataset, load_dataset
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         PaperSplit,
         Released,
     )
+    from obygaze_models.reproduce.reproduce import reproduce as reproduce
 
 _ROOMS = {
     "ClipDataset": "dataset",
@@ -53,7 +53,7 @@ _ROOMS = {
     "load_model": "persistence",
     "load_run": "experiments.run_folder",
     "report": "api",
-    "reproduce": "api",
+    "reproduce": "reproduce.reproduce",
     "run_experiment": "experiments.run",
     "save_model": "persistence",
 }

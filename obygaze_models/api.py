@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from obygaze_models.experiments.run_folder import Results, Run, read_results
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.compare import Compared
-    from obygaze_models.reproduce.reproduce import Reproduction
 
-__all__ = ["compare", "report", "reproduce"]
+__all__ = ["compare", "report"]
 
 AnyRun = Run | Results | str | Path
 
@@ -65,44 +64,6 @@ def report(
         title=title,
         thumbnails=None if thumbnails is None else Path(thumbnails),
         overwrite=overwrite,
-    )
-
-
-def reproduce(
-    what: str | Sequence[str],
-    manifest: str | Path,
-    stores: Mapping[str, str | Path],
-    output: str | Path,
-    *,
-    say: Callable[[str], None] = lambda _: None,
-    **options: Any,
-) -> Reproduction:
-    """Make the paper's tables and figures, beside its numbers, from your own features.
-
-    Parameters
-    ----------
-    what
-        Such as ``table2``, or several of them.
-    manifest
-        The folder of ObyGaze12's manifest.
-    stores
-        The folder of features of each backbone.
-    output
-        The folder to write.
-    say
-        Called with what is being done.
-    options
-        ``protocols``, ``seed`` and ``overwrite``.
-    """
-    from obygaze_models.reproduce.reproduce import reproduce as make
-
-    return make(
-        [what] if isinstance(what, str) else what,
-        Path(manifest),
-        {name: Path(store) for name, store in stores.items()},
-        Path(output),
-        say=say,
-        **options,
     )
 
 
