@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_models.experiments.known import Known
+from obygaze_models.dataset import ClipDataset as Known
 
 __all__ = ["CONCEPTS", "known_clips"]
 
@@ -40,9 +40,9 @@ def known_clips(*, signal: float, length: float, seed: int = 0) -> Known:
         levels=levels,
         concepts=concepts,
         concept_names=CONCEPTS,
-        films=films,
+        groups=np.array(films),
         folds=folds,
-        features=features.astype(np.float32),
+        X=features.astype(np.float32),
     )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.result import Result
-from obygaze_models.reproduce.reproduce import WHAT, reproduce
-from tests.reproduce.made_up import make_authors
+from obygaze_models.reproduce.reproduce import reproduce
+from tests.reproduce.fake_dataset import make_fake_dataset
 
 SECONDS, MEGABYTES = 180, 5
 
@@ -23,9 +23,9 @@ def measure() -> Iterator[Result]:
         sys.exit("Error: set OBYGAZE_TEST_DATA to the folder of the authors' files")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        made_up = make_authors(folder, Path(authors), widths=(512, 768, 512))
+        fake_dataset = make_fake_dataset(folder, Path(authors), widths=(512, 768, 512))
         begin = time.perf_counter()
-        done = reproduce(list(WHAT), made_up.manifest, made_up.stores, folder / "all")
+        done = reproduce("all", fake_dataset.manifest, fake_dataset.stores, folder / "all")
         took = time.perf_counter() - begin
         yield Result("all tables, figures, page (limit)", took, "s", SECONDS, took / SECONDS, 1)
         assert done.report is not None

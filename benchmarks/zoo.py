@@ -26,16 +26,16 @@ from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import open_store
+from obygaze_models.dataset import ClipDataset as Known
 from obygaze_models.estimators.svm import DEFAULT_CS
 from obygaze_models.estimators.svm_solver import LinearSVM
-from obygaze_models.estimators.targets import concept_targets
-from obygaze_models.experiments import protocol
 from obygaze_models.experiments.evaluate import Evaluation, evaluate
-from obygaze_models.experiments.experiment import EstimatorSpec, Problem
-from obygaze_models.experiments.features import read_features
-from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.protocol import Draw
-from obygaze_models.experiments.task import LevelTask
+from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.fit import EstimatorSpec
+from obygaze_models.protocols import Fold as Draw
+from obygaze_models.protocols import LeaveFilmOut, PaperSplit
+from obygaze_models.stores import read_features
+from obygaze_models.tasks import LevelTask, concept_targets
 
 EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))
 HARD = LevelTask(("S",), ("HN",))
@@ -64,7 +64,7 @@ def _table_2(folder: Path, what: str, known: Known, share: int) -> Result:
     def draws(problem: Problem) -> list[Draw]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
-        return protocol.paper(known.folds, labels, tests, last=9, seed=0)
+        return PaperSplit(known.folds, last=9).make_folds(labels, tests)
 
     return _mlps(folder, f"16 MLPs that {what}", known, TABLE_2, draws, share)
 
@@ -76,7 +76,7 @@ def _films(folder: Path, known: Known) -> Result:
     def draws(problem: Problem) -> list[Draw]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
-        return protocol.leave_film_out(known.films, labels, tests, seed=0)
+        return LeaveFilmOut().make_folds(labels, tests, groups=known.groups)
 
     count = len(draws(problem))
     return _mlps(folder, f"leave-film-out, {count} MLPs", known, [problem], draws, 10)
@@ -98,7 +98,7 @@ def _mlps(
 
     def ours() -> Evaluation:
         _, features = read_features(open_store(store), known.ids, "native")
-        return evaluate(replace(known, features=features), problems, draws, learners)
+        return evaluate(replace(known, X=features), problems, draws, learners)
 
     # Once before the clock, as torch loads parts of itself at the first step.
     evaluate(known, problems[:1], lambda problem: draws(problem)[:1], learners)
@@ -127,7 +127,6 @@ def _mlps(
 def _svms(known: Known) -> Iterator[Result]:
     """Each of nine folds validates in turn; the last tests. All concepts, all C."""
     X = known.features  # noqa: N806
-    wide = X.astype(np.float64)
     targets = concept_targets(known.levels, known.concepts, "a").astype(np.int64)
     fits = []
     for fold in range(9):
@@ -136,6 +135,7 @@ def _svms(known: Known) -> Iterator[Result]:
             train = np.flatnonzero(takes_part & (known.folds != fold) & (known.folds != 9))
             fits.append((train, np.flatnonzero(takes_part & (known.folds == 9)), labels))
     begin = time.perf_counter()
+    wide = X.astype(np.float64)
     ours: list[list[NDArray[np.float64]]] = []
     for train, test, labels in fits:
         problem = LinearSVM(wide[train], labels[train])
@@ -163,7 +163,7 @@ def _svms(known: Known) -> Iterator[Result]:
 _POOL = """
 import sys
 from obygaze_features.store import open_store
-from obygaze_models.experiments.features import read_features
+from obygaze_models.stores import read_features
 store = open_store(sys.argv[1])
 ids, features = read_features(store, store.ids, "tokens", "max")
 assert features.shape == (len(store), 768)

@@ -1,83 +1,131 @@
-"""The paper's numbers, by table, row and column, each with the average that it was scored by."""
+"""The paper's numbers, and which of them belong beside a row of ours.
+
+A number belongs beside ours if the clips, the backbone's checkpoint, the kind of model, the levels
+that it tells apart and the average of F1 are the paper's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.package import reference_json
 
+if TYPE_CHECKING:
+    from obygaze_models.experiments.record import RunRecord
+
 __all__ = [
     "AVERAGES",
+    "BACKBONES",
+    "CHANCE",
+    "CHANCE_VERSIONS",
     "DATASET",
-    "SLOTS",
+    "NETWORKS",
+    "Backbone",
     "Published",
-    "papers_backbone",
-    "papers_slot",
+    "chance_row",
+    "estimator_of",
+    "is_checkpoint_of_paper",
     "published_average",
+    "published_chance",
+    "published_film",
     "published_films",
     "published_row",
+    "published_scores",
+    "slot_of",
 ]
 
 DATASET = "obygaze12"
-"""What the manifest of the paper's clips is called."""
-SLOTS = {
-    "xclip": ("xclip-kinetics", "xclip"),
-    "vivit": ("vivit",),
-    "lsmdc": ("xclip-lsmdc", "lsmdc"),
-}
-"""The paper's three backbones, and the names that mean each; the first is its name everywhere."""
-#: The row of each of them, and what of its checkpoint's configuration is the paper's.
-_ROWS: dict[str, tuple[str, dict[str, int]]] = {
-    "xclip": ("X-CLIP", {"num_frames": 32, "patch_size": 16}),
-    "vivit": ("ViViT-B/16", {"num_frames": 32}),
-    "lsmdc": ("X-CLIP LSMDC", {}),
-}
-
+"""The name of the manifest of the paper's clips."""
 AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
-"""The averages of F1 that the paper mixes, and our names of these scores."""
+"""The averages of F1 that the paper mixes -> our keys of these metrics."""
+NETWORKS = ("mlp", "mlp-author")
+BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
+CHANCE = {"random": "Random", "all positive": "All positive"}
+"""Our chance baselines -> the paper's rows."""
+CHANCE_VERSIONS = {"f1": "v1", "f1_weighted": "v2"}
+"""Metric -> the version of the paper that prints its chance baselines by this average of F1."""
+#: Protocols that test one fold, as Table 2 does.
+_ONE_FOLD = ("leak-free", "released", "paper")
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A backbone of the paper.
+
+    Parameters
+    ----------
+    title
+        For people.
+    names
+        The names and families that stores record; the first is its name in obygaze.
+    row
+        Its row in the paper's tables.
+    config
+        The settings of the paper's checkpoint; a store that records others is of another one.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    row: str
+    config: Mapping[str, int] = field(default_factory=dict)
+
+
+BACKBONES = {
+    "xclip": Backbone(
+        "X-CLIP on Kinetics",
+        ("xclip-kinetics", "xclip"),
+        "X-CLIP",
+        {"num_frames": 32, "patch_size": 16},
+    ),
+    "vivit": Backbone("ViViT-B/16", ("vivit",), "ViViT-B/16", {"num_frames": 32}),
+    "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), "X-CLIP LSMDC"),
+}
+"""The paper's three backbones, by slot."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A number of the paper, its deviation over runs if it has one, and the row it stands in."""
+    """A number of the paper, its deviation over runs if it has one, and the row that it is in."""
 
     mean: float
     std: float | None
     row: str
 
 
-def papers_slot(backbone: Mapping[str, Any]) -> str | None:
-    """Which of the paper's backbones a store's is a kind of, of any size; None if it is of none.
+def slot_of(backbone: Mapping[str, Any]) -> str | None:
+    """The slot in `BACKBONES` of a store's backbone, of whatever checkpoint; None if it has none.
 
-    Stores record the family of their backbone; where it is unknown, the name tells. (Stores that
-    were written before the two were told apart have the family as the name.)
+    Stores record the family of their backbone. Where they do not, the name tells: earlier stores
+    have the family as the name.
     """
     family = str(backbone.get("family") or backbone["name"])
-    return next((slot for slot, names in SLOTS.items() if family in names), None)
+    return next((slot for slot, of in BACKBONES.items() if family in of.names), None)
 
 
-def papers_backbone(backbone: Mapping[str, Any]) -> str | None:
-    """The paper's row for a store's backbone; None where it is not one of the paper's."""
-    row, wanted = _ROWS.get(papers_slot(backbone) or "", (None, {}))
-    config = {**backbone["config"], **backbone["config"].get("vision_config", {})}
-    alike = all(config.get(key, value) == value for key, value in wanted.items())
-    return row if alike else None
+def is_checkpoint_of_paper(backbone: Mapping[str, Any]) -> bool:
+    """Whether a store's backbone is a checkpoint that the paper has numbers of."""
+    return _backbone_row(backbone) is not None
 
 
 def published_row(row: str, column: str) -> dict[str, Published]:
-    """Score -> what the paper prints in Table 2 or 5, in a column such as ``HN-S/EN-S``."""
+    """Metric -> the number of Table 2 or 5 in a column such as ``HN-S/EN-S``."""
     tables = reference_json("published.json")
-    of = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
-    said = of["values"].get(column)
-    return {AVERAGES[of["average"]]: _published(said, row)} if said else {}
+    entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
+    number = entry["values"].get(column)
+    return {AVERAGES[entry["average"]]: _published(number, row)} if number else {}
+
+
+def chance_row(baseline: str, metric: str) -> str:
+    """The paper's row for a baseline of `CHANCE`, in the version that prints this metric."""
+    return f"{CHANCE[baseline]} ({CHANCE_VERSIONS[metric]})"
 
 
 def published_films() -> dict[str, Published]:
-    """Film -> what the paper prints in Table 4; it does not say which average that is."""
+    """Film -> the number of Table 4. The paper does not say which average of F1 it is."""
     rows = reference_json("published.json")["table4"]["rows"]
-    return {film: _published(said, "Table 4") for film, said in rows.items()}
+    return {film: _published(number, "Table 4") for film, number in rows.items()}
 
 
 def published_average() -> Published:
@@ -85,5 +133,84 @@ def published_average() -> Published:
     return _published(reference_json("published.json")["table4"]["average"], "Table 4, average")
 
 
-def _published(said: dict[str, Any], row: str) -> Published:
-    return Published(said["mean"], said.get("std"), row)
+def published_scores(record: RunRecord, model: str, train: str, test: str) -> dict[str, Published]:
+    """Metric -> the paper's number for a model of a run; empty if the paper has none."""
+    column = _column(record, train, test)
+    if column is None or record.protocol not in _ONE_FOLD:
+        return {}
+    backbone = _backbone_row(record.store.backbone)
+    estimator = estimator_of(record, model)
+    if backbone and estimator in NETWORKS:
+        return published_row(backbone, column)
+    if backbone == BACKBONES["xclip"].row and estimator in BOTTLENECKS:
+        return published_row(BOTTLENECKS[estimator], column)
+    return {}
+
+
+def published_chance(
+    record: RunRecord, baseline: str, train: str, test: str
+) -> dict[str, Published]:
+    """Metric -> the paper's number for a chance baseline, from both versions of the paper."""
+    column = _column(record, train, test)
+    if column is None or record.protocol not in _ONE_FOLD or baseline not in CHANCE:
+        return {}
+    return {
+        metric: number
+        for average in CHANCE_VERSIONS
+        for metric, number in published_row(chance_row(baseline, average), column).items()
+    }
+
+
+def published_film(
+    record: RunRecord, model: str, train: str, test: str, film: str
+) -> Published | None:
+    """The number of Table 4 for a film that was left out."""
+    if record.protocol != "leave-film-out" or estimator_of(record, model) not in NETWORKS:
+        return None
+    if _backbone_row(record.store.backbone) != BACKBONES["xclip"].row:
+        return None
+    if _column(record, train, test) != "HN-S/ENHN-S":
+        return None
+    return published_films().get(film)
+
+
+def estimator_of(record: RunRecord, model: str) -> str:
+    """The estimator of a model, which an experiment may list under another name."""
+    for entry in record.experiment["estimators"]:
+        options = {"name": entry} if isinstance(entry, str) else entry
+        if options.get("as", options["name"]) == model:
+            return str(options["name"])
+    return model
+
+
+def _column(record: RunRecord, train: str, test: str) -> str | None:
+    """The paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
+    from obygaze_models.tasks import LevelTask
+
+    positives = tuple(record.experiment["positives"])
+    if record.manifest.name != DATASET or positives != ("S",):
+        return None
+    negatives: Sequence[Sequence[str]] = [
+        record.experiment["train_negatives"],
+        *record.experiment["test_negatives"],
+    ]
+    pairs = {
+        LevelTask(positives, tuple(levels)).name: f"{''.join(sorted(levels))}-S"
+        for levels in negatives
+    }
+    return f"{pairs[train]}/{pairs[test]}" if train in pairs and test in pairs else None
+
+
+def _backbone_row(backbone: Mapping[str, Any]) -> str | None:
+    """The paper's row for a store's backbone; None if its checkpoint is not the paper's."""
+    slot = slot_of(backbone)
+    if slot is None:
+        return None
+    config = {**backbone["config"], **backbone["config"].get("vision_config", {})}
+    wanted = BACKBONES[slot].config
+    same = all(config.get(key, value) == value for key, value in wanted.items())
+    return BACKBONES[slot].row if same else None
+
+
+def _published(number: Mapping[str, Any], row: str) -> Published:
+    return Published(number["mean"], number.get("std"), row)

@@ -23,7 +23,7 @@ from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from tests.conftest import run_obygaze
-from tests.reproduce.made_up import make_authors
+from tests.reproduce.fake_dataset import make_fake_dataset
 from tests.store.s3 import bucket
 from tests.store.serving import serve
 from tests.tiny_models import write_gpt2, write_sentence_encoder
@@ -204,7 +204,7 @@ def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     """On made-up features."""
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o755)
-    made_up = make_authors(tmp_path / "made", authors, widths=(48, 48, 48))
+    made_up = make_fake_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
     Path("stores").mkdir()
     for path in made_up.stores.values():
         name = {"xclip": "xclip-kinetics", "lsmdc": "xclip-lsmdc"}.get(path.stem, path.stem)

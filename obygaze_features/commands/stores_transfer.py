@@ -190,8 +190,8 @@ def serve(folder: Path, host: str, port: int) -> None:
     from obygaze_features.store.serving import make_server
 
     with make_server(folder, host, port) as server:
-        name = socket.gethostname() if host == "0.0.0.0" else host  # noqa: S104
-        url = f"http://{name}:{server.server_port}"
+        name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
+        url = f"http://{f'[{name}]' if ':' in name else name}:{server.server_port}"
         example = url
         if not (folder / "zarr.json").is_file():
             stores = sorted(path.name for path in folder.glob("*.zarr"))

@@ -1,8 +1,8 @@
 """Files that appear whole or not at all, and their fingerprints.
 
 Everything is written next to its destination under a temporary name, flushed to disk and renamed.
-A reader, or a machine that lost power, sees the old file or the new one. Temporary files of killed
-processes are removed when the same path is written again.
+A reader, or a machine that lost power, sees the old file or the new one. What killed processes left
+of `new_file` and `new_folder` is removed when the same path is written again.
 """
 
 from __future__ import annotations
@@ -253,9 +253,10 @@ def _exchange(new: Path, path: Path) -> None:
     undone.
     """
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
+        # The C libraries of Alpine and of older systems lack it.
+        exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
         here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-        if libc.renameat2(here, os.fsencode(new), here, os.fsencode(path), swap) == 0:
+        if exchange and exchange(here, os.fsencode(new), here, os.fsencode(path), swap) == 0:
             return
     aside = new.with_suffix(".replaced")
     os.rename(path, aside)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from obygaze_features.common.files import describe_absent
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import UsageError
@@ -43,7 +44,7 @@ KINDS = {
 
 def import_features(
     source: Path | str | Mapping[str, Path | str],
-    manifest: Manifest,
+    manifest: Manifest | Path | str,
     path: Path | str,
     *,
     kind: str | None = None,
@@ -63,7 +64,7 @@ def import_features(
         A folder with a file a clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row an item
         (``.npy``, ``.safetensors``, ``.parquet``, ``.h5``); ``{array: path}`` for several arrays.
     manifest
-        Its items get a row each.
+        Its items get a row each; a manifest, or its folder.
     path
         The store, ``NAME.zarr``; an import that was interrupted there is resumed.
     kind
@@ -96,8 +97,12 @@ def import_features(
         )
     if ids and in_order:
         raise UsageError("give --ids or --in-order, not both")
+    if not isinstance(manifest, Manifest):
+        manifest = Manifest.load(manifest)
     named = source if isinstance(source, Mapping) else {"native": source}
     paths = {name: Path(file) for name, file in named.items()}
+    if not paths:
+        raise UsageError("no source is given; name a file or a folder of features")
     opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
     if opened.recipe and stated:
         raise UsageError(
@@ -116,15 +121,26 @@ def _open_source(
     """The source of a kind, or of what the names of the files say."""
     first = next(iter(paths.values()))
     if kind is None:
+        if not first.exists():
+            raise UsageError(describe_absent(first, "a folder or file of features"))
         suffix = first.suffix.lower()
         if first.is_dir():
             suffix = ".pth" if next(first.rglob("*.pth"), None) else ".npy"
         if suffix not in KINDS:
             raise UsageError(f"{first}: unknown kind of features; known are {', '.join(KINDS)}")
         kind = KINDS[suffix]
+    if len(paths) > 1 and kind not in ("npy", "pth"):
+        raise UsageError(
+            f"{first}: one {kind} file has all arrays (got {len(paths)} files); import each into a "
+            "store of its own"
+        )
     if kind == "parquet":
-        return read_parquet(first, ids if isinstance(ids, str) else "id")
+        if ids and not isinstance(ids, str):
+            raise UsageError(f"{first} has a column of ids; give its name as ids")
+        return read_parquet(first, str(ids or "id"))
     if kind == "hdf5":
+        if ids:
+            raise UsageError(f"{first} has its own ids; leave out ids and in_order")
         return read_hdf5(first)
     if kind == "pth" or (kind == "npy" and not any(file.is_file() for file in paths.values())):
         if ids:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -205,17 +206,38 @@ def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) 
     safetensors = need("safetensors.numpy", extra="models")
     with errors_named(path, "safetensors"):
         tensors = safetensors.load_file(path)
-        if by_id := [name for name in manifest.ids if name in tensors]:
-            rows = np.stack([tensors[name] for name in by_id])
-            return RowSource(path, {"native": rows}, by_id)
+    if by_id := [name for name in manifest.ids if name in tensors]:
+        rows, without = _stack_tensors(path, [tensors[name] for name in by_id])
+        return RowSource(path, {"native": rows}, by_id, without=without)
     ids = require_ids(path, ids)
-    # A file may hold more than features: a mean, say.
-    matrices = {name: rows for name, rows in tensors.items() if rows.shape[:1] == (len(ids),)}
+    # A file may hold more than features: a mean, say, or a number for each row.
+    matrices = {
+        name: rows for name, rows in tensors.items() if rows.ndim > 1 and rows.shape[0] == len(ids)
+    }
     if not matrices:
         raise StoreError(f"{path} has no tensor with a row for each of {len(ids):,} ids")
     if len(matrices) == 1:
         matrices = {"native": next(iter(matrices.values()))}
     return RowSource(path, matrices, ids)
+
+
+def _stack_tensors(
+    path: Path, tensors: Sequence[NDArray[Any]]
+) -> tuple[NDArray[Any], dict[int, Failed | None]]:
+    """Tensors as rows of the shape and type that most of them have; why others are left out."""
+    kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
+    shape, dtype = Counter(kinds).most_common(1)[0][0]
+    rows, without = np.zeros((len(tensors), *shape), dtype), dict[int, Failed | None]()
+    for row, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True)):
+        if kind == (shape, dtype):
+            rows[row] = tensor
+        else:
+            reason = (
+                f"{path.name}: it holds {describe_shape(*kind)}, where most tensors have "
+                f"{describe_shape(shape, dtype)}"
+            )
+            without[row] = Failed(Status.UNREADABLE, reason)
+    return rows, without
 
 
 def read_parquet(path: Path, column: str) -> RowSource:

@@ -7,6 +7,7 @@ takes nothing in.
 from __future__ import annotations
 
 import re
+import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ def make_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
         root = folder.resolve()
 
     class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:

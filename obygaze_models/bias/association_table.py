@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, each_alone
 from obygaze_models.bias.battery import AssociationTest, Battery, Published, select
 from obygaze_models.bias.vectors import Vectors
-from obygaze_models.figures.forest import Line, Point, forest
+from obygaze_models.figures import Line, Point, dot_plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["SIGNIFICANT", "Row", "Table", "association_figure", "printed_p", "run_battery"]
 
@@ -160,8 +163,8 @@ def run_battery(
     return Table(battery.name, model, tuple(rows), left_out, tuple(notes))
 
 
-def association_figure(table: Table) -> str:
-    """The effect sizes with their intervals, beside the published ones, as SVG."""
+def association_figure(table: Table) -> Figure:
+    """The effect sizes with their intervals, beside the published ones."""
     points = [
         Point(
             row.item or row.test,
@@ -170,7 +173,6 @@ def association_figure(table: Table) -> str:
             row.found.high,
             row.published.d if row.published else None,
             group=row.test if row.item else "",
-            key=f"eat/{row.name}",
             mark="*" if row.found.p < SIGNIFICANT else "",
             reference_mark="*" if row.published and row.published.significant else "",
             note=printed_p(row.found.p),
@@ -178,7 +180,7 @@ def association_figure(table: Table) -> str:
         for row in table.rows
     ]
     said = "; ".join(f"{row.name}: {row.found.d:+.2f}, p {row.found.p:.3g}" for row in table.rows)
-    return forest(
+    return dot_plot(
         points,
         title=f"{counted(len(table.rows), 'association test')}: {table.battery}"
         + (f" (published: {table.model})" if any(row.published for row in table.rows) else ""),

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.text import counted
 from obygaze_models.bias.captions import Rate, Rates
 from obygaze_models.bias.cooccurrence import truncated
 from obygaze_models.bias.gender_table import ObjectScores
 from obygaze_models.bias.ratings import Share
-from obygaze_models.drawing.marks import Series
-from obygaze_models.drawing.svg import number
-from obygaze_models.figures.bars import Bar, grouped_bars
+from obygaze_models.figures import Bar, format_number, grouped_bars, numbered_series
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["MOST", "leanings_figure", "rates_figure", "shares_figure"]
 
 MOST = 20
 """Objects that are drawn, and printed, those with most captions first."""
-_COLOURS = 6
 
 
-def rates_figure(rates: Rates) -> str:
+def rates_figure(rates: Rates) -> Figure:
     """Emotion words per 1000 captions: a bar a condition, for each emotion and intensity."""
     conditions = list(dict.fromkeys(rate.condition for rate in rates.rates))
     several = any(rate.words != rate.emotion for rate in rates.rates)
@@ -37,9 +38,7 @@ def rates_figure(rates: Rates) -> str:
         empty = []
     bars = {
         name: [
-            Bar(
-                of[condition].rate, of[condition].low, of[condition].high, key=f"{name}/{condition}"
-            )
+            Bar(of[condition].rate, of[condition].low, of[condition].high)
             if condition in of
             else Bar(None)
             for condition in conditions
@@ -48,27 +47,27 @@ def rates_figure(rates: Rates) -> str:
     }
     return grouped_bars(
         bars,
-        _series(conditions),
+        numbered_series(conditions),
         title=f"Emotion words in {counted(_captions(rates), 'caption')}",
         axis="emotion words per 1000 captions"
         + ("; lines: 95% over draws of images" if _spreads(bars) else "")
         + (f"; {counted(len(empty), 'group')} without such words not drawn" if empty else ""),
         description=_said(bars, conditions),
-        printed=lambda rate: number(rate, digits=1),
+        number_format=lambda rate: format_number(rate, digits=1),
     )
 
 
-def shares_figure(shares: Sequence[Share]) -> str:
+def shares_figure(shares: Sequence[Share]) -> Figure:
     """Shares of images labelled as sexualised: a bar a rater, for each group."""
     raters = list(dict.fromkeys(share.rater for share in shares))
     images = sum({share.group: share.images for share in shares}.values())
     bars: dict[str, list[Bar]] = {}
     for one in shares:
-        bar = Bar(one.share, one.low, one.high, key=f"{one.group}/{one.rater}")
+        bar = Bar(one.share, one.low, one.high)
         bars.setdefault(one.group, []).append(bar)
     return grouped_bars(
         bars,
-        _series(raters),
+        numbered_series(raters),
         title=f"Images labelled as sexualised, of {images:,}",
         axis="share of the group's images; lines: Wilson's 95%",
         description=_said(bars, raters),
@@ -77,7 +76,7 @@ def shares_figure(shares: Sequence[Share]) -> str:
     )
 
 
-def leanings_figure(objects: Sequence[ObjectScores]) -> str:
+def leanings_figure(objects: Sequence[ObjectScores]) -> Figure:
     """How far each object leans to woman or to man, by each measure: .5 is neither."""
     names = {
         "said": "gender score of what is said",
@@ -87,10 +86,7 @@ def leanings_figure(objects: Sequence[ObjectScores]) -> str:
     }
     measures = [name for name in names if any(getattr(one, name) for one in objects)]
     bars = {
-        one.object: [
-            Bar(getattr(getattr(one, name), "to_man", None), key=f"{one.object}/{name}")
-            for name in measures
-        ]
+        one.object: [Bar(getattr(getattr(one, name), "to_man", None)) for name in measures]
         for one in objects[:MOST]
     }
     series = [names[name] for name in measures]
@@ -99,22 +95,15 @@ def leanings_figure(objects: Sequence[ObjectScores]) -> str:
         drawn += f": the {MOST} of {len(objects):,} objects that have most"
     return grouped_bars(
         bars,
-        _series(series),
+        numbered_series(series),
         title=drawn,
         axis="man / (man + woman), cut to two decimals; .5 is neither",
         description=_said(bars, series, truncated),
         limits=(0, 1),
-        printed=truncated,
+        number_format=truncated,
         origin=0.5,
         ends=("woman", "man"),
     )
-
-
-def _series(names: Sequence[str]) -> list[Series]:
-    """A colour each; after the last they come again, hatched."""
-    return [
-        Series(name, at % _COLOURS + 1, hatched=at >= _COLOURS) for at, name in enumerate(names)
-    ]
 
 
 def _captions(rates: Rates) -> int:
@@ -130,7 +119,7 @@ def _spreads(bars: dict[str, list[Bar]]) -> bool:
 def _said(
     bars: dict[str, list[Bar]],
     series: Sequence[str],
-    printed: Callable[[float], str] = number,
+    printed: Callable[[float], str] = format_number,
 ) -> str:
     return "; ".join(
         f"{group}, {name}: {printed(bar.value)}"

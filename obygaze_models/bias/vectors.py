@@ -58,7 +58,7 @@ def open_vectors(place: str | Path, array: str = "native", pooling: str | None =
         Where they lie. A file is ``NAME.vec`` (the name, then numbers, with spaces between) or
         ``NAME.csv`` (a header; the id, then numbers).
     array, pooling
-        Of a store; see `obygaze_models.experiments.features.read_features`.
+        Of a store; see `obygaze_models.stores.read_features`.
     """
     suffix = "" if "://" in str(place) else Path(place).suffix
     if suffix in (".vec", ".csv"):
@@ -97,7 +97,7 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
 
 
 def _of_store(place: str | Path, array: str, pooling: str | None) -> Vectors:
-    from obygaze_models.experiments.features import read_features
+    from obygaze_models.stores import read_features
 
     store = open_store(place)
     return Vectors(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from obygaze_features.errors import UsageError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["check_outputs", "outputs_option", "write_outputs"]
 
-_SUFFIXES = (".csv", ".json", ".svg")
+_FIGURES = (".svg", ".pdf", ".png")
+_SUFFIXES = (".csv", ".json", *_FIGURES)
 
 outputs_option = click.option(
     "-o",
@@ -20,7 +24,7 @@ outputs_option = click.option(
     "outputs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A .csv or .json table, or an .svg figure; several if you like.",
+    help="A .csv or .json table, or an .svg, .pdf or .png figure; several if you like.",
 )
 
 
@@ -38,7 +42,7 @@ def write_outputs(
     outputs: Sequence[Path],
     rows: Sequence[dict[str, Any]],
     content: dict[str, Any],
-    figure: Callable[[], str],
+    figure: Callable[[], Figure],
     *,
     overwrite: bool,
     quiet: bool,
@@ -46,11 +50,11 @@ def write_outputs(
     """Write rows as CSV, all content as JSON, and the figure, as the names say."""
     from obygaze_features.common.files import to_json, write_text
     from obygaze_models.bias.tables import cells
-    from obygaze_models.drawing.file import write_svg
+    from obygaze_models.figures import save_figure
 
     for path in dict.fromkeys(outputs):
-        if path.suffix == ".svg":
-            write_svg(path, figure(), overwrite=overwrite)
+        if path.suffix in _FIGURES:
+            save_figure(figure(), path, overwrite=overwrite)
         else:
             write_text(path, to_json(content) if path.suffix == ".json" else cells(rows))
         click.echo(f"Wrote {path}", err=quiet)

@@ -14,15 +14,15 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 from obygaze_features.common.text import for_shell
+from obygaze_features.errors import ExperimentError
+from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
-from obygaze_models.commands.predict import predict
-from obygaze_models.commands.run_files import score_run, write_run
-from obygaze_models.commands.use import evaluate, export, list_models, train
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands.predict import evaluate, export, predict, train
+from obygaze_models.commands.trec import score_run, write_run
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.run import Run
+    from obygaze_models.experiments.run_folder import Run
 
 __all__ = ["models"]
 
@@ -68,14 +68,15 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     """
     from msgspec import to_builtins
 
-    from obygaze_models.experiments.reading import load_experiment
+    from obygaze_models.experiments.experiment import load_experiment
     from obygaze_models.experiments.run import run_experiment
 
     loaded = load_experiment(experiment)
     if not as_json:
+        stores = " + ".join(Path(store).name for store in loaded.stores)
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
-            f"{loaded.feature} features of {Path(loaded.store).name}, {loaded.protocol} protocol"
+            f"{loaded.feature} features of {stores}, {loaded.protocol} protocol"
         )
     done = run_experiment(loaded, output or Path("runs", experiment.stem), overwrite=overwrite)
     if as_json:
@@ -132,7 +133,51 @@ def _echo_run(done: Run) -> None:
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 
+@models.command("list")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@json_option
+def list_models(folder: Path | None, as_json: bool) -> None:
+    """List the estimators that there are, or the models in a FOLDER.
+
+    \b
+    Examples:
+      obygaze models list
+      obygaze models list runs/first
+    """
+    from obygaze_features.common.tables import align
+    from obygaze_models.estimators.registry import describe_estimators
+    from obygaze_models.persistence import read_about
+
+    if folder is None:
+        estimators = describe_estimators()
+        if as_json:
+            echo_json(estimators)
+            return
+        for name, estimator in estimators.items():
+            options = ", ".join(f"{key} = {value!r}" for key, value in estimator["options"].items())
+            click.echo(f"{name:<18} {estimator['title']}")
+            if options:
+                click.echo(f"{'':<18} options: {options}")
+        return
+    if not folder.is_dir():
+        raise ExperimentError(f"there is no folder {folder}")
+    models = {
+        str(path.parent.relative_to(folder)): read_about(path.parent)
+        for path in sorted(folder.rglob("model.json"))
+    }
+    if not models:
+        raise ExperimentError(f"{folder} holds no models; obygaze models run and train make some")
+    if as_json:
+        echo_json(models)
+        return
+    table = [
+        [name, about["estimator"], about["task"], len(about["seen"])]
+        for name, about in models.items()
+    ]
+    click.echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
+
+
 for command in (
-    train, evaluate, compare, predict, explain, export, write_run, score_run, list_models,
+    train, evaluate, compare, predict, explain, export, write_run, score_run,
 ):  # fmt: skip
     models.add_command(command)

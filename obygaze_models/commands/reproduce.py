@@ -6,34 +6,36 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.cli import echo_json, json_option, overwrite_option
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_features.common.cli import PATH, echo_json, json_option, output_options
+from obygaze_models.commands._shared import echo_warnings
 
 __all__ = ["reproduce"]
 
-#: Repeated here so that --help imports nothing; a test holds them to what is meant.
-WHAT = ("table2", "table4", "table5", "fig2", "fig3", "fig5", "fig6", "all")
+#: Repeated here so that --help imports nothing; a test compares them with the library's.
+TARGETS = ("table2", "table4", "table5", "fig2", "fig3", "fig5", "fig6", "all")
 PROTOCOLS = ("released", "leak-free", "paper")
 PARTLY_DONE = 3
 
 
-def _stores(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, Path]:
+def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Path]:
     stores = {}
-    for one in given:
-        name, sign, path = one.partition("=")
-        if not (name and sign and path):
-            raise click.BadParameter(f"{one!r} is not NAME=FOLDER, such as vivit=stores/vivit.zarr")
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise click.BadParameter(
+                f"{pair!r} is not NAME=FOLDER; write, for instance, vivit=stores/vivit.zarr"
+            )
         if name in stores:
-            raise click.BadParameter(f"{name} is given twice")
+            raise click.BadParameter(f"{name} is given twice; give one store for each backbone")
         stores[name] = Path(path)
     return stores
 
 
 @click.command()
-@click.argument("what", type=click.Choice(WHAT))
+@click.argument("target", metavar="TABLE", type=click.Choice(TARGETS))
 @click.option(
     "--manifest",
-    type=click.Path(path_type=Path),
+    type=PATH,
     required=True,
     help="ObyGaze12's manifest, with the authors' splits for the released protocol.",
 )
@@ -43,29 +45,25 @@ def _stores(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
     multiple=True,
     callback=_stores,
     metavar="NAME=FOLDER",
-    help="The features of xclip-kinetics, vivit or xclip-lsmdc, by the name that they were "
-    "extracted under. Rows whose store is not given are left out.",
+    help="Features of xclip-kinetics, vivit or xclip-lsmdc, under the name that they were "
+    "extracted with. Rows whose store is not given are left out.",
 )
 @click.option(
     "--protocol",
     "protocols",
     multiple=True,
     type=click.Choice(PROTOCOLS),
-    help="Which reading of the paper; by default all three.",
+    help="How clips are divided; by default all three.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The folder; by default reproduction/ and WHAT.",
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
 )
-@overwrite_option
+@output_options("The folder.  [default: reproduction/TABLE]", required=False)
 @json_option
 @click.pass_context
 def reproduce(
     ctx: click.Context,
-    what: str,
+    target: str,
     manifest: Path,
     stores: dict[str, Path],
     protocols: tuple[str, ...],
@@ -76,9 +74,10 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
-    Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG, the runs that
-    they are of, and a page of these runs. What does not compare like with like is said beneath.
-    Exits with 3 where a table has no number of ours, for want of a store.
+    TABLE is table2, table4, table5, fig2, fig3, fig5, fig6 or all. Writes a folder with each table
+    as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run folders, and a report of these
+    runs. Notes below each table say what cannot be compared. Exits with 3 if a table has no number
+    of ours because a store is missing.
 
     \b
     Examples:
@@ -90,33 +89,31 @@ def reproduce(
         --store xclip-lsmdc=stores/xclip-lsmdc.zarr
     """
     from obygaze_features.common.text import format_duration
-    from obygaze_models.reproduce.formats import as_json as to_data
-    from obygaze_models.reproduce.formats import as_text
-    from obygaze_models.reproduce.reproduce import WHAT as KNOWN
-    from obygaze_models.reproduce.reproduce import reproduce as make
+    from obygaze_models.reproduce import reproduce as library
+    from obygaze_models.reproduce.render import to_json_data, to_text
 
-    done = make(
-        list(KNOWN) if what == "all" else [what],
+    reproduction = library.reproduce(
+        target,
         manifest,
         stores,
-        output or Path("reproduction", what),
+        output or Path("reproduction", target),
         protocols=protocols or PROTOCOLS,
         seed=seed,
         overwrite=overwrite,
-        say=lambda text: click.echo(text, err=True),
+        log=lambda text: click.echo(text, err=True),
     )
-    tables = [table for made in done.made.values() for table in made.tables]
-    for one in done.missing:
-        click.secho(f"MISSING: {one}", fg="yellow", bold=True, err=True)
-    echo_warnings(done.warnings)
+    for item in reproduction.missing:
+        click.secho(f"MISSING: {item}", fg="yellow", bold=True, err=True)
+    echo_warnings(reproduction.warnings)
     if as_json:
-        echo_json({table.name: to_data(table) for table in tables})
-        ctx.exit(PARTLY_DONE if done.empty else 0)
-    for table in tables:
-        click.echo(as_text(table))
-    for path in sorted(done.folder.glob("*.svg")):
-        click.echo(f"figure -> {path}")
-    click.echo(f"{', '.join(done.made)} in {format_duration(done.seconds)} -> {done.folder}")
-    if done.report:
-        click.echo(f"the runs as a page -> {done.report}")
-    ctx.exit(PARTLY_DONE if done.empty else 0)
+        echo_json({table.name: to_json_data(table) for table in reproduction.tables})
+    else:
+        for table in reproduction.tables:
+            click.echo(to_text(table))
+        for path in sorted(reproduction.folder.glob("*.svg")):
+            click.echo(f"figure -> {path}")
+        took = format_duration(reproduction.seconds)
+        click.echo(f"{', '.join(reproduction.artifacts)} in {took} -> {reproduction.folder}")
+        if reproduction.report:
+            click.echo(f"the runs as a page -> {reproduction.report}")
+    ctx.exit(PARTLY_DONE if reproduction.empty else 0)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,85 +12,16 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import keywords
-from obygaze_models.estimators.registry import find_entry, make_estimator
-from obygaze_models.estimators.targets import concept_targets
-from obygaze_models.experiments.experiment import EstimatorSpec, Problem
-from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.protocol import Draw
+from obygaze_models.dataset import ClipDataset as Known
+from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.fit import EstimatorSpec, Fit, FitMemo, fit_estimator
 from obygaze_models.experiments.record import Skipped
-from obygaze_models.experiments.task import Task
-from obygaze_models.warnings import RunWarning
+from obygaze_models.protocols import Fold as Draw
+from obygaze_models.tasks import Task
 
-__all__ = [
-    "Evaluation",
-    "Fit",
-    "FitMemo",
-    "Prediction",
-    "Trained",
-    "evaluate",
-    "fit_estimator",
-    "usable",
-]
+__all__ = ["Evaluation", "Prediction", "Trained", "evaluate", "usable"]
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """A fitted estimator, and what it was fitted to.
-
-    Parameters
-    ----------
-    model
-        The estimator.
-    classes
-        The number of classes of the labels; those that training lacked get probability 0.
-    seen
-        The rows that had any part in the fit: an audit for leaks looks at them.
-    reads
-        What it predicts from: ``features``, ``concepts`` (annotated) or ``groups`` (films).
-    facts, history, warnings
-        What the estimator chose, its epochs, and what a reader must know of it.
-    """
-
-    model: Any
-    classes: int
-    seen: Array
-    reads: str = "features"
-    facts: dict[str, Any] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[RunWarning] = field(default_factory=list)
-
-    def probabilities(self, known: Known, rows: Array) -> Array:
-        """The probability of each class for some rows, [n, classes]."""
-        given = {} if self.reads == "features" else {self.reads: _annotations(known, self.reads)}
-        given = {name: values[rows] for name, values in given.items()}
-        table = np.zeros((len(rows), self.classes))
-        table[:, self.model.classes_] = self.model.predict_proba(known.features[rows], **given)
-        return table
-
-
-class FitMemo:
-    """Keeps what functions return, in this process: heads of one fold share their fitted bank."""
-
-    def __init__(self) -> None:
-        self._results: dict[str, Any] = {}
-
-    def cache(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, called once for each set of arguments; as `joblib.Memory.cache`."""
-        import joblib
-
-        def cached(*arguments: Any) -> Any:
-            key = joblib.hash((function.__qualname__, arguments))
-            if key not in self._results:
-                self._results[key] = function(*arguments)
-            return self._results[key]
-
-        return cached
-
-    def __deepcopy__(self, memo: Any) -> FitMemo:
-        return self  # a clone of an estimator shares it
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,98 +167,6 @@ def evaluate(
     if not predictions:
         raise ExperimentError(f"nothing could be learnt: {skipped[-1].what}: {skipped[-1].why}")
     return Evaluation(known, draws, skipped, predictions, history, seen)
-
-
-def fit_estimator(
-    spec: EstimatorSpec,
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    memo: FitMemo | None = None,
-) -> Fit:
-    """Make an estimator and fit it, with what its `fit` names.
-
-    Parameters
-    ----------
-    spec
-        The estimator and its options.
-    known
-        All clips.
-    train, validation
-        Rows of `known`.
-    labels
-        A class from 0 up for each clip of `known`, negative where it takes no part.
-    seed
-        Its random state, where the options give none.
-    memo
-        Keeps fitted banks for other estimators on the same rows.
-    """
-    model = make_estimator(spec.name, spec.options, random_state=seed)
-    if memo is not None and "memory" in model.get_params(deep=False):
-        model.set_params(memory=memo)
-    wanted, reads = keywords(model.fit), keywords(model.predict_proba)
-    all_train, all_validation = rows_of_same_folds(known, train, validation)
-    if find_entry(spec.name).before_balancing:
-        train = all_train[labels[all_train] >= 0]
-    learn, choose = train, validation
-    if "labelled" in wanted:
-        learn, choose = all_train, all_validation
-    parts: dict[str, Any] = {"concepts": None, "groups": np.array(known.films)}
-    if "concepts" in reads:
-        parts["concepts"] = _annotations(known, "concepts")
-    elif "concepts" in wanted:
-        parts["concepts"] = concept_targets(known.levels, known.concepts, spec.negatives)
-    given = {name: part[learn] for name, part in parts.items() if name in wanted}
-    given |= {
-        f"{name}_val": part[choose] for name, part in parts.items() if f"{name}_val" in wanted
-    }
-    given |= {
-        "labelled": np.isin(learn, train),
-        "labelled_val": np.isin(choose, validation),
-        "concept_names": known.concept_names,
-        "X_val": known.features[choose],
-        "y_val": labels[choose],
-    }
-    given = {name: value for name, value in given.items() if name in wanted}
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always", UserWarning)
-        model.fit(known.features[learn], labels[learn], **given)
-    noted = list(getattr(model, "warnings_", []))
-    if not noted:
-        noted = [RunWarning("fit", spec.name, text) for text in {str(w.message): 0 for w in raised}]
-    facts = dict(getattr(model, "facts_", {}))
-    if "labelled" in wanted and "concepts" in facts:
-        facts = {"negatives": spec.negatives, **facts}
-    seen = np.concatenate([learn, train, *([choose, validation] if "X_val" in wanted else [])])
-    return Fit(
-        model,
-        int(labels.max()) + 1,
-        np.unique(seen),
-        next((name for name in ("concepts", "groups") if name in reads), "features"),
-        facts,
-        list(getattr(model, "history_", [])),
-        noted,
-    )
-
-
-def rows_of_same_folds(known: Known, train: Array, validation: Array) -> tuple[Array, Array]:
-    """All clips of the training folds, and all of the validation folds.
-
-    Concepts are learned from all of these, also those that balancing and the task left out, such
-    as Easy Negatives. Where training and validation share a fold, or a clip has none (-1), the
-    fold column does not describe the draw, and the very rows are returned.
-    """
-    folds, held = np.unique(known.folds[train]), np.unique(known.folds[validation])
-    if len(np.intersect1d(folds, held)) or min(*folds, *held) < 0:
-        return train, validation
-    return np.flatnonzero(np.isin(known.folds, folds)), np.flatnonzero(np.isin(known.folds, held))
-
-
-def _annotations(known: Known, name: str) -> Array:
-    """The column of the clips that a model predicts from in place of features."""
-    return np.array(known.films) if name == "groups" else known.concepts.astype(np.float64)
 
 
 def _predict(

@@ -1,60 +1,58 @@
-"""An experiment as data: what is learnt, from which features, and how it is judged."""
+"""An experiment as data, from Python or a TOML file: the task, features, protocol, estimators."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
-from obygaze_models.estimators.registry import make_estimator
-from obygaze_models.estimators.targets import NEGATIVES
-from obygaze_models.experiments.features import POOLINGS
-from obygaze_models.experiments.protocol import PROTOCOLS
-from obygaze_models.experiments.task import ConceptTask, LevelsTask, LevelTask, Task
+from obygaze_features.store.remote import is_url
+from obygaze_models.experiments.fit import AGAINST, EstimatorSpec
+from obygaze_models.protocols import BALANCES, PROTOCOLS
+from obygaze_models.stores import POOLINGS
+from obygaze_models.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 
-__all__ = ["ALL", "Experiment", "Problem", "folder_name"]
+__all__ = ["ALL", "Experiment", "Problem", "folder_name", "load_experiment"]
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
 CALLED = "as"
 """The key of an estimator's table under which it is listed, where its name will not do."""
-AGAINST = "negatives"
-"""The key of an estimator's table for the set of negatives of its concepts."""
 
 
 _LISTED = re.compile(r"[^\W_].*")
+
+Location = Path | str
+_Name = Annotated[str, Meta(min_length=1)]
+_Names = Annotated[tuple[_Name, ...], Meta(min_length=1)]
+_Seed = Annotated[int, Meta(ge=0)]
+
+
+class _Table(msgspec.Struct):
+    """What an estimator's table has in any case."""
+
+    name: _Name
+
+
+_TABLES = list[_Table]
+
+
+def _levels(example: str) -> Meta:
+    return Meta(description=f"a list of levels, such as {example}")
 
 
 def folder_name(text: str) -> str:
     """Letters, digits and a few signs, on any file system."""
     return re.sub(r"[^\w+.]+", "-", text)
-
-
-@dataclass(frozen=True)
-class EstimatorSpec:
-    """An estimator by name, its parameters, and the set of negatives of its concepts."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    negatives: str = "a"
-
-    def __post_init__(self) -> None:
-        if self.negatives not in NEGATIVES:
-            raise ExperimentError(
-                f"estimator {self.name!r}: "
-                f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
-            )
-        make_estimator(self.name, self.options)
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The options as a table of an experiment has them."""
-        return ({AGAINST: self.negatives} if self.negatives != "a" else {}) | dict(self.options)
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,8 @@ class Experiment:
     name
         What the experiment is called in tables and pages.
     manifest, store
-        Folders of the labelled items and of their features.
+        Folders of the labelled items and of their features. The features of several stores are
+        concatenated, clip by clip.
     split
         The manifest's fold column. Without one `leak-free`, `paper` and `split` deal the
         labelled clips over ten folds, and `released` takes the authors' file for the task.
@@ -100,6 +99,9 @@ class Experiment:
         ``max``, ``mean`` or ``first``.
     protocol
         ``leak-free``, ``released``, ``paper``, ``leave-film-out``, ``split`` or ``official``.
+    balance
+        ``undersample``: draw as many training clips of each class as the smallest has, or
+        ``none``. By default as the protocol says: `leak-free` and `split` undersample.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
         is listed.
@@ -110,28 +112,63 @@ class Experiment:
         of `seed`. Empty: with `seed` alone.
     """
 
-    name: str
-    manifest: Path
-    store: Path | str
-    split: str | None = None
-    positives: tuple[str, ...] = ()
-    train_negatives: tuple[str, ...] = ()
-    test_negatives: tuple[tuple[str, ...], ...] = ()
-    levels: tuple[str, ...] = ()
-    concepts: tuple[str, ...] = ()
-    negatives: str = "a"
-    labels: str | None = None
-    array: str = "native"
-    pooling: str | None = None
-    protocol: str = PROTOCOLS[0]
-    estimators: tuple[str | Mapping[str, Any], ...] = ("mlp",)
-    seed: int = 0
-    seeds: tuple[int, ...] = ()
+    name: Annotated[_Name, Meta(description="a text")]
+    manifest: Annotated[Path, Meta(description="a folder")]
+    store: Annotated[
+        Location | tuple[Location, ...],
+        Meta(description="a folder, an archive or a URL; for several: stores = [...]"),
+    ]
+    split: Annotated[_Name | None, Meta(description="the name of a split")] = None
+    positives: Annotated[_Names, _levels('["S"]')] = ()
+    train_negatives: Annotated[_Names, _levels('["HN"]')] = ()
+    test_negatives: Annotated[
+        tuple[_Names, ...],
+        Meta(
+            min_length=1,
+            description='a list of lists of levels, such as [["EN"], ["EN", "HN"]]',
+        ),
+    ] = ()
+    levels: Annotated[_Names, _levels('["EN", "HN", "S"]')] = ()
+    concepts: Annotated[
+        _Names, Meta(description=f'a list of concepts, such as ["Look"], or "{ALL}"')
+    ] = ()
+    negatives: Annotated[
+        _Name, Meta(description='the set of a concept\'s negatives, "a", "b" or "c"')
+    ] = "a"
+    labels: Annotated[_Name | None, Meta(description="the name of a label set")] = None
+    array: Annotated[_Name, Meta(description="the name of an array")] = "native"
+    pooling: Annotated[_Name | None, Meta(description='the name of a pooling, such as "max"')] = (
+        None
+    )
+    protocol: Annotated[_Name, Meta(description='the name of a protocol, such as "leak-free"')] = (
+        "leak-free"
+    )
+    balance: Annotated[
+        _Name | None, Meta(description='how training clips are balanced, such as "none"')
+    ] = None
+    estimators: Annotated[
+        tuple[_Name | dict[str, Any], ...],
+        Meta(
+            min_length=1,
+            description='a list of names, or of tables such as {name = "mlp", max_iter = 50}',
+        ),
+    ] = ("mlp",)
+    seed: Annotated[_Seed, Meta(description="a whole number from 0 up")] = 0
+    seeds: Annotated[
+        tuple[_Seed, ...],
+        Meta(min_length=1, description="a list of different whole numbers from 0 up"),
+    ] = ()
 
     def __post_init__(self) -> None:
+        for field in fields(self):  # from Python lists and texts will do
+            value = getattr(self, field.name)
+            if isinstance(value, list) or (field.name == "test_negatives" and value):
+                object.__setattr__(self, field.name, _as_tuple(value))
+        object.__setattr__(self, "manifest", Path(self.manifest))
         for what, value, known in (
             ("protocol", self.protocol, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
+            ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
         ):
             if value is not None and value not in known:
@@ -198,6 +235,11 @@ class Experiment:
         return found
 
     @property
+    def stores(self) -> tuple[Location, ...]:
+        """The store or the stores."""
+        return self.store if isinstance(self.store, tuple) else (self.store,)
+
+    @property
     def goal(self) -> str:
         """What is learnt and tested, in words."""
         if self.concepts:
@@ -254,3 +296,65 @@ class Experiment:
             LevelTask(self.positives, self.train_negatives),
             tuple(LevelTask(self.positives, levels) for levels in tests),
         )
+
+
+def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(_as_tuple(part) if isinstance(part, list) else part for part in value)
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Read an experiment from a TOML file; its paths are relative to the file's folder."""
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ExperimentError(f"{path} is not valid TOML: {problem}") from None
+    hints = get_type_hints(Experiment, include_extras=True)
+    hints["stores"] = Annotated[_Names, Meta(description='a list, such as ["a.zarr", "b.zarr"]')]
+    for key in table:
+        if key not in hints:
+            raise ExperimentError(f"{path}: {unknown_name('key', key, hints)}")
+    if "store" in table and "stores" in table:
+        raise ExperimentError(f"{path}: has store and stores; take stores for several")
+    values = {key: _convert(path, key, value, hints[key]) for key, value in table.items()}
+    if "stores" in values:
+        values["store"] = values.pop("stores")
+    for key in ("name", "manifest", "store"):
+        if key not in values:
+            raise ExperimentError(
+                f"{path}: {key} is missing; add {key} = ..., {_meaning(hints[key])}"
+            )
+    values["manifest"] = path.parent / values["manifest"]
+    stores = values["store"]
+    several = stores if isinstance(stores, tuple) else (stores,)
+    located = tuple(store if is_url(store) else path.parent / store for store in several)
+    values["store"] = located if isinstance(stores, tuple) else located[0]
+    try:
+        return Experiment(**values)
+    except ExperimentError as problem:
+        raise ExperimentError(f"{path}: {problem}") from None
+
+
+def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
+    """A TOML value as the experiment holds it."""
+    kind = _Name if key in ("manifest", "store") else hint
+    given = value
+    if key == "concepts" and value == ALL:
+        value = [ALL]
+    elif key == "test_negatives" and isinstance(value, list):
+        value = [value] if value and isinstance(value[0], str) else value
+    try:
+        converted = msgspec.convert(value, kind)
+        if key == "seeds" and len(set(converted)) < len(converted):
+            raise msgspec.ValidationError
+        if key == "estimators":
+            msgspec.convert([table for table in value if isinstance(table, dict)], _TABLES)
+    except msgspec.ValidationError:
+        raise ExperimentError(f"{path}: {key} must be {_meaning(hint)} (got {given!r})") from None
+    return converted
+
+
+def _meaning(hint: Any) -> str:
+    return str(next(meta.description for meta in hint.__metadata__ if meta.description))

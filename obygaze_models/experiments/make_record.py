@@ -13,20 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, join_some, redact_url
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
-from obygaze_models.experiments.evaluate import Evaluation, Fit
+from obygaze_models.dataset import ClipDataset, Join
+from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.facts import unreliable_concepts
-from obygaze_models.experiments.features import store_fingerprint
-from obygaze_models.experiments.join import Join
-from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.fit import Fit
 from obygaze_models.experiments.official import official_measure, uses_external_data
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
-from obygaze_models.experiments.protocol import Draw, Leak, leaks
 from obygaze_models.experiments.record import (
     Features,
     Films,
@@ -39,10 +37,12 @@ from obygaze_models.experiments.record import (
     StoreRecord,
 )
 from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
-from obygaze_models.experiments.task import Task
-from obygaze_models.footage import footage_of
 from obygaze_models.intervals import LEVEL, REPLICATES
+from obygaze_models.leaks import Leak, find_leaks, footage_of
 from obygaze_models.metrics import TREC
+from obygaze_models.protocols import Fold
+from obygaze_models.stores import store_fingerprint
+from obygaze_models.tasks import Task
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["about_features", "about_model", "make_record"]
@@ -70,7 +70,7 @@ def make_record(
     tasks = [task for problem in problems for task in problem.tests]
     measure = official_measure(manifest.labels(experiment.labels), scheme, tasks)
     leaked = {
-        problem.train.name: leaks(
+        problem.train.name: find_leaks(
             evaluation.draws[problem.train.name],
             known.ids,
             seen={r: rows for (t, r), rows in evaluation.seen.items() if t == problem.train.name},
@@ -84,7 +84,7 @@ def make_record(
             key: value.as_posix() if isinstance(value, Path) else value
             for key, value in asdict(experiment).items()
         }
-        | ({"store": store.where} if is_url(experiment.store) else {}),
+        | {"store": _locations(experiment)},
         goal=experiment.goal,
         models=list(experiment.learners),
         protocol=plan.protocol,
@@ -121,7 +121,7 @@ def make_record(
         fits=[
             FitRecord(
                 task=problem.train.name,
-                fit=draw.run,
+                fit=draw.index,
                 name=draw.name,
                 seed=draw.seed,
                 train=class_counts(labels[draw.train], problem.train.classes),
@@ -136,7 +136,7 @@ def make_record(
         leaks=[
             LeakCount(
                 task=task,
-                fit=leak.run,
+                fit=leak.fold,
                 test=leak.test,
                 clips=leak.clips,
                 train=len(leak.train),
@@ -150,7 +150,7 @@ def make_record(
         tests=score_tests(evaluation.predictions, seed=experiment.seed),
         scores=score_runs(
             evaluation.predictions,
-            known.films,
+            known.groups.tolist(),
             seed=experiment.seed,
             trec_ids=known.ids if measure == TREC else None,
         ),
@@ -164,6 +164,15 @@ def make_record(
         started=started,
         seconds=seconds,
     )
+
+
+def _locations(experiment: Experiment) -> str | list[str]:
+    """The store as the record names it: a path with slashes, or a URL as it was given."""
+    names = [
+        redact_url(store) if is_url(store) else Path(store).as_posix()
+        for store in experiment.stores
+    ]
+    return names if isinstance(experiment.store, tuple) else names[0]
 
 
 def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
@@ -183,7 +192,7 @@ def about_model(
     experiment: Experiment,
     task: Task,
     fitted: Fit,
-    known: Known,
+    known: ClipDataset,
     manifest: Manifest,
     features: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -304,11 +313,11 @@ def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
     ]
 
 
-def _leak_warning(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> RunWarning:
-    by_run = {leak.run: leak for leak in found if leak.test == test}
+def _leak_warning(test: str, draws: Sequence[Fold], found: Sequence[Leak]) -> RunWarning:
+    by_run = {leak.fold: leak for leak in found if leak.test == test}
     ids = sorted({one for leak in by_run.values() for one in leak.ids})
     clips = {row for draw in draws for row in draw.tests.get(test, ())}
-    counts = [len(by_run[draw.run].ids) if draw.run in by_run else 0 for draw in draws]
+    counts = [len(by_run[draw.index].ids) if draw.index in by_run else 0 for draw in draws]
     span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
     return RunWarning(
         "leak",
@@ -320,7 +329,7 @@ def _leak_warning(test: str, draws: Sequence[Draw], found: Sequence[Leak]) -> Ru
 
 def _films(evaluation: Evaluation) -> Films:
     """How many films the test clips are of, and how many of those trained in the same run."""
-    films = evaluation.known.films
+    films = evaluation.known.groups.tolist()
     tested, both = set(), set()
     for draws in evaluation.draws.values():
         for draw in draws:

@@ -9,8 +9,8 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet
 from obygaze_models.experiments.record import RunRecord
-from obygaze_models.experiments.task import LevelsTask, LevelTask, Task
 from obygaze_models.metrics import ACCURACY, METRICS, TREC
+from obygaze_models.tasks import LevelsTask, LevelTask, Task
 
 __all__ = [
     "measure_of",

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest, Run, RunSet, Split
+from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.splits import stratified
-from obygaze_models.experiments import protocol
-from obygaze_models.experiments.experiment import Experiment, Problem
-from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.protocol import Draw
-from obygaze_models.experiments.task import LevelTask, Task
+from obygaze_features.store import Store
+from obygaze_models.dataset import ClipDataset, Join, join_clips
+from obygaze_models.experiments.experiment import ALL, Experiment, Problem
+from obygaze_models.protocols import (
+    N_FOLDS,
+    PROTOCOLS,
+    Fold,
+    LeaveFilmOut,
+    Released,
+    find_released_runs,
+    released_test_ids,
+)
+from obygaze_models.tasks import LevelTask, Task
 
 __all__ = ["RELEASED_CONCEPTS", "Plan", "make_plan"]
 
@@ -23,7 +32,6 @@ RELEASED = {
     frozenset({"EN", "HN", "S"}): "02_ENHN_S",
 }
 RELEASED_CONCEPTS = "02_EN_HN_S"
-FOLDS = 10
 
 
 @dataclass(frozen=True)
@@ -43,23 +51,40 @@ class Plan:
     runs: RunSet | None = None
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def draws(self, known: Known, problem: Problem, *, seed: int) -> list[Draw]:
-        """The runs of one problem."""
-        labels = problem.train.labels(known)
-        tests = {task.name: task.labels(known) for task in problem.tests}
+    def join(
+        self,
+        experiment: Experiment,
+        manifest: Manifest,
+        store: Store,
+        levels: Collection[str],
+    ) -> tuple[ClipDataset, Join]:
+        """The clips that have labels, folds and features; see `join_clips`."""
+        return join_clips(
+            manifest,
+            store,
+            levels,
+            labels=experiment.labels,
+            array=experiment.array,
+            pooling=experiment.pooling,
+            fold_of=self.fold_of,
+            among=self.ids,
+            concepts=[name for name in experiment.concepts if name != ALL],
+        )
+
+    def folds(self, data: ClipDataset, problem: Problem, *, seed: int) -> list[Fold]:
+        """The folds of one problem."""
+        y = problem.train.labels(data)
+        tests = {task.name: task.labels(data) for task in problem.tests}
+        splitter: Any
         if self.protocol == "leave-film-out":
-            return protocol.leave_film_out(known.films, labels, tests, seed=seed)
-        if self.runs is not None:
-            return protocol.released(
-                known.ids, labels, tests, runs=self.runs, tested=self.tested, seed=seed
-            )
-        draw = {
-            "leak-free": protocol.leak_free,
-            "paper": protocol.paper,
-            "split": protocol.cross_validation,
-            "official": protocol.official,
-        }[self.protocol]
-        return draw(known.folds, labels, tests, last=self.last, seed=seed)
+            splitter = LeaveFilmOut(random_state=seed)
+        elif self.runs is not None:
+            splitter = Released(data.ids, self.runs, self.tested, random_state=seed)
+        else:
+            kind: Any = PROTOCOLS[self.protocol]
+            splitter = kind(data.folds, last=self.last, random_state=seed)
+        made: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
+        return made
 
 
 def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Plan:
@@ -93,10 +118,10 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     else:
         split = stratified(
             manifest,
-            folds=FOLDS,
+            folds=N_FOLDS,
             seed=experiment.seed,
             labels=experiment.labels,
-            name=f"stratified, {FOLDS} folds, seed {experiment.seed}",
+            name=f"stratified, {N_FOLDS} folds, seed {experiment.seed}",
         )
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
@@ -118,26 +143,19 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
             f"{experiment.split} is no split that the authors released; leave split out, or take "
             f"the protocol 'split' for it"
         )
-    split = _released_split(manifest, experiment.split or _file_of(problems[0].train))
-    with_media = {item.id for item in manifest if item.media}
-    rebuilt = split.name in manifest.run_names
-    if rebuilt:
-        runs = manifest.runs(split.name)
-    else:
-        usable = split.where(with_media.__contains__)
-        once = isinstance(problems[0].train, LevelTask)
-        folds = range(split.last_fold - 1 if once else 0, split.last_fold)
-        runs = RunSet(split.name, [_in_turn(usable, fold, split.last_fold) for fold in folds])
-    files = {
-        task.name: _released_split(manifest, _file_of(task)) if rebuilt else split
+    name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
+    once = isinstance(problems[0].train, LevelTask)
+    split = manifest.split(name)
+    runs = find_released_runs(manifest, name, first=split.last_fold - 1 if once else 0)
+    tested = {
+        task.name: released_test_ids(
+            manifest,
+            _released_name(manifest, _file_of(task)) if name in manifest.run_names else name,
+        )
         for problem in problems
         for task in problem.tests
     }
-    tested = {
-        name: frozenset(with_media.intersection(file.fold(file.last_fold)))
-        for name, file in files.items()
-    }
-    trained = {one for run in runs.runs for one in (*run.train, *run.validation)}
+    trained = {clip for run in runs.runs for clip in (*run.train, *run.validation)}
     return Plan(
         experiment.protocol,
         split.name,
@@ -147,11 +165,6 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         runs,
         tested,
     )
-
-
-def _in_turn(split: Split, fold: int, last: int) -> Run:
-    train = [one for one, of in split.fold_of.items() if of not in (fold, last)]
-    return Run(str(fold), train, split.fold(fold))
 
 
 def _file_of(task: Task) -> str:
@@ -166,11 +179,11 @@ def _file_of(task: Task) -> str:
     return name
 
 
-def _released_split(manifest: Manifest, name: str) -> Split:
+def _released_name(manifest: Manifest, name: str) -> str:
     if name not in manifest.split_names:
         raise ExperimentError(
             f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
             "needs: the authors released it for ObyGaze12 alone, so take leak-free for other "
             "clips; for ObyGaze12: obygaze manifests import obygaze12-splits SOURCE -o FOLDER"
         )
-    return manifest.split(name)
+    return name

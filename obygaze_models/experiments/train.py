@@ -16,14 +16,14 @@ from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import open_store
-from obygaze_models.experiments.evaluate import fit_estimator
+from obygaze_models.dataset import Join
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.join import Join, join
+from obygaze_models.experiments.fit import fit_estimator
 from obygaze_models.experiments.make_record import about_features, about_model
 from obygaze_models.experiments.plan import make_plan
-from obygaze_models.experiments.protocol import balanced
 from obygaze_models.model_card import CARD, model_card
+from obygaze_models.protocols import balanced
+from obygaze_models.stores import open_stores
 from obygaze_models.warnings import RunWarning
 
 __all__ = ["TrainedModel", "train_model"]
@@ -91,7 +91,7 @@ def train_model(
     name = estimator or next(iter(learners))
     if name not in learners:
         raise ExperimentError(f"{experiment.name!r}: {unknown_name('estimator', name, learners)}")
-    manifest, store = Manifest.load(experiment.manifest), open_store(experiment.store)
+    manifest, store = Manifest.load(experiment.manifest), open_stores(experiment.store)
     scheme = manifest.label_scheme(experiment.labels)
     experiment = experiment.in_codes(scheme)
     problems = {one.train.name: one for one in experiment.problems(scheme)}
@@ -104,11 +104,11 @@ def train_model(
         )
     task = problems[chosen].train
     plan = make_plan(experiment, manifest, [problems[chosen]])
-    known, joined = join(experiment, manifest, store, plan, task.levels)
+    known, joined = plan.join(experiment, manifest, store, task.levels)
     labels = task.labels(known)
     rows = np.flatnonzero((labels >= 0) & (known.folds >= 0))
     if plan.protocol == "official":  # as in a run: the test set has no part, not even to stop
-        [draw] = plan.draws(known, problems[chosen], seed=experiment.seed)
+        [draw] = plan.folds(known, problems[chosen], seed=experiment.seed)
         train, validation, seed = draw.train, draw.validation, draw.seed
     else:
         seed = experiment.seed

@@ -16,7 +16,7 @@ from obygaze_models.explain.contributions import (
     explain_clip,
     nearest_clips,
 )
-from obygaze_models.fitting import check_features, features_of
+from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import load_model
 
 __all__ = ["ExplainedClip", "explain_clips"]

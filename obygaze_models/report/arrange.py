@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 
 from obygaze_models.experiments.summary import main_metric, metrics_of
 from obygaze_models.metrics import METRICS, f1_titles
-from obygaze_models.published import Published
-from obygaze_models.report.published import published_guess, published_scores
+from obygaze_models.published import Published, published_chance, published_scores
 from obygaze_models.report.shown import Shown
 
 __all__ = ["BY_PROTOCOL", "PROTOCOLS", "Cell", "Column", "Group", "Row", "group_runs"]
@@ -230,7 +229,7 @@ def _guesses(runs: Sequence[Shown], columns: Mapping[tuple[str, str], Column]) -
                         break
                     place += 1
                 else:
-                    paper = published_guess(run.record, guess, column.train, column.test)
+                    paper = published_chance(run.record, guess, column.train, column.test)
                     row[column] = Cell(run.number, of, paper)
                 features.setdefault((guess, place), {})[run.feature] = None
             if said.simulated:

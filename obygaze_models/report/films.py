@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from obygaze_models.metrics import Scores, f1_titles, score
+from obygaze_models.published import published_film
 from obygaze_models.report.explorer import default_run
 from obygaze_models.report.numbers import Html, html, number
-from obygaze_models.report.published import published_film
 from obygaze_models.report.shown import Shown, View
 
 __all__ = ["FilmTable", "film_tables"]

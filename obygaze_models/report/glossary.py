@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.metrics import METRICS
+from obygaze_models.published import estimator_of
 from obygaze_models.report.numbers import Html, html, joined
-from obygaze_models.report.published import estimator_of
 from obygaze_models.report.shown import Shown
 
 __all__ = ["about", "glossary"]

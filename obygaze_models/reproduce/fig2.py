@@ -2,112 +2,109 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.statistics import Counts, Statistics, film_titles, statistics
-from obygaze_models.drawing.levels import level_series
-from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.shares import Share, shares
-from obygaze_models.reproduce.bench import Bench
-from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.figures import Bar, Share, grouped_bars, level_series, stacked_shares
+from obygaze_models.reproduce.context import ReproductionContext
+from obygaze_models.reproduce.notes import notes
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.warnings import synthetic_warnings
 
 __all__ = ["fig2"]
 
 
-def fig2(bench: Bench) -> Made:
-    """Levels by film, concepts by level; both beside what the paper prints of them."""
-    found = statistics(bench.read)
-    scheme = bench.read.scheme
-    codes = [code for code in scheme.codes if found.all.levels[code]]
-    said = reference_json("published.json")["figure2"]
-    titles = film_titles(bench.read)
+def fig2(context: ReproductionContext) -> Artifacts:
+    """Levels by film, concepts by level; both beside the numbers that the paper prints."""
+    counts = statistics(context.manifest)
+    scheme = context.manifest.scheme
+    codes = [code for code in scheme.codes if counts.all.levels[code]]
+    titles = film_titles(context.manifest)
     names = {level.code: level.name for level in scheme.levels}
     levels = level_series({code: names[code] for code in codes})
     rows = [
-        Share("all films", _parts(found.all, codes), found.all.total, "levels/all", overall=True),
+        Share("all films", _parts(counts.all, codes), counts.all.total, overall=True),
         *(
-            Share(titles.get(film, film), _parts(of, codes), of.total, f"levels/{film}")
-            for film, of in found.films.items()
+            Share(titles.get(film, film), _parts(of, codes), of.total)
+            for film, of in counts.films.items()
         ),
     ]
-    within = [code for code in codes if sum(found.all.concepts[code].values())]
+    with_concepts = [code for code in codes if sum(counts.all.concepts[code].values())]
     rates = {
-        concept: [
-            Bar(found.all.concept_rate(code, concept), key=f"concepts/{concept}/{code}")
-            for code in within
-        ]
-        for concept in found.concepts
+        concept: [Bar(counts.all.concept_rate(code, concept)) for code in with_concepts]
+        for concept in counts.concepts
     }
     figures = {
-        "fig2-levels.svg": shares(
+        "fig2-levels": stacked_shares(
             rows,
             levels,
-            title=f"Levels of objectification by film{bench.mark}",
+            title=f"Levels of objectification by film{context.title_suffix}",
             axis="share of the film's clips",
             description="For each film the shares of its clips by level, and those of all films.",
         ),
     }
     if rates:
-        figures["fig2-concepts.svg"] = grouped_bars(
+        figures["fig2-concepts"] = grouped_bars(
             rates,
-            [levels[codes.index(code)] for code in within],
-            title=f"Concepts within levels{bench.mark}",
+            [levels[codes.index(code)] for code in with_concepts],
+            title=f"Concepts within levels{context.title_suffix}",
             axis="share of the level's clips that show the concept",
             description="For each concept how common it is among the clips of each level.",
             percent=True,
         )
-    return Made([_table(bench, found, codes, said)], figures)
+    return Artifacts([_table(context, counts, codes)], figures)
 
 
-def _table(
-    bench: Bench, found: Statistics, codes: list[str], said: dict[str, dict[str, float]]
-) -> Table:
-    counts, concepts = found.all, found.concepts
-    if not bench.is_papers:
-        said = {"shares": {}, "concepts_per_clip": {}}
-    shares_of = Line("share of clips", "ours", {c: Value(counts.share(c)) for c in codes})
-    marked = [code for code in codes if counts.concepts_per_item(code)]
-    per = Line("concepts a clip", "ours", {c: Value(counts.concepts_per_item(c)) for c in marked})
-    theirs = [
-        Line(
-            "published, and ours less it",
-            "published",
-            {
-                c: Value(printed[c], difference=value.mean - printed[c])
-                for c, value in line.values.items()
-                if c in printed and value is not None
-            },
-        )
-        for line, printed in ((shares_of, said["shares"]), (per, said["concepts_per_clip"]))
+def _table(context: ReproductionContext, counts: Statistics, codes: list[str]) -> Table:
+    every = counts.all
+    printed = reference_json("published.json")["figure2"] if context.has_papers_clips else {}
+    clips = Line("clips", "count", {code: Value(every.levels[code]) for code in codes})
+    share = Line("share of clips", "ours", {code: Value(every.share(code)) for code in codes})
+    per_clip = Line(
+        "concepts a clip",
+        "ours",
+        {code: Value(number) for code in codes if (number := every.concepts_per_item(code))},
+    )
+    lines = [
+        clips,
+        share,
+        _published(share, printed.get("shares", {})),
+        per_clip,
+        _published(per_clip, printed.get("concepts_per_clip", {})),
     ]
-    clips = Line("clips", "count", {c: Value(counts.levels[c]) for c in codes})
     rates = [
-        Line(name, "ours", {c: Value(counts.concept_rate(c, name)) for c in codes})
-        for name in concepts
+        Line(concept, "ours", {code: Value(every.concept_rate(code, concept)) for code in codes})
+        for concept in counts.concepts
     ]
+    source = (
+        "The published bars have no numbers; these are the ones that the text prints."
+        if context.has_papers_clips
+        else f"The clips are those of {context.manifest.name}, not the paper's."
+    )
     return Table(
         "fig2",
         "Figure 2: levels and concepts",
         codes,
         [
-            Block(
-                "Levels",
-                "",
-                "share",
-                [line for line in (clips, shares_of, theirs[0], per, theirs[1]) if line.values],
-            ),
+            Block("Levels", "", "share", [line for line in lines if line.values]),
             Block("Share of the level's clips that show a concept", "", "share", rates),
         ],
         [
-            f"Label set: {found.labels}. "
-            + (
-                "The published bars have no numbers; these are the ones that the text prints."
-                if bench.is_papers
-                else f"The clips are those of {bench.read.name}, not the paper's."
-            ),
-            *map(str, synthetic_warnings(bench.read.items, {})),
+            *notes(f"Label set: {counts.labels}. {source}"),
+            *synthetic_warnings(context.manifest.items, {}),
         ],
     )
+
+
+def _published(ours: Line, printed: Mapping[str, float]) -> Line:
+    """The numbers that the paper prints, and ours less them."""
+    values = {
+        code: Value(printed[code], difference=value.mean - printed[code])
+        for code, value in ours.values.items()
+        if code in printed and value is not None
+    }
+    return Line("published, and ours less it", "published", values)
 
 
 def _parts(counts: Counts, codes: list[str]) -> list[float]:

@@ -3,158 +3,185 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
+from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
-from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.estimators.targets import NEGATIVES
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
-from obygaze_models.experiments.record import ModelScores
-from obygaze_models.experiments.results import Results
-from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.reproduce.bench import Bench, Feature, Setting
-from obygaze_models.reproduce.caveats import about_runs, once
-from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.experiments.run_folder import Results
+from obygaze_models.figures import Bar, Series, grouped_bars
+from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
+from obygaze_models.reproduce.notes import notes, run_warnings
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.tasks import NEGATIVES, ConceptTask
+from obygaze_models.warnings import RunWarning, unique_warnings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["fig3"]
 
-BARS = {"a": "solid bars", "b": "hatched bars"}
-"""The set of negatives of each kind of bar."""
-HOW = {
+
+class _Bars(NamedTuple):
+    """How the paper draws a set of negatives."""
+
+    name: str
+    hatched: bool
+
+
+_BARS = {"a": _Bars("solid bars", False), "b": _Bars("hatched bars", True)}
+_METHODS = {
     "released": "classes weighted, C as the authors give it",
     "leak-free": "negatives drawn to balance, C chosen on validation",
     "paper": "negatives of some folds, C chosen on validation",
 }
+"""How the vectors of a protocol are trained."""
 
 
-def fig3(bench: Bench) -> Made:
-    """F1 of a linear SVM a concept on X-CLIP, by protocol: a table, and a figure each."""
+@dataclass(frozen=True)
+class _ConceptScore:
+    """F1 of a concept's vector, and the share of positives of its test clips."""
+
+    mean: float | None
+    std: float | None
+    share: float
+
+    @property
+    def chance(self) -> float:
+        """F1 of calling all test clips positive."""
+        f1 = baselines(self.share)["all positive"]["f1"]
+        assert f1 is not None
+        return f1
+
+
+def fig3(context: ReproductionContext) -> Artifacts:
+    """F1 of a linear SVM for each concept on X-CLIP, by protocol: a table, and a figure each."""
     name, title = "fig3", "Figure 3: concept activation vectors, F1 of the positive class"
-    feature = bench.feature("xclip", "native")
-    concepts = list(bench.read.scheme.visual_concepts)
-    if isinstance(feature, str) or not concepts:
-        why = feature if isinstance(feature, str) else "the label scheme has no visual concepts"
-        return Made([Table(name, title, concepts, [], missing=[f"all bars: {why}"])])
-    blocks, figures, notes = [], {}, []
-    for setting in bench.settings():
-        found: dict[str, dict[str, tuple[ModelScores, float]]] = {}
+    concepts = list(context.manifest.scheme.visual_concepts)
+    try:
+        feature = context.feature("xclip", "native")
+        if not concepts:
+            raise Unavailable("the label scheme has no visual concepts")
+    except Unavailable as problem:
+        return Artifacts([Table(name, title, concepts, [], missing=[f"all bars: {problem}"])])
+    blocks, figures = [], {}
+    warnings: list[RunWarning] = []
+    for setting in context.settings():
+        scores: dict[str, dict[str, _ConceptScore]] = {}
         lines = []
-        for negatives, bars in BARS.items():
-            runs = _runs(bench, setting, feature, concepts, negatives)
-            of = _scores(runs)
-            found[negatives] = of
-            lines += _lines(of, concepts, f"against {NEGATIVES[negatives]} ({bars})")
-            what = f"concepts against {NEGATIVES[negatives]}"
-            notes += [note for run in runs for note in about_runs(setting, what, run)]
-            notes += _one_sided(runs, f"{what}, {setting.key}")
-        how = HOW[setting.protocol]
-        blocks.append(Block(f"{setting.title}; {how}", setting.protocol, "f1", lines))
-        figures[f"fig3-{setting.key}.svg"] = _figure(bench, setting, found, concepts)
-    notes.append(
-        "The paper chose C by cross-validation. Its figure prints no numbers, so none stand beside "
-        "these."
-    )
-    return Made([Table(name, title, concepts, blocks, once(notes), bench.lacking())], figures)
+        for negatives, bars in _BARS.items():
+            runs = _runs(context, setting, feature, concepts, negatives)
+            scores[negatives] = _scores(runs, concepts, negatives)
+            subject = f"concepts against {NEGATIVES[negatives]}"
+            row = f"against {NEGATIVES[negatives]} ({bars.name})"
+            lines += _lines(scores[negatives], row)
+            for run in runs:
+                warnings += run_warnings(setting, subject, run)
+            warnings += _one_sided(runs, f"{subject}, {setting.key}")
+        block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
+        blocks.append(Block(block_title, setting.protocol, "f1", lines))
+        figures[f"fig3-{setting.key}"] = _figure(context, setting, scores, concepts)
+    text = "The paper chose C by cross-validation. Its figure prints no numbers to compare with."
+    table_notes = [*unique_warnings(warnings), *notes(text)]
+    missing = context.missing_requirements()
+    return Artifacts([Table(name, title, concepts, blocks, table_notes, missing)], figures)
 
 
 def _runs(
-    bench: Bench, setting: Setting, feature: Feature, concepts: Sequence[str], negatives: str
+    context: ReproductionContext,
+    setting: Setting,
+    feature: Feature,
+    concepts: Sequence[str],
+    negatives: str,
 ) -> list[Results]:
     """The runs of all concepts: one, or under the released protocol one for each C."""
-    by_c: dict[float | None, list[str]] = {None: list(concepts)}
+    by_C: dict[float | None, list[str]] = {None: list(concepts)}
     if setting.protocol == "released":
-        given = reference_json("readings.json")["code"]["concept_C"]
-        known = {bench.read.scheme.concept(name): C for name, C in given.items()}
-        by_c = {}
+        published = reference_json("readings.json")["code"]["concept_C"]
+        C_of = {context.manifest.scheme.concept(name): C for name, C in published.items()}
+        by_C = {}
         for concept in concepts:
-            by_c.setdefault(known.get(concept), []).append(concept)
+            by_C.setdefault(C_of.get(concept), []).append(concept)
     return [
-        bench.run(
+        context.run(
             setting,
             feature,
             f"concepts-{negatives}" + ("" if C is None else f"-C{C:g}"),
             name=f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
             + ("" if C is None else f", C = {C:g}"),
-            concepts=tuple(of),
+            concepts=tuple(of_C),
             negatives=negatives,
             split=RELEASED_CONCEPTS if setting.protocol == "released" else None,
             estimators=("svm" if C is None else {"name": "svm", "C": C},),
         )
-        for C, of in by_c.items()
+        for C, of_C in by_C.items()
     ]
 
 
-def _scores(runs: Sequence[Results]) -> dict[str, tuple[ModelScores, float]]:
-    """Concept -> its scores, and the share of positives of its test clips."""
+def _scores(
+    runs: Sequence[Results], concepts: Sequence[str], negatives: str
+) -> dict[str, _ConceptScore]:
+    """The scores by concept, as far as it could be trained."""
+    concept_of = {ConceptTask(concept, negatives).name: concept for concept in concepts}
     return {
-        of.test.partition(" vs ")[0]: (of, run.run.record.tests[of.test].share or 0.0)
+        concept_of[scores.test]: _ConceptScore(
+            scores.mean["f1"], scores.std["f1"], run.run.record.tests[scores.test].share or 0.0
+        )
         for run in runs
-        for of in run.run.record.scores
+        for scores in run.run.record.scores
     }
 
 
-def _one_sided(runs: Sequence[Results], what: str) -> list[str]:
-    """How many vectors call every test clip the same; F1 of such is no skill."""
-    said = [one.probabilities > 0.5 for run in runs for one in run.said]
-    all_of, none_of = sum(one.all() for one in said), sum(not one.any() for one in said)
-    if not (all_of or none_of):
+def _one_sided(runs: Sequence[Results], where: str) -> list[RunWarning]:
+    """How many vectors call every test clip the same, so that their F1 shows no skill."""
+    called = [fit.probabilities > 0.5 for run in runs for fit in run.said]
+    all_positive = sum(fit.all() for fit in called)
+    none_positive = sum(not fit.any() for fit in called)
+    if not (all_positive or none_positive):
         return []
-    return [
-        f"{what}: of {len(said)} vectors {all_of} call every test clip positive and {none_of} "
-        "none: their planes lie beside the clips, and their F1 says nothing (AUROC, in the runs, "
-        "does)."
-    ]
+    text = (
+        f"{where}: of {len(called)} vectors {all_positive} call every test clip positive and "
+        f"{none_positive} none: their planes are beside the clips, and their F1 says nothing "
+        "(AUROC, in the runs, does)."
+    )
+    return [RunWarning("one-sided", where, text)]
 
 
-def _lines(
-    found: Mapping[str, tuple[ModelScores, float]], concepts: Sequence[str], what: str
-) -> list[Line]:
-    ours: dict[str, Value | None] = {}
-    guess: dict[str, Value | None] = {}
-    share: dict[str, Value | None] = {}
-    for concept in concepts:
-        if concept not in found:
-            continue
-        of, positives = found[concept]
-        mean, std = of.mean["f1"], of.std["f1"]
-        ours[concept] = None if mean is None else Value(mean, std)
-        share[concept] = Value(positives)
-        guess[concept] = Value(_all_positive(positives))
+def _lines(scores: Mapping[str, _ConceptScore], row: str) -> list[Line]:
+    ours = {
+        concept: None if score.mean is None else Value(score.mean, score.std)
+        for concept, score in scores.items()
+    }
+    chance = {concept: Value(score.chance) for concept, score in scores.items()}
+    share = {concept: Value(score.share) for concept, score in scores.items()}
     return [
-        Line(what, "ours", ours),
-        Line("all positive, at that share", "guess", guess),
+        Line(row, "ours", ours),
+        Line("all positive, at that share", "guess", chance),
         Line("share of positives, scored", "count", share),
     ]
 
 
-def _all_positive(share: float) -> float:
-    scored = baselines(share)["all positive"]["f1"]
-    assert scored is not None
-    return scored
-
-
 def _figure(
-    bench: Bench,
+    context: ReproductionContext,
     setting: Setting,
-    found: Mapping[str, Mapping[str, tuple[ModelScores, float]]],
+    scores: Mapping[str, Mapping[str, _ConceptScore]],
     concepts: Sequence[str],
-) -> str:
+) -> Figure:
     groups = {
-        concept: [
-            _bar(found[negatives].get(concept), f"{setting.key}/{concept}/{negatives}")
-            for negatives in BARS
-        ]
+        concept: [_bar(scores[negatives].get(concept)) for negatives in _BARS]
         for concept in concepts
     }
     series = [
-        Series(f"against {NEGATIVES[one]}", 1, hatched=bars == "hatched bars")
-        for one, bars in BARS.items()
+        Series(f"against {NEGATIVES[negatives]}", SERIES[0], hatched=bars.hatched)
+        for negatives, bars in _BARS.items()
     ]
     return grouped_bars(
         groups,
         series,
-        title=f"Concepts found: {setting.key}{bench.mark}",
-        axis="F1 of the positive class, mean and standard deviation over runs",
+        title=f"Concepts found: {setting.key}{context.title_suffix}",
+        axis="F1 of the positive class, mean and standard deviation over fits",
         description="For each concept the F1 of its vector against Easy Negatives only, and "
         "against all clips without the concept.",
         limits=(0, 1),
@@ -162,9 +189,9 @@ def _figure(
     )
 
 
-def _bar(found: tuple[ModelScores, float] | None, key: str) -> Bar:
-    if found is None or found[0].mean["f1"] is None:
-        return Bar(None, key=key)
-    mean, std = found[0].mean["f1"], found[0].std["f1"] or 0.0
-    guess = _all_positive(found[1])
-    return Bar(mean, max(0.0, mean - std), min(1.0, mean + std), reference=guess, key=key)
+def _bar(score: _ConceptScore | None) -> Bar:
+    if score is None or score.mean is None:
+        return Bar(None)
+    std = score.std or 0.0
+    low, high = max(0.0, score.mean - std), min(1.0, score.mean + std)
+    return Bar(score.mean, low, high, reference=score.chance)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.drawing.levels import level_series
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.results import Results
-from obygaze_models.experiments.run import saved_models
-from obygaze_models.figures.tree import tree, visits
+from obygaze_models.experiments.run_folder import Results, saved_models
+from obygaze_models.figures import count_visits, level_series, tree_outline
 from obygaze_models.persistence import load_model
-from obygaze_models.reproduce.bench import Bench
-from obygaze_models.reproduce.caveats import about_runs, once
-from obygaze_models.reproduce.rows import READINGS, bottlenecks
-from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.reproduce.context import ReproductionContext, Unavailable
+from obygaze_models.reproduce.notes import notes, run_warnings
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.reproduce.table2 import READINGS, bottlenecks
+from obygaze_models.warnings import RunWarning, unique_warnings
 
 __all__ = ["fig5"]
 
@@ -22,66 +21,63 @@ DEPTH = 4
 COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
-def fig5(bench: Bench) -> Made:
-    """The trees of both readings and both trainings, of the first setting that can be had."""
+def fig5(context: ReproductionContext) -> Artifacts:
+    """The trees of both readings and both trainings, under the first setting available."""
     name, title = "fig5", f"Figure 5: decision trees on concepts, the first {DEPTH} levels"
-    feature = bench.feature("xclip", "native")
-    settings = bench.settings()
-    runs: Any = feature
+    settings = context.settings()
+    missing = context.missing_requirements()
     if not settings:
-        return Made([Table(name, title, COLUMNS, [], missing=bench.lacking())])
+        return Artifacts([Table(name, title, COLUMNS, [], missing=missing)])
     setting = settings[0]
-    if not isinstance(feature, str):
-        runs = bottlenecks(bench, setting, feature)
-    if isinstance(runs, str):
-        return Made([Table(name, title, COLUMNS, [], missing=[f"all trees: {runs}"])])
+    try:
+        runs = bottlenecks(context, setting, context.feature("xclip", "native"))
+    except Unavailable as problem:
+        return Artifacts([Table(name, title, COLUMNS, [], missing=[f"all trees: {problem}"])])
+    readings = reference_json("readings.json")
     blocks, figures = [], {}
-    notes = [
-        f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in the "
-        "text's reading, and raw decision values in the code's. A tree of another run asks other "
-        "questions: see how much the scores vary before reading much into one."
-    ]
+    warnings: list[RunWarning] = []
     for negatives, results in runs.items():
-        notes += about_runs(setting, f"PCBM, {negatives[0]}-S", results)
+        warnings += run_warnings(setting, f"PCBM, {negatives[0]}-S", results)
         for reading in READINGS:
-            found = _first(results, f"PCBM-DT, {reading}")
-            if found is None:
+            model_name = f"PCBM-DT, {reading}"
+            loaded = _first_model(results, model_name)
+            if loaded is None:
                 continue
-            model, run = found
-            concepts = [str(one) for one in model.bank_.get_feature_names_out()]
-            words = f"{negatives[0]} against S, {reference_json('readings.json')[reading]['title']}"
-            blocks.append(
-                Block(
-                    f"{words}; {setting.key}, run {run}",
-                    setting.protocol,
-                    "threshold",
-                    _questions(model.head_, concepts),
-                )
-            )
+            model, fit = loaded
+            concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
+            words = f"{negatives[0]} against S, {readings[reading]['title']}"
+            lines = _questions(model.head_, concepts)
+            block_title = f"{words}; {setting.key}, run {fit}"
+            blocks.append(Block(block_title, setting.protocol, "threshold", lines))
             measured = next(
-                one.values
-                for one in results.explained
-                if (one.model, one.fit) == (f"PCBM-DT, {reading}", run)
+                explained.values
+                for explained in results.explained
+                if (explained.model, explained.fit) == (model_name, fit)
             )
-            figures[f"fig5-{reading}-{negatives[0]}.svg"] = tree(
+            figures[f"fig5-{reading}-{negatives[0]}"] = tree_outline(
                 model.head_,
                 concepts,
                 level_series({code: code for code in (*negatives, "S")}),
-                title=f"{words}; {setting.key} protocol{bench.mark}",
+                title=f"{words}; {setting.key} protocol{context.title_suffix}",
                 description="The first questions of the tree, and the classes of the training "
                 "clips that came to each.",
                 depth=DEPTH,
-                counts=visits(model.head_, measured),
+                counts=count_visits(model.head_, measured),
                 count="test clips",
-                key=f"{reading}-{negatives[0]}",
             )
-    return Made([Table(name, title, COLUMNS, blocks, once(notes), bench.lacking())], figures)
+    text = (
+        f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in the "
+        "text's reading, and raw decision values in the code's. The tree of another fit asks other "
+        "questions: check how much the scores vary before you read much into one."
+    )
+    table_notes = [*notes(text), *unique_warnings(warnings)]
+    return Artifacts([Table(name, title, COLUMNS, blocks, table_notes, missing)], figures)
 
 
-def _first(results: Results, model: str) -> tuple[Any, int] | None:
-    """The model of the first run in which it could be trained, and that run; None if in none."""
+def _first_model(results: Results, name: str) -> tuple[Any, int] | None:
+    """The model of this name that was saved first, and its fit."""
     for row in saved_models(results.run):
-        if row["model"] == model:
+        if row["model"] == name:
             return load_model(results.run.folder / row["folder"])[0], row["fit"]
     return None
 

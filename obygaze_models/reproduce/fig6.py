@@ -3,59 +3,68 @@
 from __future__ import annotations
 
 from obygaze_features.manifests.statistics import film_titles
-from obygaze_models.experiments.results import average_over_fits
+from obygaze_models.experiments.run_folder import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
-from obygaze_models.figures.factors import factors
-from obygaze_models.reproduce.bench import Bench
-from obygaze_models.reproduce.caveats import about_runs, once
-from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, TEST, films_left_out
-from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.figures import error_factors
+from obygaze_models.reproduce.context import ReproductionContext, Unavailable
+from obygaze_models.reproduce.notes import notes, run_warnings
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, MODEL, TEST, films_left_out
+from obygaze_models.warnings import unique_warnings
 
 __all__ = ["fig6"]
 
-MODEL = "mlp"
 
-
-def fig6(bench: Bench) -> Made:
+def fig6(context: ReproductionContext) -> Artifacts:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
     name, title = "fig6", "Figure 6: what errors of the network (X-CLIP, native) go with, by film"
-    results = films_left_out(bench)
-    if isinstance(results, str):
-        return Made([Table(name, title, [], [], missing=[f"all films: {results}"])])
-    said = average_over_fits(
-        [one for one in results.said if (one.model, one.test) == (MODEL, TEST)]
+    try:
+        results = films_left_out(context)
+    except Unavailable as problem:
+        return Artifacts([Table(name, title, [], [], missing=[f"all films: {problem}"])])
+    predictions = average_over_fits(
+        [fit for fit in results.said if (fit.model, fit.test) == (MODEL, TEST)]
     )
-    clips = [results.clips[one] for one in said.ids]
-    found = factors_of_clips(clips, said.wrong, bench.read.scheme.codes)
-    titles = film_titles(bench.read)
-    columns = ["clips", "wrong", *(one.name for one in found[0].factors)]
-    lines = [line for of in found for line in _lines(of, titles.get(of.film or "", of.film))]
+    clips = [results.clips[clip] for clip in predictions.ids]
+    films = factors_of_clips(clips, predictions.wrong, context.manifest.scheme.codes)
+    titles = film_titles(context.manifest)
+    columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
+    lines = [_line(film, titles.get(film.film or "", film.film)) for film in films]
     block = Block(f"{TEST}, trained on HN vs S", "leave-film-out", "coefficient", lines)
-    notes = [
-        "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with a "
-        "ridge penalty; in brackets the 95% interval over draws of the film's clips, of all films "
-        "over draws of films. A dash: all of the film's clips have the factor, or none has.",
-        "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left out of "
-        "training, each clip by its mean probability over the runs that tested it.",
+    table_notes = [
+        *notes(
+            "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with "
+            "a ridge penalty; in brackets the 95% interval over draws of the film's clips, of all "
+            "films over draws of films. A dash: all of the film's clips have the factor, or none "
+            "has.",
+            "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left "
+            "out of training, each clip by its mean probability over the fits that tested it.",
+        ),
+        *unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", results)),
+        *notes(
+            *(
+                f"{titles.get(film.film or '', film.film)}: {film.too_few}"
+                for film in films
+                if film.too_few
+            )
+        ),
     ]
-    notes += once(about_runs(FILMS_LEFT_OUT, "X-CLIP, native", results))
-    notes += [f"{titles.get(of.film or '', of.film)}: {of.too_few}" for of in found if of.too_few]
-    svg = factors(
-        found,
+    figure = error_factors(
+        films,
         {film: title.partition(" (")[0] for film, title in titles.items()},
-        title=f"What errors of the network go with{bench.mark}",
+        title=f"What errors of the network go with{context.title_suffix}",
         description="For each film how the odds of an error change with each concept and level.",
-        key="fig6",
     )
-    return Made([Table(name, title, columns, [block], notes)], {"fig6.svg": svg})
+    return Artifacts([Table(name, title, columns, [block], table_notes)], {"fig6": figure})
 
 
-def _lines(of: FilmFactors, title: str | None) -> list[Line]:
-    counts: dict[str, Value | None] = {"clips": Value(of.clips), "wrong": Value(of.wrong)}
-    for one in of.factors:
-        if one.coefficient is None:
-            counts[one.name] = None
-            continue
-        ends = None if one.low is None or one.high is None else (one.low, one.high)
-        counts[one.name] = Value(one.coefficient, interval=ends)
-    return [Line(title or "all films", "ours", counts)]
+def _line(film: FilmFactors, title: str | None) -> Line:
+    values: dict[str, Value | None] = {"clips": Value(film.clips), "wrong": Value(film.wrong)}
+    for factor in film.factors:
+        if factor.coefficient is None:
+            values[factor.name] = None
+        elif factor.low is None or factor.high is None:
+            values[factor.name] = Value(factor.coefficient)
+        else:
+            values[factor.name] = Value(factor.coefficient, interval=(factor.low, factor.high))
+    return Line(title or "all films", "ours", values)

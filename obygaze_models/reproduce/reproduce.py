@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,27 +12,42 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.drawing.file import write_svg
-from obygaze_models.experiments.features import store_fingerprint
-from obygaze_models.reproduce.bench import LEVELS, PROTOCOLS, Bench
-from obygaze_models.reproduce.formats import as_csv, as_json, as_latex, as_text
-from obygaze_models.reproduce.tables import Made
+from obygaze_models.figures import save_figure
+from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, ReproductionContext
+from obygaze_models.reproduce.fig2 import fig2
+from obygaze_models.reproduce.fig3 import fig3
+from obygaze_models.reproduce.fig5 import fig5
+from obygaze_models.reproduce.fig6 import fig6
+from obygaze_models.reproduce.render import (
+    Artifacts,
+    Table,
+    to_csv,
+    to_json_data,
+    to_latex,
+    to_text,
+)
+from obygaze_models.reproduce.table2 import table2, table5
+from obygaze_models.reproduce.table4 import table4
+from obygaze_models.stores import store_fingerprint
+from obygaze_models.warnings import RunWarning, unique_warnings
 
-__all__ = ["WHAT", "Reproduction", "reproduce"]
+__all__ = ["TARGETS", "Reproduction", "reproduce"]
 
-WHAT = {
-    "table2": "obygaze_models.reproduce.table2:table2",
-    "table4": "obygaze_models.reproduce.table4:table4",
-    "table5": "obygaze_models.reproduce.table2:table5",
-    "fig2": "obygaze_models.reproduce.fig2:fig2",
-    "fig3": "obygaze_models.reproduce.fig3:fig3",
-    "fig5": "obygaze_models.reproduce.fig5:fig5",
-    "fig6": "obygaze_models.reproduce.fig6:fig6",
+TARGETS: dict[str, Callable[[ReproductionContext], Artifacts]] = {
+    "table2": table2,
+    "table4": table4,
+    "table5": table5,
+    "fig2": fig2,
+    "fig3": fig3,
+    "fig5": fig5,
+    "fig6": fig6,
 }
-"""A table or figure, and the function that makes it of a `Bench`."""
-MARK = "reproduction.json"
+"""The tables and figures of the paper -> the function that makes each."""
+MARKER = "reproduction.json"
+_WITHOUT_TRAINING = ("fig2",)
 
 
 @dataclass(frozen=True)
@@ -43,70 +57,58 @@ class Reproduction:
     Parameters
     ----------
     folder
-        Where they lie.
-    made
-        What was made, by its name.
+        Where the files are.
+    artifacts
+        What was made, by name.
     report
-        The page of all runs, if there were any and what it needs is installed.
+        The page of all runs; None if there were none, or if what it needs is not installed.
     seconds
         How long it took.
     """
 
     folder: Path
-    made: Mapping[str, Made]
+    artifacts: Mapping[str, Artifacts]
     report: Path | None
     seconds: float
 
     @property
-    def missing(self) -> list[str]:
-        """What is not in the tables, and what it would take."""
-        return [
-            f"{table.name}: {one}"
-            for made in self.made.values()
-            for table in made.tables
-            for one in table.missing
-        ]
+    def tables(self) -> list[Table]:
+        """All tables."""
+        return [table for artifacts in self.artifacts.values() for table in artifacts.tables]
 
     @property
-    def warnings(self) -> list[str]:
-        """What must be known before any number."""
-        notes = [
-            note
-            for made in self.made.values()
-            for table in made.tables
-            for note in table.notes
-            if note.startswith("Not a real result")
-        ]
-        return list(dict.fromkeys(notes))
+    def missing(self) -> list[str]:
+        """What is not in the tables, and what it needs."""
+        return [f"{table.name}: {item}" for table in self.tables for item in table.missing]
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """What must be known before any number is read."""
+        return unique_warnings([note for table in self.tables for note in table.synthetic])
 
     @property
     def empty(self) -> list[str]:
-        """The tables that have no number of ours."""
-        return [
-            table.name
-            for made in self.made.values()
-            for table in made.tables
-            if not any(line.kind == "ours" for block in table.blocks for line in block.lines)
-        ]
+        """The tables without a number of ours."""
+        return [table.name for table in self.tables if not table.has_results]
 
 
 def reproduce(
-    what: Sequence[str],
-    manifest: Path,
-    stores: Mapping[str, Path],
-    output: Path,
+    targets: str | Sequence[str],
+    manifest: str | Path,
+    stores: Mapping[str, str | Path],
+    output: str | Path,
     *,
     protocols: Sequence[str] = PROTOCOLS,
     seed: int = 0,
     overwrite: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG.
+    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG and PDF.
 
     Parameters
     ----------
-    what
-        Names in `WHAT`.
+    targets
+        A name of `TARGETS`, several, or ``"all"``.
     manifest
         The folder of ObyGaze12's manifest, with the authors' splits for the released protocol.
     stores
@@ -116,69 +118,77 @@ def reproduce(
     output
         The folder; it appears complete or not at all.
     protocols
-        Which of the paper's readings, of `PROTOCOLS`.
+        Which of `PROTOCOLS`.
     seed
-        Of all draws.
+        Seed of all draws.
     overwrite
-        Replace what an earlier reproduction left there.
-    say
-        Told what is being done.
+        Replace an earlier reproduction at `output`.
+    log
+        Called with the name of what is made next.
     """
+    targets = [targets] if isinstance(targets, str) else targets
+    names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
     for kind, given, known in (
-        ("table or figure", what, WHAT),
+        ("table or figure", names, TARGETS),
         ("protocol", protocols, PROTOCOLS),
     ):
         for name in given:
             if name not in known:
                 raise ExperimentError(unknown_name(kind, name, known))
-    from obygaze_models.report.page import write_report
-
+    if any(name.startswith("fig") for name in names):
+        need("matplotlib", extra="report")  # before the runs, which take long
+    manifest, output = Path(manifest), Path(output)
     began, clock = datetime.now(UTC), time.monotonic()
-    with new_folder(output, overwrite=overwrite, marker=MARK, allow_missing=True) as folder:
-        bench = Bench(manifest, dict(stores), folder / "runs", protocols, seed, say)
-        present = set(bench.read.labels().levels)
-        if set(what) != {"fig2"} and not present.issuperset(LEVELS):
+    with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
+        context = ReproductionContext(
+            manifest,
+            {name: Path(store) for name, store in stores.items()},
+            folder / "runs",
+            protocols=protocols,
+            seed=seed,
+            log=log,
+        )
+        levels = set(context.manifest.labels().levels)
+        if not set(names).issubset(_WITHOUT_TRAINING) and not levels.issuperset(LEVELS):
             raise ExperimentError(
-                f"{manifest} has clips of {', '.join(sorted(present))}; the paper's tables are of "
+                f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
             )
-        made = {name: _make(name, bench) for name in dict.fromkeys(what)}
-        for one in made.values():
-            _write(one, folder)
-        with_report = bool(bench.runs) and find_spec("jinja2") is not None
-        if with_report:
-            say("report")
-            title = f"The paper, reproduced{bench.mark}"
-            write_report(list(bench.runs.values()), folder / "report.html", title=title)
+        artifacts = {}
+        for name in names:
+            log(name)
+            artifacts[name] = TARGETS[name](context)
+            _write(artifacts[name], folder)
+        has_report = bool(context.runs) and all(map(find_spec, ("jinja2", "matplotlib")))
+        if has_report:
+            from obygaze_models.report.page import write_report
+
+            log("report")
+            title = f"The paper, reproduced{context.title_suffix}"
+            write_report(list(context.runs.values()), folder / "report.html", title=title)
         seconds = round(time.monotonic() - clock, 1)
         about = {
-            "what": list(made),
-            "manifest": {"name": bench.read.name, "digest": bench.read.digest},
-            "stores": {name: store_fingerprint(of) for name, of in bench.open.items()},
+            "what": names,
+            "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
+            "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
             "protocols": list(protocols),
             "seed": seed,
-            "runs": list(bench.runs),
+            "runs": list(context.runs),
             "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
             "machine": platform.platform(),
             "started": began.isoformat(timespec="seconds"),
             "seconds": seconds,
         }
-        write_text(folder / MARK, to_json(about))
-    return Reproduction(output, made, output / "report.html" if with_report else None, seconds)
+        write_text(folder / MARKER, to_json(about))
+    return Reproduction(output, artifacts, output / "report.html" if has_report else None, seconds)
 
 
-def _make(name: str, bench: Bench) -> Made:
-    bench.say(name)
-    module, _, attribute = WHAT[name].partition(":")
-    made: Made = getattr(importlib.import_module(module), attribute)(bench)
-    return made
-
-
-def _write(made: Made, folder: Path) -> None:
-    for table in made.tables:
-        write_text(folder / f"{table.name}.txt", as_text(table))
-        write_text(folder / f"{table.name}.csv", as_csv(table))
-        write_text(folder / f"{table.name}.tex", as_latex(table))
-        write_text(folder / f"{table.name}.json", to_json(as_json(table)))
-    for name, svg in made.figures.items():
-        write_svg(folder / name, svg)
+def _write(artifacts: Artifacts, folder: Path) -> None:
+    for table in artifacts.tables:
+        write_text(folder / f"{table.name}.txt", to_text(table))
+        write_text(folder / f"{table.name}.csv", to_csv(table))
+        write_text(folder / f"{table.name}.tex", to_latex(table))
+        write_text(folder / f"{table.name}.json", to_json(to_json_data(table)))
+    for name, figure in artifacts.figures.items():
+        for suffix in ("svg", "pdf"):
+            save_figure(figure, folder / f"{name}.{suffix}")

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from obygaze_features.common.package import reference_json
+from obygaze_features.errors import ManifestError
+from obygaze_models.estimators.baselines import baselines
+from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.record import ModelScores
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.metrics import f1_titles
-from obygaze_models.published import AVERAGES, published_row
-from obygaze_models.reproduce.bench import Bench, Setting
-from obygaze_models.reproduce.caveats import about_runs, leakage, once, pools
-from obygaze_models.reproduce.guesses import closed_form, guesses
-from obygaze_models.reproduce.rows import COLUMNS, Row, Trained, bottleneck_rows, network_row
-from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.published import AVERAGES, CHANCE, CHANCE_VERSIONS, chance_row, published_row
+from obygaze_models.reproduce.context import (
+    LEVELS,
+    Feature,
+    ReproductionContext,
+    Setting,
+    Unavailable,
+)
+from obygaze_models.reproduce.notes import leakage_table, notes, released_leaks, run_warnings
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.tasks import LevelTask
+from obygaze_models.warnings import RunWarning, unique_warnings
 
-__all__ = ["table2", "table5"]
+__all__ = ["READINGS", "Levels", "bottlenecks", "table2", "table5"]
 
-#: The rows of Table 2, and of Table 5: title, store, feature, the paper's row.
-ROWS = {
+Levels = tuple[str, ...]
+EASY: Levels = ("EN",)
+HARD: Levels = ("HN",)
+#: Column -> the negatives of training, and of the test; Sure clips are positive in both.
+COLUMNS: dict[str, tuple[Levels, Levels]] = {
+    "EN-S/EN-S": (EASY, EASY),
+    "HN-S/EN-S": (HARD, EASY),
+    "EN-S/ENHN-S": (EASY, (*EASY, *HARD)),
+    "HN-S/ENHN-S": (HARD, (*EASY, *HARD)),
+}
+#: The test sets: their negatives -> what a run calls them.
+TESTS = {levels: LevelTask(("S",), levels).name for levels in (EASY, (*EASY, *HARD))}
+F1_TITLES = f1_titles(multiclass=False)
+READINGS = ("text", "code")
+HEADS = {"tree": ("pcbm-tree", "PCBM-DT"), "logistic": ("pcbm-logistic", "PCBM-LR")}
+
+_NETWORKS = {
     "table2": (
         ("ViViT-B/16", "vivit", "max", "ViViT-B/16"),
         ("X-CLIP, native", "xclip", "native", "X-CLIP"),
@@ -25,120 +52,322 @@ ROWS = {
     ),
     "table5": (("X-CLIP LSMDC", "lsmdc", "native", "X-CLIP LSMDC"),),
 }
-READ = [
+"""The networks of a table: title, slot of the store, feature, row of the paper."""
+_HOW_TO_READ = (
     "Columns are train/test: EN-S is Easy Negative against Sure, HN-S Hard Negative against Sure, "
-    "ENHN-S both against Sure. In brackets the standard deviation over the runs; where there is "
+    "ENHN-S both against Sure. In brackets the standard deviation over the fits; where there is "
     "none the model was trained once. native: the model's own clip vector; max: over its tokens. "
     "PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree, with logistic regression.",
-    "For a figure of your own cite a leak-free block; the released ones are there to be held "
-    "against the paper's.",
-]
+    "For a number of your own cite a leak-free block; the released ones are there to be compared "
+    "with the paper's.",
+)
 
 
-def table2(bench: Bench) -> Made:
-    """Networks on ViViT and X-CLIP, bottlenecks in both readings, and guesses."""
-    return _make(bench, "table2", "Table 2: from a backbone's features to objectification")
+@dataclass(frozen=True)
+class _Row:
+    """A row of the table: its runs by the negatives that they were trained with.
+
+    Parameters
+    ----------
+    title
+        The text in front of it.
+    kind
+        Networks and bottlenecks can have test folds of their own.
+    published
+        The paper's row, if it has one for these clips and this checkpoint.
+    model
+        The model's name in the runs.
+    runs
+        Results by training negatives.
+    """
+
+    title: str
+    kind: Literal["networks", "bottlenecks"]
+    published: str | None
+    model: str
+    runs: Mapping[Levels, Results]
+
+    def scores(self, column: str) -> ModelScores | None:
+        """The scores of a column; None where the model could not be trained."""
+        train, test = COLUMNS[column]
+        for scores in self.runs[train].run.record.scores:
+            if (scores.model, scores.test) == (self.model, TESTS[test]):
+                return scores
+        return None
+
+    def line(self, metric: str) -> Line:
+        """Our numbers."""
+        values: dict[str, Value | None] = {}
+        for column in COLUMNS:
+            scores = self.scores(column)
+            if scores is None or (mean := scores.mean[metric]) is None:
+                values[column] = None
+            else:
+                values[column] = Value(mean, scores.std[metric] if len(scores.fits) > 1 else None)
+        return Line(self.title, "ours", values)
+
+    def published_line(self, metric: str) -> list[Line]:
+        """The paper's numbers, if it printed this row by this average."""
+        values: dict[str, Value | None] = {}
+        for column in COLUMNS if self.published else ():
+            published = published_row(str(self.published), column).get(metric)
+            scores = self.scores(column)
+            if published and scores:
+                mean = scores.mean[metric]
+                difference = None if mean is None else mean - published.mean
+                values[column] = Value(published.mean, published.std, difference)
+        return [Line("published, and ours less it", "published", values)] if values else []
 
 
-def table5(bench: Bench) -> Made:
+def table2(context: ReproductionContext) -> Artifacts:
+    """Networks on ViViT and X-CLIP, bottlenecks in both readings, and chance."""
+    return _make(context, "table2", "Table 2: from a backbone's features to objectification")
+
+
+def table5(context: ReproductionContext) -> Artifacts:
     """The network on X-CLIP as it was retrained on LSMDC."""
-    return _make(bench, "table5", "Table 5: X-CLIP retrained on LSMDC")
+    return _make(context, "table5", "Table 5: X-CLIP retrained on LSMDC")
 
 
-def _make(bench: Bench, name: str, title: str) -> Made:
+def bottlenecks(
+    context: ReproductionContext, setting: Setting, feature: Feature
+) -> dict[Levels, Results]:
+    """By training negatives the run of the bottlenecks, with all heads and readings."""
+    try:
+        estimators = {
+            negatives: tuple(
+                {**_estimator(context, reading, head, negatives[0]), "as": f"{row}, {reading}"}
+                for reading in READINGS
+                for head, (_, row) in HEADS.items()
+            )
+            for negatives in (EASY, HARD)
+        }
+    except ManifestError as problem:
+        raise Unavailable(
+            f"the bottlenecks need the paper's eight concepts, and there is an {problem}"
+        ) from None
+    return {
+        negatives: context.run(
+            setting,
+            feature,
+            f"pcbm-{negatives[0]}",
+            name=f"Bottlenecks on X-CLIP: {negatives[0]} against S, {setting.key}",
+            positives=("S",),
+            train_negatives=negatives,
+            test_negatives=tuple(TESTS),
+            split=RELEASED_CONCEPTS if setting.protocol == "released" else None,
+            estimators=of_training,
+        )
+        for negatives, of_training in estimators.items()
+    }
+
+
+def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
     blocks: list[Block] = []
-    notes: list[str] = []
-    missing = bench.lacking()
-    lines_of: dict[str, dict[str, list[Line]]] = {}
-    for setting in bench.settings():
-        rows = _rows(bench, name, setting, missing)
+    warnings: list[RunWarning] = []
+    missing = context.missing_requirements()
+    comparable: dict[str, dict[str, list[Line]]] = {metric: {} for metric in F1_TITLES}
+    settings = context.settings()
+    for setting in settings:
+        rows = _rows(context, name, setting, missing)
         if not rows:
             continue
         for row in rows:
-            for negatives, trained in row.trained.items():
-                what = row.title if row.title[:4] != "PCBM" else "PCBM"
-                notes += about_runs(setting, f"{what}, {negatives[0]}-S", trained.run)
-        for score, words in f1_titles(multiclass=False).items():
-            lines = [line for row in rows for line in _lines(row, score)]
-            same = [_lines(_as_text(row), score)[0] for row in rows]
-            lines_of.setdefault(score, {})[setting.key] = same
-            lines += guesses(rows, score)
-            blocks.append(Block(f"{setting.title}: {words}", setting.protocol, score, lines))
-    blocks += closed_form(bench)
-    if any(setting.protocol == "released" for setting in bench.settings()):
-        notes += pools(bench.read)
-    said = [*READ, *_averages(bench, name), *once(notes)]
-    tables = [Table(name, title, list(COLUMNS), blocks, said, once(missing))]
-    if beside := leakage(name, lines_of, list(COLUMNS)):
-        tables.append(beside)
-    return Made(tables)
+            subject = "PCBM" if row.kind == "bottlenecks" else row.title
+            for negatives, results in row.runs.items():
+                warnings += run_warnings(setting, f"{subject}, {negatives[0]}-S", results)
+        for metric, words in F1_TITLES.items():
+            lines = [
+                line for row in rows for line in (row.line(metric), *row.published_line(metric))
+            ]
+            lines += _chance_lines(rows, metric)
+            blocks.append(Block(f"{setting.title}: {words}", setting.protocol, metric, lines))
+            # The network of the text, which every protocol trains.
+            comparable[metric][setting.key] = [
+                replace(row, model="mlp" if row.kind == "networks" else row.model).line(metric)
+                for row in rows
+            ]
+    blocks += _chance_blocks(context)
+    if any(setting.protocol == "released" for setting in settings):
+        warnings += released_leaks(context.manifest)
+    all_notes = [*notes(*_HOW_TO_READ, _averages_note(context, name)), *unique_warnings(warnings)]
+    tables = [Table(name, title, list(COLUMNS), blocks, all_notes, list(dict.fromkeys(missing)))]
+    if leakage := leakage_table(name, comparable, list(COLUMNS)):
+        tables.append(leakage)
+    return Artifacts(tables)
 
 
-def _rows(bench: Bench, name: str, setting: Setting, missing: list[str]) -> list[Row]:
+def _rows(
+    context: ReproductionContext, name: str, setting: Setting, missing: list[str]
+) -> list[_Row]:
+    """The rows that can be made; `missing` is extended by the others."""
     rows = []
-    for title, store, kind, published in ROWS[name]:
-        feature = bench.feature(store, kind)
-        if isinstance(feature, str):
-            missing.append(f"{title}: {feature}")
+    for title, slot, array, paper_row in _NETWORKS[name]:
+        try:
+            feature = context.feature(slot, array)
+        except Unavailable as problem:
+            missing.append(f"{title}: {problem}")
         else:
-            rows.append(network_row(bench, setting, feature, title, published))
+            published = paper_row if context.is_published(slot) else None
+            rows.append(_network(context, setting, feature, title, published))
     if name == "table2":
-        feature = bench.feature("xclip", "native")
-        more = feature if isinstance(feature, str) else bottleneck_rows(bench, setting, feature)
-        if isinstance(more, str):
-            missing.append(f"PCBM-DT and PCBM-LR: {more}")
-        else:
-            rows += more
+        try:
+            rows += _bottleneck_rows(context, setting)
+        except Unavailable as problem:
+            missing.append(f"PCBM-DT and PCBM-LR: {problem}")
     return rows
 
 
-def _lines(row: Row, score: str) -> list[Line]:
-    """A row of ours, and the paper's beneath it where that was scored by this average."""
-    ours: dict[str, Value | None] = {}
-    theirs: dict[str, Value | None] = {}
-    for column, (trained, tested) in COLUMNS.items():
-        found = _score(row.trained[trained], tested)
-        if found is None:
-            ours[column] = None
-            continue
-        mean, std, count = found.mean[score], found.std[score], len(found.fits)
-        ours[column] = None if mean is None else Value(mean, std if count > 1 else None)
-        said = published_row(row.published, column).get(score) if row.published else None
-        if said:
-            apart = None if mean is None else mean - said.mean
-            theirs[column] = Value(said.mean, said.std, apart)
-    lines = [Line(row.title, "ours", ours)]
-    if theirs:
-        lines.append(Line("published, and ours less it", "published", theirs))
-    return lines
+def _network(
+    context: ReproductionContext,
+    setting: Setting,
+    feature: Feature,
+    title: str,
+    published: str | None,
+) -> _Row:
+    """The network on one feature: the released code's under its protocol, else the text's.
+
+    The text's is always trained, so that protocols can be compared.
+    """
+    models = ("mlp-author", "mlp") if setting.protocol == "released" else ("mlp",)
+    runs = {
+        negatives: context.run(
+            setting,
+            feature,
+            negatives[0],
+            name=f"{title}: {negatives[0]} against S, {setting.key}",
+            positives=("S",),
+            train_negatives=negatives,
+            test_negatives=tuple(TESTS),
+            estimators=models,
+        )
+        for negatives in (EASY, HARD)
+    }
+    return _Row(title, "networks", published, models[0], runs)
 
 
-def _as_text(row: Row) -> Row:
-    """The same row by the text's network, which every protocol trains."""
-    changed = {"mlp-author": "mlp"}
-    return row._replace(
-        trained={
-            key: Trained(of.run, changed.get(of.model, of.model)) for key, of in row.trained.items()
+def _bottleneck_rows(context: ReproductionContext, setting: Setting) -> list[_Row]:
+    """Both heads in both readings."""
+    feature = context.feature("xclip", "native")
+    runs = bottlenecks(context, setting, feature)
+    readings = reference_json("readings.json")
+    return [
+        _Row(
+            f"{row}, {readings[reading]['title']}",
+            "bottlenecks",
+            row if context.is_published(feature.slot) else None,
+            f"{row}, {reading}",
+            runs,
+        )
+        for _, row in HEADS.values()
+        for reading in READINGS
+    ]
+
+
+def _estimator(
+    context: ReproductionContext, reading: str, head: str, negatives: str
+) -> dict[str, Any]:
+    """An estimator's options in one reading of the paper; see manifests/readings.json."""
+    options = reference_json("readings.json")[reading]
+    estimator = {"name": HEADS[head][0], **options["concepts"], **options[head][negatives]}
+    if "concept_C" in options:
+        estimator["bank__C"] = {
+            context.manifest.scheme.concept(name): C for name, C in options["concept_C"].items()
         }
+    return estimator
+
+
+def _averages_note(context: ReproductionContext, name: str) -> str:
+    """Which average of F1 each published row has."""
+    if not context.has_papers_clips:
+        return (
+            f"The clips are those of {context.manifest.name}, not the paper's: nothing is "
+            "published."
+        )
+    rows: dict[str, list[str]] = {average: [] for average in AVERAGES}
+    for row, entry in reference_json("published.json")[name]["rows"].items():
+        rows[entry["average"]].append(row)
+    listed = "; ".join(f"{average}: {', '.join(of)}" for average, of in rows.items() if of)
+    return (
+        f"The published rows have different averages of F1 ({listed}): compare each with ours of "
+        "the same average."
     )
 
 
-def _score(of: Trained, tested: Sequence[str]) -> ModelScores | None:
-    """A model's scores on the test of some negatives; None where it could not be trained."""
-    name = f"{'+'.join(tested)} vs S"
-    scores = of.run.run.record.scores
-    return next((one for one in scores if (one.model, one.test) == (of.model, name)), None)
+def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
+    """Chance at the share of positives of the clips that were scored.
+
+    The released bottlenecks have a test fold of their own, and so their own chance.
+    """
+    folds: dict[tuple[tuple[int, int], ...], str] = {}
+    for row in rows:
+        tests = next(iter(row.runs.values())).run.record.tests
+        if tests.keys() >= set(TESTS.values()):
+            of_test = [tests[test] for test in TESTS.values()]
+            counts = tuple((test.clips, test.positives or 0) for test in of_test)
+            folds.setdefault(counts, row.kind)
+    lines = []
+    for counts, kind in folds.items():
+        where = "" if len(folds) == 1 else f", {kind}' fold"
+        by_test = dict(zip(TESTS, counts, strict=True))
+        by_column = {column: by_test[test] for column, (_, test) in COLUMNS.items()}
+        clips = {column: Value(clips) for column, (clips, _) in by_column.items()}
+        share = {column: sure / clips for column, (clips, sure) in by_column.items()}
+        lines += [
+            Line(f"Clips scored{where}", "count", clips),
+            Line(f"Share of positives{where}", "count", _values(share)),
+            *(
+                Line(f"{title}, at that share{where}", "guess", _chance(share, baseline, metric))
+                for baseline, title in CHANCE.items()
+            ),
+        ]
+    return lines
 
 
-def _averages(bench: Bench, name: str) -> list[str]:
-    """Which average each published row was scored by."""
-    if not bench.is_papers:
-        return [f"The clips are those of {bench.read.name}, not the paper's: nothing is published."]
-    of: dict[str, list[str]] = {average: [] for average in AVERAGES}
-    for row, said in reference_json("published.json")[name]["rows"].items():
-        of[said["average"]].append(row)
-    listed = "; ".join(f"{average}: {', '.join(rows)}" for average, rows in of.items() if rows)
-    return [
-        f"The published rows were scored by different averages of F1 ({listed}): compare each with "
-        "ours of the same average."
-    ]
+def _chance_blocks(context: ReproductionContext) -> list[Block]:
+    """The paper's own baselines, at the whole dataset's share and at the released folds'."""
+    levels = context.manifest.labels().levels
+    count = {level: levels.count(level) for level in LEVELS}
+    shares = {
+        test: count["S"] / (count["S"] + sum(count[level] for level in test)) for test in TESTS
+    }
+    blocks = _chance_block(context, "Guesses at the whole dataset's share of positives", shares)
+    if context.has_released_splits:
+        for test in TESTS:
+            split = context.manifest.split(RELEASED[frozenset({*test, "S"})])
+            classes = [split.class_of[clip] for clip in split.fold(split.last_fold)]
+            shares[test] = classes.count("S") / len(classes)
+        title = "Guesses at the released test folds, all of their clips"
+        blocks += _chance_block(context, title, shares)
+    return blocks
+
+
+def _chance_block(
+    context: ReproductionContext, title: str, shares: Mapping[Levels, float]
+) -> list[Block]:
+    share = {column: shares[test] for column, (_, test) in COLUMNS.items()}
+    blocks = []
+    for metric, words in F1_TITLES.items():
+        lines = [Line("Share of positives", "count", _values(share))]
+        for baseline, name in CHANCE.items():
+            ours = _chance(share, baseline, metric)
+            lines.append(Line(name, "guess", ours))
+            row, version = chance_row(baseline, metric), CHANCE_VERSIONS[metric]
+            theirs: dict[str, Value | None] = {}
+            for column, value in ours.items():
+                published = published_row(row, column).get(metric)
+                if published and value:
+                    difference = value.mean - published.mean
+                    theirs[column] = Value(published.mean, published.std, difference)
+            if theirs and context.has_papers_clips:
+                lines.append(Line(f"published in {version}, and ours less it", "published", theirs))
+        blocks.append(Block(f"{title}: {words}", "", metric, lines))
+    return blocks
+
+
+def _chance(share: Mapping[str, float], baseline: str, metric: str) -> dict[str, Value | None]:
+    return _values({column: baselines(of)[baseline][metric] for column, of in share.items()})
+
+
+def _values(numbers: Mapping[str, float | None]) -> dict[str, Value | None]:
+    return {column: None if number is None else Value(number) for column, number in numbers.items()}

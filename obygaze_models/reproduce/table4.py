@@ -2,113 +2,125 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.protocol import FILM_CLIPS
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
+from obygaze_models.protocols import FILM_CLIPS
 from obygaze_models.published import AVERAGES, published_average, published_films
-from obygaze_models.reproduce.bench import Bench, Setting
-from obygaze_models.reproduce.caveats import about_runs, once
-from obygaze_models.reproduce.tables import Block, Line, Made, Table, Value
+from obygaze_models.reproduce.context import ReproductionContext, Setting, Unavailable
+from obygaze_models.reproduce.notes import notes, run_warnings
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.warnings import unique_warnings
 
-__all__ = ["films_left_out", "table4"]
+__all__ = ["FILMS_LEFT_OUT", "TEST", "films_left_out", "table4"]
 
-#: The authors' list of clips for this table, if the manifest has it.
-CLIPS = "movieset_ENHN_S"
-TEST = "EN+HN vs S"
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
-COLUMNS = [
-    "weighted", "positive class", "published", "ours less it, weighted",
-    "ours less it, positive class", "clips", "of them S", "all positive, weighted",
-    "all positive, positive class",
+TEST = "EN+HN vs S"
+MODEL = "mlp"
+#: The authors' list of clips for this table, if the manifest has it.
+_CLIPS = "movieset_ENHN_S"
+_DIFFERENCES = {column: f"ours less it, {column}" for column in AVERAGES}
+_COLUMNS = [
+    *AVERAGES, "published", *_DIFFERENCES.values(), "clips", "of them S",
+    *(f"all positive, {column}" for column in AVERAGES),
 ]  # fmt: skip
 
 
-def films_left_out(bench: Bench) -> Results | str:
-    """The run in which each film was left out; a text says why it is not to be had."""
-    feature = bench.feature("xclip", "native")
-    if isinstance(feature, str):
-        return feature
-    return bench.run(
-        replace(FILMS_LEFT_OUT, labels=bench.released_labels),
-        feature,
+def films_left_out(context: ReproductionContext) -> Results:
+    """The run that leaves out each film in turn."""
+    has_clips = _CLIPS in context.manifest.split_names
+    return context.run(
+        replace(FILMS_LEFT_OUT, labels=context.released_labels),
+        context.feature("xclip", "native"),
         "HN",
         name="X-CLIP, native: HN against S, each film left out",
         positives=("S",),
         train_negatives=("HN",),
         test_negatives=(("EN", "HN"),),
-        split=CLIPS if CLIPS in bench.read.split_names else None,
-        # The bottleneck tells the report's readers why; one C, for 90 runs choose no better.
-        estimators=("mlp", {"name": "pcbm-logistic", "bank__C": 0.1}),
+        split=_CLIPS if has_clips else None,
+        # The bottleneck explains decisions in the report; choosing its C in 90 fits is no better.
+        estimators=(MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
     )
 
 
-def table4(bench: Bench) -> Made:
+def table4(context: ReproductionContext) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
     name, title = "table4", "Table 4: each film left out in turn, X-CLIP, HN-S/ENHN-S"
-    results = films_left_out(bench)
-    if isinstance(results, str):
-        return Made([Table(name, title, COLUMNS, [], missing=[f"all rows: {results}"])])
+    try:
+        results = films_left_out(context)
+    except Unavailable as problem:
+        return Artifacts([Table(name, title, _COLUMNS, [], missing=[f"all rows: {problem}"])])
     record = results.run.record
-    of = next(one for one in record.scores if one.model == "mlp")
-    published = published_films() if bench.published("xclip") else {}
+    groups = next(scores for scores in record.scores if scores.model == MODEL).groups
+    published = published_films() if context.is_published("xclip") else {}
     lines: list[Line] = []
     means: dict[str, list[float]] = {column: [] for column in AVERAGES}
-    for film, scores in of.groups.items():
-        clips = {
-            one: label
-            for said in results.said
-            if said.model == "mlp" and results.clips[said.ids[0]].film == film
-            for one, label in zip(said.ids, said.labels.tolist(), strict=True)
-        }
-        sure = sum(clips.values())
-        guess = baselines(sure / len(clips))["all positive"]
+    for film, scores in groups.items():
+        labels = _labels(results, film)
+        share = sum(labels.values()) / len(labels)
         values: dict[str, Value | None] = {
-            "clips": Value(len(clips)),
-            "of them S": Value(sure),
+            "clips": Value(len(labels)),
+            "of them S": Value(sum(labels.values())),
         }
-        for column, score in AVERAGES.items():
-            mean, std = scores.mean[score], scores.std[score]
+        for column, metric in AVERAGES.items():
+            mean, std = scores.mean[metric], scores.std[metric]
             values[column] = None if mean is None else Value(mean, std)
             means[column] += [] if mean is None else [mean]
-            scored = guess[score]
-            values[f"all positive, {column}"] = None if scored is None else Value(scored)
+            chance = baselines(share)["all positive"][metric]
+            values[f"all positive, {column}"] = None if chance is None else Value(chance)
         if film in published:
-            of_paper = published[film]
-            values["published"] = Value(of_paper.mean, of_paper.std)
-            for column in AVERAGES:
-                mine = values[column]
-                if mine is not None:
-                    values[f"ours less it, {column}"] = Value(mine.mean - of_paper.mean)
-        first = next(iter(clips))
-        lines.append(Line(results.clips[first].title, "ours", values))
+            values |= _beside(values, published[film].mean, published[film].std)
+        lines.append(Line(results.clips[next(iter(labels))].title, "ours", values))
     average: dict[str, Value | None] = {
-        column: Value(float(np.mean(found))) if found else None for column, found in means.items()
+        column: Value(float(np.mean(of))) if of else None for column, of in means.items()
     }
-    if published and set(published) == set(of.groups):
-        theirs = published_average().mean
-        average["published"] = Value(theirs)
-        for column in AVERAGES:
-            mine = average[column]
-            if mine is not None:
-                average[f"ours less it, {column}"] = Value(mine.mean - theirs)
+    if published and published.keys() == groups.keys():
+        average |= _beside(average, published_average().mean, None)
     lines.append(Line("average", "ours", average))
-    notes = [
-        "The paper does not say which average of F1 Table 4 has; both of ours stand here. Its "
+    texts = [
+        "The paper does not say which average of F1 Table 4 has, so both of ours are here. Its "
         "Table 2 has the weighted one for such networks.",
         f"Clips: {record.split or 'all with one of these labels'}; a film is tested if it has "
-        f"{FILM_CLIPS} clips of each class in training; {len(of.groups)} have.",
+        f"{FILM_CLIPS} clips of each class in training; {len(groups)} have.",
         "Deviations are over the films that stop the training, not over test clips: they say "
-        "little about how sure a film's score is.",
+        "little about how certain a film's score is.",
     ]
-    if absent := [film for film in published if film not in of.groups]:
-        notes.append(
+    if absent := [film for film in published if film not in groups]:
+        texts.append(
             f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
-            "is of other films, is left out."
+            "is over other films, is left out."
         )
-    notes += once(about_runs(FILMS_LEFT_OUT, "X-CLIP, native", results))
+    warnings = unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", results))
     block = Block(f"{TEST}, trained on HN vs S", "leave-film-out", "f1", lines)
-    return Made([Table(name, title, COLUMNS, [block], notes)])
+    table = Table(
+        name,
+        title,
+        _COLUMNS,
+        [block],
+        [*notes(*texts), *warnings],
+        difference_columns=list(_DIFFERENCES.values()),
+    )
+    return Artifacts([table])
+
+
+def _labels(results: Results, film: str) -> dict[str, int]:
+    """The labels of a film's test clips, by id."""
+    return {
+        clip: label
+        for fit in results.said
+        if fit.model == MODEL and results.clips[fit.ids[0]].film == film
+        for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
+    }
+
+
+def _beside(ours: Mapping[str, Value | None], mean: float, std: float | None) -> dict[str, Value]:
+    """The published number, and ours less it."""
+    return {"published": Value(mean, std)} | {
+        difference: Value(value.mean - mean)
+        for column, difference in _DIFFERENCES.items()
+        if (value := ours[column]) is not None
+    }

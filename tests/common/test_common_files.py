@@ -181,6 +181,19 @@ def test_new_folder_without_exchange_takes_back_its_first_step(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_new_folder_replaces_where_the_c_library_has_no_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Alpine."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    for text in ("old", "new"):
+        with new_folder(tmp_path / "out", overwrite=True) as new:
+            (new / "a").write_text(text)
+    assert (tmp_path / "out/a").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
 def test_sha256_is_that_of_the_standard_tool(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(os.urandom(100_000))
     output = subprocess.run(

@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.tree import DecisionTreeClassifier
 
+from obygaze_models.dataset import ClipDataset as Known
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.logistic import LogisticProbe
-from obygaze_models.experiments.known import Known
 
 CODES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "EN": "EN", "HN": "HN", "S": "S"}
 CONCEPTS = (
@@ -66,9 +66,9 @@ def known_clips(levels, concepts, films, folds, *, width: int = 16, signal: floa
         levels=list(levels),
         concepts=concepts,
         concept_names=CONCEPTS[: concepts.shape[1]],
-        films=list(films),
+        groups=np.array(films),
         folds=np.array(folds),
-        features=features.astype(np.float32),
+        X=features.astype(np.float32),
     )
 
 

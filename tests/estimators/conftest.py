@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from obygaze_models.experiments.known import Known
+from obygaze_models.dataset import ClipDataset as Known
 from tests.estimators.clips import authors_clips
 
 

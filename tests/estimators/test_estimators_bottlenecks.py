@@ -13,8 +13,8 @@ from obygaze_models.estimators.bottlenecks import (
 )
 from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
 from obygaze_models.estimators.logistic import LogisticProbe
-from obygaze_models.estimators.targets import concept_targets
 from obygaze_models.estimators.trees import TreeArrays, as_tree
+from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import logistic_on, tree_on, with_output
 
 

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
-from obygaze_models.estimators.targets import concept_targets
+from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import CONCEPTS
 
 

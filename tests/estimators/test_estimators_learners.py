@@ -6,9 +6,8 @@ from sklearn.svm import SVC
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.estimators.targets import concept_targets
-from obygaze_models.experiments.evaluate import FitMemo, fit_estimator
-from obygaze_models.experiments.experiment import EstimatorSpec
+from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, fit_estimator
+from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import small_clips
 
 QUICK = {"mlp": {"max_iter": 3}}

@@ -21,8 +21,7 @@ from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.evaluate import fit_estimator
-from obygaze_models.experiments.experiment import EstimatorSpec
+from obygaze_models.experiments.fit import EstimatorSpec, fit_estimator
 from obygaze_models.persistence import load_model, save_model
 from tests.estimators.clips import small_clips
 

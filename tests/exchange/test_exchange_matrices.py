@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from obygaze_features.errors import UsageError
 from obygaze_features.store import diff, open_store
+from obygaze_features.store.import_features import import_features
 from tests.store import toys
 from tests.store.making import a_manifest, numbers
 
@@ -104,6 +106,44 @@ def test_safetensors_become_a_store(bring, kind):
         ids = []
     store = bring("safetensors", "X.safetensors", *ids)
     check(store, native=ROWS, **({"frames": FRAMES} if kind == "several" else {}))
+
+
+def test_a_tensor_unlike_the_others_is_a_failed_row(bring):
+    tensors = dict(zip(IDS, np.ascontiguousarray(ROWS[ORDER]), strict=True))
+    odd, half, good = sorted(IDS)[:3]
+    tensors |= {odd: np.zeros((2, D), np.float32), half: np.zeros(D, np.float16)}
+    save_file(tensors, "X.safetensors")
+    store = bring("safetensors", "X.safetensors")
+    np.testing.assert_array_equal(store.read("native", [good])[0], tensors[good])
+    assert set(store.failures) == {odd, half, f"tt{ABSENT:03}"}
+    assert "it holds 2×6 float32, where most tensors have 6 float32" in store.failures[odd]
+    assert "it holds 6 float16" in store.failures[half]
+
+
+def test_a_number_for_each_row_is_no_array(bring):
+    rows = np.ascontiguousarray(ROWS[ORDER])
+    write_ids("ids.txt")
+    save_file({"features": rows, "labels": rows[:, 0].copy()}, "X.safetensors")
+    check(bring("safetensors", "X.safetensors", "--ids", "ids.txt"), native=ROWS)
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "parquet", "h5"])
+def test_only_npy_and_pth_take_several_files(there, suffix):
+    sources = {"native": f"X.{suffix}", "frames": f"F.{suffix}"}
+    with pytest.raises(UsageError, match=f"X.{suffix}: one .* has all arrays"):
+        import_features(sources, a_manifest(N), "made.zarr")
+
+
+@pytest.mark.parametrize("options", [{"ids": IDS}, {"in_order": True}, {"ids": Path("ids.txt")}])
+def test_ids_of_a_file_that_has_its_own_are_refused(there, options):
+    for name in ("X.h5", "X.parquet"):
+        with pytest.raises(UsageError, match=name):
+            import_features(name, a_manifest(N), "made.zarr", **options)
+
+
+def test_no_source_is_one_line(there):
+    with pytest.raises(UsageError, match="no source"):
+        import_features({}, a_manifest(N), "made.zarr")
 
 
 @pytest.mark.parametrize("kind", ["fixed", "lists", "columns"])

@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.evaluate import evaluate
-from obygaze_models.experiments.experiment import EstimatorSpec, Problem
-from obygaze_models.experiments.known import Known
+from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.fit import EstimatorSpec
 from obygaze_models.experiments.plan import Plan
-from obygaze_models.experiments.task import ConceptTask, LevelTask
+from obygaze_models.tasks import ConceptTask, LevelTask
 
-KNOWN = Known(
+KNOWN = ClipDataset(
     ids=[f"clip-{row:02}" for row in range(24)],
     levels=["S", "EN"] * 12,
     concepts=np.tile([[True, True], [False, False]], (12, 1)),
     concept_names=("Look", "Body"),
-    films=["a", "a", "b", "b"] * 6,
+    groups=np.array(["a", "a", "b", "b"] * 6),
     folds=np.repeat([0, 1, 2, 3], 6),
-    features=np.tile(np.float32([[1, 0], [0, 1]]), (12, 1)),
+    X=np.tile(np.float32([[1, 0], [0, 1]]), (12, 1)),
 )
 TASK = LevelTask(positives=("S",), negatives=("EN",))
 PLAN = Plan("leak-free", "four", last=3)
@@ -31,14 +32,14 @@ MLP = {"mlp": EstimatorSpec("mlp")}
 
 def run(known, *tasks):
     problems = [Problem(task, (task,)) for task in tasks]
-    return evaluate(known, problems, partial(PLAN.draws, known, seed=0), MLP)
+    return evaluate(known, problems, partial(PLAN.folds, known, seed=0), MLP)
 
 
 def test_features_that_are_no_numbers_are_named():
-    features = KNOWN.features.copy()
+    features = KNOWN.X.copy()
     features[5, 1] = np.nan
     with pytest.raises(ExperimentError, match=r"1 clips have features .* such as clip-05;"):
-        run(replace(KNOWN, features=features), TASK)
+        run(replace(KNOWN, X=features), TASK)
 
 
 def test_arrays_alone_can_be_evaluated():
@@ -57,7 +58,7 @@ def test_a_concept_without_positives_in_a_fold_is_named_and_skipped():
     assert [(one.task, one.fit, one.why) for one in evaluation.skipped] == [
         ("Body vs all without", 0, "the validation set has 6 of no Body and 0 of Body")
     ]
-    assert [(one.task, one.draw.run) for one in evaluation.predictions] == [
+    assert [(one.task, one.draw.index) for one in evaluation.predictions] == [
         ("Look vs all without", 0),
         ("Look vs all without", 1),
         ("Look vs all without", 2),

@@ -17,10 +17,10 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.protocol import official
-from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import read_results
 from obygaze_models.metrics import METRICS
+from obygaze_models.protocols import OfficialSplit
 from obygaze_models.report.page import render_report
 from tests.world import RECIPE, write_store
 
@@ -52,7 +52,7 @@ class Benchmark:
 def test_rows_of_the_official_sets():
     folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
     labels = np.array([0, 1, -1, 0, 1, 0, 1, 1])
-    [draw] = official(folds, labels, {"t": labels}, last=2, seed=0)
+    [draw] = OfficialSplit(folds, last=2, random_state=0).make_folds(labels, {"t": labels})
     assert draw.train.tolist() == [0, 1]
     assert draw.validation.tolist() == [3, 4]
     assert draw.tests["t"].tolist() == [5, 6]
@@ -61,17 +61,17 @@ def test_rows_of_the_official_sets():
 def test_without_a_validation_set_a_tenth_of_each_class_validates():
     labels = np.array([0] * 95 + [1] * 20 + [0, 1])
     folds = np.array([0] * 115 + [1, 1])
-    [draw] = official(folds, labels, {"t": labels}, last=1, seed=0)
+    [draw] = OfficialSplit(folds, last=1, random_state=0).make_folds(labels, {"t": labels})
     assert np.bincount(labels[draw.validation]).tolist() == [10, 2]
     assert sorted([*draw.train, *draw.validation]) == list(range(115))
     assert draw.tests["t"].tolist() == [115, 116]
-    [other] = official(folds, labels, {"t": labels}, last=1, seed=1)
+    [other] = OfficialSplit(folds, last=1, random_state=1).make_folds(labels, {"t": labels})
     assert other.validation.tolist() != draw.validation.tolist()
 
 
 def test_one_fold_is_no_official_split():
     with pytest.raises(ExperimentError, match="official sets are two or more"):
-        official(np.zeros(3), np.zeros(3), {}, last=0, seed=0)
+        OfficialSplit(np.zeros(3), last=0).make_folds(np.zeros(3), {})
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +303,7 @@ BROKEN = {
     "a clip twice": ("1 Q0 ACCEDE00002 1 0.5 t\n" * 2, "line 2: duplicate id 'ACCEDE00002'"),
     "a clip by both names": (
         "1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n",
-        "duplicate id: ACCEDE00002 and ACCEDE00002.mp4 are one clip",
+        "duplicate id: ACCEDE00002 and ACCEDE00002.mp4 are the same clip",
     ),
     "a clip that there is not": (
         "1 Q0 ACCEDE99999 1 0.5 t\n",
@@ -315,8 +315,8 @@ BROKEN = {
     ),
     "a table of predictions": (
         "id,said\nACCEDE00002,0\n",
-        "is a table of predictions, and violence is scored by AP (trec_eval), of a run file of "
-        "trec_eval's; it goes with --labels arousal or --labels valence",
+        "is a table of predictions; violence is scored by AP (trec_eval), from a run file of "
+        "trec_eval's. Use it with --labels arousal or --labels valence",
     ),
 }
 
@@ -342,8 +342,8 @@ CLASSES = {
     ),
     "a run file": (
         "1 Q0 ACCEDE00002 1 0.5 t\n",
-        "is a run file, and arousal is scored by Accuracy, of a table of predictions (id, said); "
-        "it goes with --labels violence",
+        "is a run file; arousal is scored by Accuracy, from a table of predictions (id, said). "
+        "Use it with --labels violence",
     ),
     "no table": ("id;said\nACCEDE00002;0\n", "line 1: wrong delimiter"),
 }

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Run, RunSet
-from obygaze_models.experiments.known import Known
-from obygaze_models.experiments.protocol import (
-    cross_validation,
-    leak_free,
-    leaks,
-    leave_film_out,
-    official,
-    paper,
-    released,
+from obygaze_models.dataset import ClipDataset
+from obygaze_models.leaks import find_leaks
+from obygaze_models.protocols import (
+    LeakFree,
+    LeaveFilmOut,
+    ManifestSplit,
+    OfficialSplit,
+    PaperSplit,
+    Released,
 )
-from obygaze_models.experiments.task import UNUSED, ConceptTask, LevelsTask, LevelTask
+from obygaze_models.tasks import UNUSED, ConceptTask, LevelsTask, LevelTask
 
 
 @st.composite
@@ -36,6 +36,14 @@ def labelled_folds(draw):
     return np.array(folds)[order], np.array(labels)[order]
 
 
+def make(kind, folds, labels, tests, *, last, seed):
+    return kind(folds, last=last, random_state=seed).make_folds(labels, tests)
+
+
+def leave_film_out(films, labels, tests, *, seed):
+    return LeaveFilmOut(random_state=seed).make_folds(labels, tests, groups=films)
+
+
 def rows_of(draw):
     return draw.train, draw.validation, draw.tests["x"]
 
@@ -44,7 +52,7 @@ def rows_of(draw):
 def test_train_validation_and_test_never_meet(world, seed):
     folds, labels = world
     last = int(folds.max())
-    draws = leak_free(folds, labels, {"x": labels}, last=last, seed=seed)
+    draws = make(LeakFree, folds, labels, {"x": labels}, last=last, seed=seed)
 
     assert len({draw.seed for draw in draws}) == len(draws) == last
     for fold, draw in enumerate(draws):
@@ -59,14 +67,14 @@ def test_train_validation_and_test_never_meet(world, seed):
         pool = (folds >= 0) & (folds != fold) & (folds != last)
         smaller = min((labels[pool] == 0).sum(), (labels[pool] == 1).sum())
         assert (labels[draw.train] == 0).sum() == (labels[draw.train] == 1).sum() == smaller
-    assert leaks(draws, [f"clip-{row}" for row in range(len(folds))]) == []
+    assert find_leaks(draws, [f"clip-{row}" for row in range(len(folds))]) == []
 
 
 @given(labelled_folds(), st.integers(0, 2**32))
 def test_any_split_tests_every_clip_once(world, seed):
     folds, labels = world
     last = int(folds.max())
-    draws = cross_validation(folds, labels, {"x": labels}, last=last, seed=seed)
+    draws = make(ManifestSplit, folds, labels, {"x": labels}, last=last, seed=seed)
     tested = np.concatenate([draw.tests["x"] for draw in draws])
     assert sorted(tested.tolist()) == np.flatnonzero((labels >= 0) & (folds >= 0)).tolist()
     for fold, draw in enumerate(draws):
@@ -78,7 +86,7 @@ def test_any_split_tests_every_clip_once(world, seed):
 
 def test_a_fold_of_one_class_does_not_validate():
     folds, labels = np.repeat([0, 1, 2, 3], 4), np.array([0, 1] * 2 + [0] * 4 + [0, 1] * 4)
-    draws = cross_validation(folds, labels, {"x": labels}, last=3, seed=0)
+    draws = make(ManifestSplit, folds, labels, {"x": labels}, last=3, seed=0)
     assert [set(folds[draw.validation]) for draw in draws] == [{2}, {2}, {3}, {0}]
 
 
@@ -86,14 +94,14 @@ def test_a_fold_of_one_class_does_not_validate():
 def test_the_seed_decides_the_draws(world, seed):
     folds, labels = world
     last = int(folds.max())
-    first, again = (leak_free(folds, labels, {}, last=last, seed=seed) for _ in range(2))
+    first, again = (make(LeakFree, folds, labels, {}, last=last, seed=seed) for _ in range(2))
     assert all((a.train == b.train).all() for a, b in zip(first, again, strict=True))
 
 
 def test_every_run_draws_its_own_negatives():
     folds = np.repeat([0, 1, 2, 3], 50)
     labels = np.tile([1, 0, 0, 0, 0], 40)
-    draws = leak_free(folds, labels, {}, last=3, seed=0)
+    draws = make(LeakFree, folds, labels, {}, last=3, seed=0)
     in_fold_2 = [set(d.train[folds[d.train] == 2].tolist()) for d in draws[:2]]
     assert in_fold_2[0] != in_fold_2[1]
 
@@ -127,7 +135,7 @@ def test_the_papers_text(negative):
     folds = np.array([fold for _, fold in clips])
     code_of = {"S": 1} | dict.fromkeys(negative, 0)
     labels = np.array([code_of.get(level, UNUSED) for level, _ in clips])
-    draws = paper(folds, labels, {"x": labels}, last=9, seed=0)
+    draws = make(PaperSplit, folds, labels, {"x": labels}, last=9, seed=0)
     expected = list(paper_by_hand(clips, ("S",), negative))
     assert [tuple(set(rows.tolist()) for rows in rows_of(draw)) for draw in draws] == expected
     assert len({draw.seed for draw in draws}) == 8
@@ -170,20 +178,20 @@ def test_ten_clips_of_each_class_make_a_film_eligible():
     labels[59] = 1  # the film c has ten of each, too
     draws = leave_film_out(films, labels, {}, seed=0)
     assert [draw.name for draw in draws] == ["without a, stopped by c", "without c, stopped by a"]
-    assert [draw.run for draw in draws] == [0, 1]
+    assert [draw.index for draw in draws] == [0, 1]
 
 
-@pytest.mark.parametrize("draws", [leak_free, cross_validation, paper])
+@pytest.mark.parametrize("draws", [LeakFree, ManifestSplit, PaperSplit])
 def test_two_folds_are_too_few(draws):
     with pytest.raises(ExperimentError, match="has 2 folds"):
-        draws(np.array([0, 1]), np.array([0, 1]), {}, last=1, seed=0)
+        make(draws, np.array([0, 1]), np.array([0, 1]), {}, last=1, seed=0)
 
 
-@pytest.mark.parametrize(("draws", "runs"), [(leak_free, 2), (cross_validation, 3), (paper, 1)])
+@pytest.mark.parametrize(("draws", "runs"), [(LeakFree, 2), (ManifestSplit, 3), (PaperSplit, 1)])
 def test_three_folds_are_enough(draws, runs):
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    made = draws(folds, labels, {"x": labels}, last=2, seed=0)
-    assert [draw.run for draw in made] == list(range(runs))
+    made = make(draws, folds, labels, {"x": labels}, last=2, seed=0)
+    assert [draw.index for draw in made] == list(range(runs))
     assert all(len(rows) == 4 for draw in made for rows in rows_of(draw))
     assert len({draw.name for draw in made}) == len({draw.seed for draw in made}) == runs
 
@@ -191,25 +199,25 @@ def test_three_folds_are_enough(draws, runs):
 def test_runs_are_named_after_their_folds():
     folds, labels = np.repeat([0, 1, 2, 3], 4), np.tile([0, 1], 8)
     names = {
-        draws.__name__: [draw.name for draw in draws(folds, labels, {}, last=3, seed=0)]
-        for draws in (leak_free, cross_validation, paper)
+        draws.__name__: [draw.name for draw in make(draws, folds, labels, {}, last=3, seed=0)]
+        for draws in (LeakFree, ManifestSplit, PaperSplit)
     }
     assert names == {
-        "leak_free": [f"validation fold {fold}" for fold in range(3)],
-        "cross_validation": [f"test fold {fold}" for fold in range(4)],
-        "paper": [f"negatives of folds {folds}" for folds in ("0, 1", "1, 0")],
+        "LeakFree": [f"validation fold {fold}" for fold in range(3)],
+        "ManifestSplit": [f"test fold {fold}" for fold in range(4)],
+        "PaperSplit": [f"negatives of folds {folds}" for folds in ("0, 1", "1, 0")],
     }
 
 
 def test_where_no_fold_has_all_classes_the_next_one_validates():
     folds, labels = np.repeat([0, 1, 2], 4), np.repeat([0, 1, 0], 4)
-    draws = cross_validation(folds, labels, {}, last=2, seed=0)
+    draws = make(ManifestSplit, folds, labels, {}, last=2, seed=0)
     assert [set(folds[draw.validation]) for draw in draws] == [{1}, {2}, {0}]
 
 
 def test_the_only_fold_of_all_classes_validates_for_all_others():
     folds, labels = np.repeat([0, 1, 2], 4), np.array([0, 1, 0, 1] + [1] * 4 + [0] * 4)
-    draws = cross_validation(folds, labels, {}, last=2, seed=0)
+    draws = make(ManifestSplit, folds, labels, {}, last=2, seed=0)
     assert [set(folds[draw.validation]) for draw in draws] == [{1}, {0}, {0}]
 
 
@@ -221,7 +229,7 @@ def test_the_papers_negatives_are_one_to_all_folds(positives, negatives, folds_o
     """So many positives and negatives a fold; four folds train."""
     folds = np.repeat(np.arange(6), positives + negatives)
     labels = np.tile([1] * positives + [0] * negatives, 6)
-    draws = paper(folds, labels, {}, last=5, seed=0)
+    draws = make(PaperSplit, folds, labels, {}, last=5, seed=0)
     assert len(draws) == 4
     for draw in draws:
         of_train = labels[draw.train]
@@ -233,15 +241,9 @@ def test_released_runs_are_the_lists_of_ids():
     runs = RunSet("02_EN_S", [Run("0", ["d", "a", "gone"], ["b"]), Run("7", ["c"], ["a", "f"])])
     labels = np.array([0, 1, 0, 1, UNUSED, UNUSED])
     tests = {"one": np.array([UNUSED, 0, 1, 1, 0, 0]), "two": labels}
-    draws = released(
-        list("abcdef"),
-        labels,
-        tests,
-        runs=runs,
-        tested={"one": frozenset("eab"), "two": frozenset("cdx")},
-        seed=4,
-    )
-    assert [(draw.run, draw.name) for draw in draws] == [
+    tested = {"one": frozenset("eab"), "two": frozenset("cdx")}
+    draws = Released(list("abcdef"), runs, tested, random_state=4).make_folds(labels, tests)
+    assert [(draw.index, draw.name) for draw in draws] == [
         (0, "02_EN_S run 0"),
         (1, "02_EN_S run 7"),
     ]
@@ -261,23 +263,23 @@ def test_a_task_without_clips_trains_on_none():
     folds = np.repeat([0, 1, 2], 2)
     unused = np.full(6, UNUSED)
     for draw in (
-        *leak_free(folds, unused, {"x": unused}, last=2, seed=0),
-        *official(folds, unused, {"x": unused}, last=2, seed=0),
-        *official(folds % 2, unused, {"x": unused}, last=1, seed=0),
+        *make(LeakFree, folds, unused, {"x": unused}, last=2, seed=0),
+        *make(OfficialSplit, folds, unused, {"x": unused}, last=2, seed=0),
+        *make(OfficialSplit, folds % 2, unused, {"x": unused}, last=1, seed=0),
     ):
         assert not any(map(len, rows_of(draw)))
 
 
 def test_leaks_are_found_by_id_and_by_what_models_saw():
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = leak_free(folds, labels, {"x": labels}, last=2, seed=0)
+    draws = make(LeakFree, folds, labels, {"x": labels}, last=2, seed=0)
     ids = [f"clip-{row}" for row in range(12)]
-    assert leaks(draws, ids) == []
-    other = leaks(draws, ids, seen={1: np.array([0, 9])})
-    assert [(leak.run, leak.test, leak.otherwise) for leak in other] == [(1, "x", ["clip-9"])]
+    assert find_leaks(draws, ids) == []
+    other = find_leaks(draws, ids, seen={1: np.array([0, 9])})
+    assert [(leak.fold, leak.test, leak.otherwise) for leak in other] == [(1, "x", ["clip-9"])]
     ids[8] = ids[0]
-    found = leaks(draws, ids)
-    assert [(leak.run, leak.train, leak.validation) for leak in found] == [
+    found = find_leaks(draws, ids)
+    assert [(leak.fold, leak.train, leak.validation) for leak in found] == [
         (0, [], ["clip-0"]),
         (1, ["clip-0"], []),
     ]
@@ -286,21 +288,21 @@ def test_leaks_are_found_by_id_and_by_what_models_saw():
 
 def test_leaks_are_met_in_another_way_if_one_is_given():
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = leak_free(folds, labels, {"x": labels, "y": labels}, last=2, seed=0)
+    draws = make(LeakFree, folds, labels, {"x": labels, "y": labels}, last=2, seed=0)
     ids = [f"{row}" for row in range(12)]
-    found = leaks(draws, ids, meet=lambda tested, used: sorted({*tested} - {*used})[:1])
-    assert [(leak.run, leak.test) for leak in found] == [(0, "x"), (0, "y"), (1, "x"), (1, "y")]
+    found = find_leaks(draws, ids, meet=lambda tested, used: sorted({*tested} - {*used})[:1])
+    assert [(leak.fold, leak.test) for leak in found] == [(0, "x"), (0, "y"), (1, "x"), (1, "y")]
     assert all(leak.train == leak.validation == leak.otherwise == ["10"] for leak in found)
 
 
-KNOWN = Known(
+KNOWN = ClipDataset(
     ids=list("abcdef"),
     levels=["S", "NS", "HN", "EN", "HN", "EN"],
     concepts=np.array([[1, 0], [1, 0], [1, 1], [0, 0], [0, 1], [0, 0]], bool),
     concept_names=("Look", "Body"),
-    films=["f"] * 6,
+    groups=np.array(["f"] * 6),
     folds=np.zeros(6, int),
-    features=np.zeros((6, 1), np.float32),
+    X=np.zeros((6, 1), np.float32),
 )
 
 

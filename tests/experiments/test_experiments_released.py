@@ -14,7 +14,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.evaluate import evaluate
-from obygaze_models.experiments.join import join
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.run import run_experiment
 
@@ -27,8 +26,8 @@ def drawn(experiment):
     problems = experiment.problems(manifest.scheme)
     plan = make_plan(experiment, manifest, problems)
     wanted = set.union(*(task.levels for task in (problems[0].train, *problems[0].tests)))
-    known, joined = join(experiment, manifest, open_store(experiment.store), plan, wanted)
-    return known, plan.draws(known, problems[0], seed=0), joined
+    known, joined = plan.join(experiment, manifest, open_store(experiment.store), wanted)
+    return known, plan.folds(known, problems[0], seed=0), joined
 
 
 def ids(known, rows):
@@ -45,7 +44,7 @@ def test_the_released_runs_are_the_golden_ones(authors, coded, negative, labels)
     runs = golden["runs"][f"02_{negative}_S"]
     assert len(draws) == len(runs) == 8
     for draw in draws:
-        expected = runs[str(draw.run)]
+        expected = runs[str(draw.index)]
         assert sorted(ids(known, draw.train)) == sorted(expected["train"])
         assert sorted(ids(known, draw.validation)) == sorted(expected["val"])
         for test, file in [("EN vs S", "02_EN_S"), ("EN+HN vs S", "02_ENHN_S")]:

@@ -4,8 +4,7 @@ import pytest
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import obygaze_scheme
-from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.reading import load_experiment
+from obygaze_models.experiments.experiment import Experiment, load_experiment
 
 FILE = """
 name = "Sure against Hard Negatives"
@@ -63,10 +62,10 @@ def test_without_test_negatives_tests_what_it_trains(written):
         ("sead = 1", r"experiment\.toml: unknown key 'sead'; did you mean seed\?"),
         ("colour = 1", "unknown key 'colour'; known are name, manifest"),
         ('estimators = ["mpl"]', r"unknown estimator 'mpl'; did you mean mlp\?"),
-        ("seed = -1", "seed is -1, where a whole number from 0 up is meant"),
-        ("seed = true", "seed is True"),
-        ('labels = ["a"]', "labels is .*, where the name of a label set is meant"),
-        ("test_negatives = []", r"test_negatives is \[\], where a list of lists"),
+        ("seed = -1", r"experiment\.toml: seed must be a whole number from 0 up \(got -1\)"),
+        ("seed = true", r"seed must be a whole number .*got True"),
+        ('labels = ["a"]', r"labels must be the name of a label set \(got"),
+        ("test_negatives = []", r"test_negatives must be a list of lists .*got \[\]"),
         ('test_negatives = [["S"]]', "level S is both positive and negative"),
         ('test_negatives = [["EN"], ["EN"]]', "the same test set twice"),
         ("seed = ?", r"is not valid TOML: .* line 8"),
@@ -141,8 +140,8 @@ def test_estimators_with_options_under_names_of_their_own(written):
             'estimators = [{name = "mlp", batchsize = 8}]',
             r"unknown option 'batchsize'; did you mean batch_size",
         ),
-        ("estimators = [{hidden = 8}]", "estimators is .*, where a list of names, or of tables"),
-        ('pooling = ["max"]', "pooling is .*, where the name of a pooling"),
+        ("estimators = [{hidden = 8}]", "estimators must be a list of names, or of tables"),
+        ('pooling = ["max"]', "pooling must be the name of a pooling"),
     ],
 )
 def test_mistakes_in_newer_keys_are_one_line(written, line, message):

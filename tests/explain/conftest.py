@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.experiments.known import Known
 from tests.estimators.clips import small_clips
 
 
@@ -18,14 +18,14 @@ from tests.estimators.clips import small_clips
 class Clips:
     """Clips, their labels (two and three classes), and the concepts' directions."""
 
-    known: Known
+    known: ClipDataset
     y: np.ndarray
     levels: np.ndarray
     bank: ConceptBank
 
     @property
     def X(self) -> np.ndarray:
-        return self.known.features
+        return self.known.X
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from obygaze_features.store import open_store
 from obygaze_models.estimators.bottlenecks import HybridBottleneck, OracleBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.fitting import check_features, features_of
+from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import save_model
 from tests.estimators.clips import logistic_on, tree_on
 from tests.world import RECIPE, write_store
@@ -171,7 +171,7 @@ def test_refuses_a_store_made_otherwise_and_says_how(which, world, tmp_path):
     for refuse in (check_features, lambda said, store: features_of(said, store, world.ids[:2])):
         with pytest.raises(ValueError, match="the model does not fit") as problem:
             refuse(about(**of_model), store)
-        assert f"other.zarr: {words}; take the store" in str(problem.value)
+        assert f"other.zarr: {words}; use the store" in str(problem.value)
         assert "\n" not in str(problem.value)
 
 

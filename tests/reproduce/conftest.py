@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.reproduce.made_up import MadeUp, make_authors
+from tests.reproduce.fake_dataset import FakeDataset, make_fake_dataset
 
 
 @pytest.fixture(scope="session")
-def made_up(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> MadeUp:
-    return make_authors(tmp_path_factory.mktemp("authors"), authors, widths=(48, 48, 48))
+def dataset(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> FakeDataset:
+    return make_fake_dataset(tmp_path_factory.mktemp("authors"), authors, widths=(48, 48, 48))

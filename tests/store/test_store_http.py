@@ -16,7 +16,7 @@ import pytest
 from obygaze_features.errors import StoreError
 from obygaze_features.store import diff, finalise, open_store, subset, verify
 from obygaze_features.store.views import StoreDataset
-from obygaze_models.experiments.reading import load_experiment
+from obygaze_models.experiments.experiment import load_experiment
 from obygaze_models.experiments.run import run_experiment
 from tests.store import toys
 from tests.store.making import final_state, flip_bit, open_state
@@ -233,8 +233,8 @@ def test_an_experiment_reads_a_store_elsewhere(
     )
     assert load_experiment(tmp_path / "far.toml").store == f"{url}?token=hush"
     run = run_experiment(replace(experiment, store=f"{url}?token=hush"), tmp_path / "run")
-    assert run.record["experiment"]["store"] == url
-    assert run.record["store"] == finished_run.record["store"]
+    assert run.record.experiment["store"] == url
+    assert run.record.store == finished_run.record.store
     assert (tmp_path / "run/predictions.csv").read_bytes() == (
         finished_run.folder / "predictions.csv"
     ).read_bytes()

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,14 @@ def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder):
         os.kill(process.pid, signal.SIGINT)
         assert process.communicate(timeout=30)[1] == "ended\n"
     assert process.returncode == 0
+
+
+def test_a_host_with_colons_is_an_ipv6_address(folder, monkeypatch):
+    monkeypatch.setattr(HTTPServer, "server_bind", lambda server: None)  # needs no such network
+    monkeypatch.setattr(HTTPServer, "server_activate", lambda server: None)
+    for host, family in (("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)):
+        with make_server(folder, host, 0) as server:
+            assert server.socket.family == family
 
 
 def test_what_cannot_be_served_is_one_line(folder):

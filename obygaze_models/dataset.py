@@ -1,0 +1,297 @@
+"""Labels, folds and features of clips, joined by id: what estimators and tasks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.text import counted, join_some
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest, match_ids
+from obygaze_features.store import Store
+from obygaze_models.stores import StoreLike, open_stores, read_features
+
+__all__ = ["ClipDataset", "Join", "join_clips", "load_dataset"]
+
+Array = NDArray[Any]
+
+_MISSING = {
+    "without_fold": "labelled clips have no fold in the split",
+    "without_features": "labelled clips have no features in the store",
+    "without_label": "clips of the store have no label that is used here",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClipDataset:
+    """Clips in columns: features, labels and films, one row a clip.
+
+    Parameters
+    ----------
+    ids
+        Clip ids.
+    X
+        Features, float32 [N, D].
+    levels
+        The level code of each clip.
+    groups
+        The film of each clip; "" where the manifest names none.
+    concepts
+        Booleans [N, K]: which concepts are annotated.
+    concept_names
+        The names of the K concepts.
+    folds
+        The fold of each clip; -1 where it has none.
+    y
+        The class of each clip, from 0; None where no task is asked for.
+    classes
+        The name of each class.
+    frames
+        Frame features [N, T, D], where they are asked for.
+    """
+
+    ids: list[str]
+    X: Array
+    levels: list[str]
+    groups: Array
+    concepts: Array
+    concept_names: tuple[str, ...]
+    folds: Array
+    y: Array | None = None
+    classes: tuple[str, ...] = ()
+    frames: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def features(self) -> Array:
+        """The same as `X`."""
+        return self.X
+
+    @property
+    def films(self) -> list[str]:
+        """The same as `groups`, as a list."""
+        films: list[str] = self.groups.tolist()
+        return films
+
+    def select(self, rows: Sequence[int] | Array) -> ClipDataset:
+        """The clips of some rows: numbers, or a boolean for each clip."""
+        chosen = np.arange(len(self))[np.asarray(rows)]
+        numbers = chosen.tolist()
+        return replace(
+            self,
+            ids=[self.ids[row] for row in numbers],
+            X=self.X[chosen],
+            levels=[self.levels[row] for row in numbers],
+            groups=self.groups[chosen],
+            concepts=self.concepts[chosen],
+            folds=self.folds[chosen],
+            y=None if self.y is None else self.y[chosen],
+            frames=None if self.frames is None else self.frames[chosen],
+        )
+
+    def __repr__(self) -> str:
+        parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
+        parts.append(counted(len(set(self.groups.tolist()) - {""}), "film"))
+        parts += [f"{count} {name}" for name, count in self._class_counts().items()]
+        return f"ClipDataset({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = {
+            "clips": f"{len(self):,}",
+            "films": f"{len(set(self.groups.tolist()) - {''}):,}",
+            "X": " x ".join(map(str, self.X.shape)),
+            "classes": ", ".join(
+                f"{count:,} {name}" for name, count in self._class_counts().items()
+            ),
+            "concepts": ", ".join(self.concept_names),
+        }
+        cells = "".join(
+            f"<tr><th>{key}</th><td>{escape(value)}</td></tr>"
+            for key, value in rows.items()
+            if value
+        )
+        return f"<table>{cells}</table>"
+
+    def _class_counts(self) -> dict[str, int]:
+        if self.y is None:
+            return {}
+        return {name: int((self.y == code).sum()) for code, name in enumerate(self.classes)}
+
+
+@dataclass(frozen=True)
+class Join:
+    """How many clips came together, and which did not.
+
+    `labelled` clips have a level that the task asks for; `used` of them have a fold and features.
+    The lists name the others, and the store's clips without such a label.
+    """
+
+    labelled: int
+    used: int
+    without_fold: list[str]
+    without_features: list[str]
+    without_label: list[str]
+
+    def lines(self) -> list[str]:
+        """What is missing on either side, for people to read."""
+        return [f"{len(ids)} {text}: {join_some(ids)}" for _, text, ids in self.missing()]
+
+    def missing(self) -> list[tuple[str, str, list[str]]]:
+        """The same in parts: the list's name, what its clips lack, and its clips."""
+        return [
+            (name, text, ids) for name, text in _MISSING.items() if (ids := getattr(self, name))
+        ]
+
+
+def load_dataset(
+    manifest: Manifest | str | Path,
+    store: StoreLike | Sequence[StoreLike],
+    *,
+    positives: Sequence[str] = (),
+    negatives: Sequence[str] | str = (),
+    levels: Sequence[str] = (),
+    concept: str | None = None,
+    array: str = "native",
+    pooling: str | None = None,
+    labels: str | None = None,
+    split: str | None = None,
+    frames: bool | str = False,
+) -> ClipDataset:
+    """The clips of a manifest with their features, ready for scikit-learn.
+
+    Parameters
+    ----------
+    manifest
+        The manifest or its folder.
+    store
+        The store, its folder, archive or URL; of several the features are concatenated.
+    positives, negatives
+        The levels of class 1 and of class 0, by code or name.
+    levels
+        Levels that are a class each.
+    concept
+        A concept to detect; `negatives` is then the paper's set ``"a"``, ``"b"`` or ``"c"``, see
+        `obygaze_models.tasks.ConceptTask`. With no task at all every labelled clip is returned,
+        and `y` is None.
+    array, pooling
+        The store's array, and how its tokens become one vector: ``max``, ``mean`` or ``first``.
+    labels, split
+        The manifest's label set, by default its default one; and the split that fills `folds`.
+    frames
+        Read the frame features, too: True for the array ``frames``, or the array's name.
+
+    Examples
+    --------
+    >>> import obygaze_models as om
+    >>> data = om.load_dataset(MANIFEST, STORE, positives=["S"], negatives=["EN", "HN"])
+    ... # doctest: +SKIP
+    >>> data.X.shape, data.classes  # doctest: +SKIP
+    ((1622, 512), ('EN+HN', 'S'))
+    """
+    from obygaze_models.tasks import make_task
+
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    opened = open_stores(store)
+    scheme = manifest.label_scheme(labels)
+    task = make_task(
+        scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
+    )
+    wanted = task.levels if task else set(manifest.labels(labels).levels)
+    data, _ = join_clips(
+        manifest,
+        opened,
+        wanted,
+        labels=labels,
+        array=array,
+        pooling=pooling,
+        fold_of=manifest.split(split).fold_of if split is not None else {},
+        concepts=[concept] if concept else (),
+    )
+    if task:
+        codes = task.labels(data)
+        data = replace(data, y=codes, classes=task.classes).select(codes >= 0)
+    if frames:
+        name = frames if isinstance(frames, str) else "frames"
+        data = replace(data, frames=opened.read(name, data.ids))
+    return data
+
+
+def join_clips(
+    manifest: Manifest,
+    store: Store,
+    levels: Collection[str],
+    *,
+    labels: str | None = None,
+    array: str = "native",
+    pooling: str | None = None,
+    fold_of: Mapping[str, int] = {},
+    among: Collection[str] | None = None,
+    concepts: Iterable[str] = (),
+) -> tuple[ClipDataset, Join]:
+    """Join labels and features by id, in the manifest's order; count what is missing.
+
+    Clips of other levels come along: no task asks for them, but concepts are learned from them.
+
+    Parameters
+    ----------
+    levels
+        The levels that the task asks for: the join counts their clips.
+    fold_of
+        The fold of each id.
+    among
+        The ids that take part at all; None for all.
+    concepts
+        Concepts that are asked for. Those that cannot be seen are learned only where asked for.
+    """
+    truth = manifest.labels(labels)
+    if absent := sorted(set(levels) - set(truth.levels)):
+        raise ExperimentError(
+            f"no clip of {manifest.name} has level {absent[0]}; "
+            f"there are {', '.join(sorted(set(truth.levels)))}"
+        )
+    labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
+    everything = [clip for clip in manifest.ids if clip in truth.level_of]
+    with_fold, pool = (
+        [clip for clip in ids if among is None or clip in among] for ids in (labelled, everything)
+    )
+    ids, features = read_features(store, pool, array, pooling)
+    have = set(ids)
+    used = [clip for clip in with_fold if clip in have]
+    if not used:
+        raise ExperimentError(
+            f"none of the {len(with_fold)} clips of {manifest.name} that have a label and a fold, "
+            f"such as {join_some(with_fold, 2) or 'none'}, has features in "
+            f"{store.where}, which is of clips such as {join_some(store.ids, 2)}; take the store "
+            "of this manifest"
+        )
+    scheme = manifest.label_scheme(labels)
+    asked = {scheme.concept(name) for name in concepts}
+    visible = set(scheme.visual_concepts or scheme.concept_names) | asked
+    names = tuple(name for name in scheme.concept_names if name in visible)
+    data = ClipDataset(
+        ids=ids,
+        X=features,
+        levels=[truth.level_of[clip] for clip in ids],
+        groups=np.array([manifest[clip].film for clip in ids], dtype=np.str_),
+        concepts=np.array(
+            [[name in truth.concepts_of[clip] for name in names] for clip in ids], dtype=bool
+        ).reshape(len(ids), len(names)),
+        concept_names=names,
+        folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
+    )
+    return data, Join(
+        labelled=len(labelled),
+        used=len(used),
+        without_fold=match_ids(labelled, with_fold).missing_left,
+        without_features=match_ids(with_fold, used).missing_left,
+        without_label=match_ids(labelled, store.ids).missing_right,
+    )

@@ -1,0 +1,550 @@
+"""Protocols as scikit-learn splitters: which clips train, validate and test. Arrays in, rows out.
+
+==================  ==================  ====================================================
+in an experiment    splitter
+==================  ==================  ====================================================
+``leak-free``       `LeakFree`          the last fold tests, each other one validates in turn
+``released``        `Released`          what the authors' code does with their split files
+``paper``           `PaperSplit`        the text of the paper's version 1: eight folds train
+``leave-film-out``  `LeaveFilmOut`      each film tests in turn (Table 4)
+``split``           `ManifestSplit`     each fold tests in turn: every clip is tested once
+``official``        `OfficialSplit`     a benchmark's own training, validation and test sets
+==================  ==================  ====================================================
+
+A splitter has two methods. `make_folds` gives what an experiment uses: training, validation and
+any number of test sets. `split` gives what scikit-learn can use, ``(train, test)``: its
+cross-validation knows no validation set and one test set. So `LeaveFilmOut` and `ManifestSplit`
+put the validation clips back into training there; the others leave them out.
+
+The released files draw a fold column for each pairing of levels, so that clips that one pairing
+trains on are tested in another; `obygaze_models.leaks` counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
+
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest, Run, RunSet
+
+__all__ = [
+    "BALANCES",
+    "FILM_CLIPS",
+    "PROTOCOLS",
+    "Fold",
+    "LeakFree",
+    "LeaveFilmOut",
+    "ManifestSplit",
+    "OfficialSplit",
+    "PaperSplit",
+    "Released",
+    "balanced",
+]
+
+FILM_CLIPS = 10
+"""A film tests and validates if it has so many clips of each class; the paper's choice of ten."""
+VALIDATION_SHARE = 10
+"""Where a benchmark has no validation set, one in so many development clips validates."""
+N_FOLDS = 10
+BALANCES = ("undersample", "none")
+"""``undersample``: draw as many training clips of each class as the smallest has."""
+Balance = Literal["undersample", "none"]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """The rows of one fit.
+
+    `tests` has the rows of each test set by its name; `group` is what some folds share and others
+    do not, such as the film that is left out.
+    """
+
+    index: int
+    name: str
+    seed: int
+    train: Array
+    validation: Array
+    tests: Mapping[str, Array]
+    group: str = ""
+
+    @property
+    def run(self) -> int:
+        """The same as `index`."""
+        return self.index
+
+
+class _Splitter(BaseCrossValidator):  # type: ignore[misc]
+    """What all splitters share."""
+
+    # Under metadata routing the groups reach `split` unasked, as with scikit-learn's own.
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
+    def make_folds(
+        self, y: Array, tests: Mapping[str, Array], *, groups: Sequence[str] | Array | None = None
+    ) -> list[Fold]:
+        """The folds of an experiment.
+
+        Parameters
+        ----------
+        y
+            The class of each clip in training, from 0; -1 takes no part.
+        tests
+            The same in each test set, by its name.
+        groups
+            The film of each clip.
+        """
+        raise NotImplementedError
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
+        """Training and test rows, for scikit-learn.
+
+        Parameters
+        ----------
+        X
+            Features; only their number counts.
+        y
+            The class of each clip; classes are ordered as sorted, so the last is the positive one.
+        groups
+            The film of each clip.
+        """
+        codes = self._codes(X, y)
+        for fold in self.make_folds(codes, {"test": codes}, groups=groups):
+            yield fold.train, fold.tests["test"]
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of splits; as it depends on the clips, give what `split` is given."""
+        return sum(1 for _ in self.split(X, y, groups))
+
+    def _codes(self, X: Any, y: Any) -> Array:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} needs y, the class of each clip")
+        return np.unique(np.asarray(y), return_inverse=True)[1].reshape(-1)
+
+
+class _ByFolds(_Splitter):
+    """Those that go by a fold column."""
+
+    folds: Any
+    random_state: int
+
+    def __init__(
+        self,
+        folds: Sequence[int] | Array | None = None,
+        *,
+        last: int | None = None,
+        balance: Balance = "undersample",
+        random_state: int = 0,
+    ) -> None:
+        self.folds = folds
+        self.last = last
+        self.balance = balance
+        self.random_state = random_state
+
+    def _column(self, y: Array) -> tuple[Array, int]:
+        """The fold of each clip, and the last fold."""
+        if self.folds is None:
+            folds = np.full(len(y), -1)
+            taking = np.flatnonzero(y >= 0)
+            dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=self.random_state)
+            for number, (_, rows) in enumerate(dealer.split(taking, y[taking])):
+                folds[taking[rows]] = number
+        else:
+            folds = np.asarray(self.folds)
+        if len(folds) != len(y):
+            raise ExperimentError(
+                f"{type(self).__name__}: folds has {len(folds)} entries, and there are {len(y)} "
+                "clips; give the fold of each, such as data.folds"
+            )
+        return folds, int(folds.max(initial=-1)) if self.last is None else self.last
+
+    def _three_or_more(self, y: Array) -> tuple[Array, int]:
+        folds, last = self._column(y)
+        if last < 2:
+            raise ExperimentError(
+                f"the split has {last + 1} folds; to train, validate and test takes three"
+            )
+        return folds, last
+
+    def _balanced(self, rows: Array, y: Array, seed: int) -> Array:
+        if self.balance not in BALANCES:
+            raise ExperimentError(unknown_name("balance", str(self.balance), BALANCES))
+        return balanced(rows, y, seed) if self.balance == "undersample" else rows
+
+
+class LeakFree(_ByFolds):
+    """One fold column for all clips: the last fold tests, each other one validates in turn.
+
+    The training rows are balanced: of each class as many are drawn as the smallest has, anew in
+    each fold. The validation fold is left as it is, as the paper does.
+
+    Parameters
+    ----------
+    folds
+        The fold of each clip; -1 has none. By default ten stratified ones.
+    last
+        The fold that tests; by default the highest.
+    balance
+        ``undersample`` or ``none``.
+    random_state
+        Fixes the draws; each fold gets a seed of its own from it.
+    """
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """See `obygaze_models.protocols`."""
+        folds, last = self._three_or_more(y)
+        return [
+            Fold(
+                fold,
+                f"validation fold {fold}",
+                seed,
+                self._balanced(_rows((folds >= 0) & (folds != fold) & (folds != last), y), y, seed),
+                _rows(folds == fold, y),
+                _tests(folds == last, tests),
+            )
+            for fold, seed in enumerate(_seeds(self.random_state, last))
+        ]
+
+
+class ManifestSplit(_ByFolds):
+    """Each fold tests in turn; training rows are balanced as in `LeakFree`.
+
+    The next fold that has clips of every class validates; after the last comes the first.
+
+    Parameters
+    ----------
+    folds, last, balance, random_state
+        As in `LeakFree`.
+    """
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """See `obygaze_models.protocols`."""
+        folds, last = self._three_or_more(y)
+        every_class = set(y[(folds >= 0) & (y >= 0)])
+        complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
+        made = []
+        for fold, seed in enumerate(_seeds(self.random_state, last + 1)):
+            others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
+            after = next((other for other in others if other in complete), others[0])
+            train = _rows((folds >= 0) & (folds != fold) & (folds != after), y)
+            made.append(
+                Fold(
+                    fold,
+                    f"test fold {fold}",
+                    seed,
+                    self._balanced(train, y, seed),
+                    _rows(folds == after, y),
+                    _tests(folds == fold, tests),
+                )
+            )
+        return made
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
+        """Training and test rows; all folds but the test fold train."""
+        codes = self._codes(X, y)
+        folds, last = self._column(codes)
+        for fold, seed in enumerate(_seeds(self.random_state, last + 1)):
+            train = _rows((folds >= 0) & (folds != fold), codes)
+            yield self._balanced(train, codes, seed), _rows(folds == fold, codes)
+
+
+class PaperSplit(_ByFolds):
+    """The last fold tests, the last but one validates, the others train: as many fits as those.
+
+    All positives train. Of the negatives whole folds are taken, as many as come nearest to the
+    number of positives: fit r takes those from fold r on, and after the last training fold the
+    first. Where there are no more negatives than positives, all fits train on the same.
+
+    Parameters
+    ----------
+    folds, last, random_state
+        As in `LeakFree`.
+    """
+
+    def __init__(
+        self,
+        folds: Sequence[int] | Array | None = None,
+        *,
+        last: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        super().__init__(folds, last=last, random_state=random_state)
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """See `obygaze_models.protocols`."""
+        folds, last = self._three_or_more(y)
+        pool = last - 1
+        training = _rows((folds >= 0) & (folds < pool), y)
+        positives, negatives = training[y[training] == 1], training[y[training] == 0]
+        wanted = round(pool * len(positives) / max(1, len(negatives)))
+        taken = min(pool, max(1, wanted))
+        made = []
+        for index, seed in enumerate(_seeds(self.random_state, pool)):
+            chosen = [(index + step) % pool for step in range(taken)]
+            made.append(
+                Fold(
+                    index,
+                    f"negatives of folds {', '.join(map(str, chosen))}",
+                    seed,
+                    np.union1d(positives, negatives[np.isin(folds[negatives], chosen)]),
+                    _rows(folds == pool, y),
+                    _tests(folds == last, tests),
+                )
+            )
+        return made
+
+
+class OfficialSplit(_ByFolds):
+    """One fit by the sets that a benchmark gives out; training rows are taken as they are.
+
+    The last fold tests, the last but one validates, the others train. Of two folds the first
+    trains but for one in `VALIDATION_SHARE` of each class, drawn by the seed, which validate.
+
+    Parameters
+    ----------
+    folds, last, random_state
+        As in `LeakFree`.
+    """
+
+    def __init__(
+        self,
+        folds: Sequence[int] | Array | None = None,
+        *,
+        last: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        super().__init__(folds, last=last, balance="none", random_state=random_state)
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """See `obygaze_models.protocols`."""
+        folds, last = self._column(y)
+        if last < 1:
+            raise ExperimentError(
+                "the split has 1 fold; official sets are two or more, the last tests"
+            )
+        [seed] = _seeds(self.random_state, 1)
+        train = _rows((folds >= 0) & (folds < max(1, last - 1)), y)
+        if last > 1:
+            validation = _rows(folds == last - 1, y)
+        else:
+            chance = np.random.default_rng(seed)
+            classes = [train[y[train] == code] for code in np.unique(y[train])]
+            drawn = [
+                chance.choice(rows, -(-len(rows) // VALIDATION_SHARE), replace=False)
+                for rows in classes
+            ]
+            validation = np.sort(np.concatenate([*drawn, train[:0]]))
+            train = np.setdiff1d(train, validation)
+        return [Fold(0, "official sets", seed, train, validation, _tests(folds == last, tests))]
+
+
+class LeaveFilmOut(_Splitter):
+    """Each eligible film tests in turn, and each other eligible one validates in turn.
+
+    A film is eligible if it has at least `min_clips` clips of each class; the others train in
+    every fold. Training rows are taken as they are, not balanced, as the authors did.
+
+    Parameters
+    ----------
+    min_clips
+        Of each class, for a film to test.
+    balance
+        ``none``, or ``undersample`` as in `LeakFree`.
+    random_state
+        Fixes the seed of each fold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.dummy import DummyClassifier
+    >>> from sklearn.model_selection import cross_val_score
+    >>> y, films = np.tile([0, 1], 30), np.repeat(["a", "b", "c"], 20)
+    >>> X = np.zeros((60, 2))
+    >>> cross_val_score(DummyClassifier(), X, y, groups=films, cv=LeaveFilmOut())
+    array([0.5, 0.5, 0.5])
+    """
+
+    def __init__(
+        self, *, min_clips: int = FILM_CLIPS, balance: Balance = "none", random_state: int = 0
+    ) -> None:
+        self.min_clips = min_clips
+        self.balance = balance
+        self.random_state = random_state
+
+    _balanced = _ByFolds._balanced
+
+    def eligible(self, y: Array, groups: Sequence[str] | Array) -> list[str]:
+        """The films that test."""
+        films, classes = np.asarray(groups), np.unique(y[y >= 0])
+        names: list[str] = np.unique(films).tolist()
+        return [
+            film
+            for film in names
+            if all(((films == film) & (y == code)).sum() >= self.min_clips for code in classes)
+        ]
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """See `obygaze_models.protocols`."""
+        films, eligible = self._films(y, groups)
+        pairs = [(test, other) for test in eligible for other in eligible if other != test]
+        return [
+            Fold(
+                index,
+                f"without {test}, stopped by {other}",
+                seed,
+                self._balanced(_rows((films != test) & (films != other), y), y, seed),
+                _rows(films == other, y),
+                _tests(films == test, tests),
+                group=test,
+            )
+            for index, ((test, other), seed) in enumerate(
+                zip(pairs, _seeds(self.random_state, len(pairs)), strict=True)
+            )
+        ]
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
+        """Training and test rows; each eligible film tests once, all others train."""
+        codes = self._codes(X, y)
+        films, eligible = self._films(codes, groups)
+        for film, seed in zip(eligible, _seeds(self.random_state, len(eligible)), strict=True):
+            train = self._balanced(_rows(films != film, codes), codes, seed)
+            yield train, _rows(films == film, codes)
+
+    def _films(self, y: Array, groups: Any) -> tuple[Array, list[str]]:
+        if groups is None:
+            raise ValueError("LeaveFilmOut needs groups, the film of each clip: data.groups")
+        films = np.asarray(groups)
+        eligible = self.eligible(y, films)
+        if len(eligible) < 2:
+            raise ExperimentError(
+                f"leave-film-out needs at least two films with {self.min_clips} clips of each "
+                f"class, and {len(eligible)} of {len(set(films.tolist()))} have them"
+            )
+        return films, eligible
+
+
+class Released(_Splitter):
+    """The authors' lists of clips, as their code uses them; nothing is drawn.
+
+    Parameters
+    ----------
+    ids
+        The id of each clip, such as ``data.ids``.
+    runs
+        The lists that each fit trains on and is stopped by.
+    tested
+        The ids of each test set, by its name; for `split` just one.
+    random_state
+        Fixes the seed of each fold.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        runs: RunSet,
+        tested: Mapping[str, frozenset[str]],
+        *,
+        random_state: int = 0,
+    ) -> None:
+        self.ids = ids
+        self.runs = runs
+        self.tested = tested
+        self.random_state = random_state
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest, ids: Sequence[str], split: str) -> Released:
+        """The runs that a manifest of ObyGaze12 holds under the name of a released split."""
+        runs = find_released_runs(manifest, split)
+        return cls(ids, runs, {"test": released_test_ids(manifest, split)})
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """See `obygaze_models.protocols`."""
+        row_of = {clip: row for row, clip in enumerate(self.ids)}
+
+        def rows(wanted: Sequence[str] | frozenset[str], codes: Array) -> Array:
+            chosen = np.array(sorted(row_of[clip] for clip in wanted if clip in row_of), np.intp)
+            return chosen[codes[chosen] >= 0]
+
+        return [
+            Fold(
+                index,
+                f"{self.runs.name} run {run.name}",
+                seed,
+                rows(run.train, y),
+                rows(run.validation, y),
+                {name: rows(self.tested[name], codes) for name, codes in tests.items()},
+            )
+            for index, (run, seed) in enumerate(
+                zip(
+                    self.runs.runs,
+                    _seeds(self.random_state, len(self.runs.runs)),
+                    strict=True,
+                )
+            )
+        ]
+
+
+PROTOCOLS: dict[str, type[_Splitter]] = {
+    "leak-free": LeakFree,
+    "released": Released,
+    "paper": PaperSplit,
+    "leave-film-out": LeaveFilmOut,
+    "split": ManifestSplit,
+    "official": OfficialSplit,
+}
+"""The splitter of each protocol."""
+
+
+def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:
+    """The authors' runs of a split; where they gave none, each fold validates from `first` on.
+
+    Clips without a media file are left out there, as their code does.
+    """
+    if name in manifest.run_names:
+        return manifest.runs(name)
+    split = manifest.split(name)
+    with_media = {item.id for item in manifest if item.media}
+    usable = split.where(with_media.__contains__)
+    last = split.last_fold
+
+    def run(fold: int) -> Run:
+        train = [clip for clip, own in usable.fold_of.items() if own not in (fold, last)]
+        return Run(str(fold), train, usable.fold(fold))
+
+    return RunSet(name, [run(fold) for fold in range(first, last)])
+
+
+def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:
+    """The clips of a released split's last fold that have a media file."""
+    split = manifest.split(name)
+    with_media = {item.id for item in manifest if item.media}
+    return frozenset(with_media.intersection(split.fold(split.last_fold)))
+
+
+def balanced(rows: Array, y: Array, seed: int) -> Array:
+    """As many rows of each class as the smallest has; the classes are those of all of `y`."""
+    chance = np.random.default_rng(seed)
+    classes = [rows[y[rows] == code] for code in np.unique(y[y >= 0])]
+    size = min(map(len, classes), default=0)
+    drawn = [chance.choice(rows, size, replace=False) for rows in classes]
+    return np.sort(np.concatenate(drawn)) if drawn else rows
+
+
+def _seeds(seed: int, count: int) -> list[int]:
+    seeds: list[int] = np.random.SeedSequence(seed).generate_state(count).tolist()
+    return seeds
+
+
+def _rows(chosen: Array, y: Array) -> Array:
+    return np.flatnonzero(chosen & (y >= 0))
+
+
+def _tests(chosen: Array, tests: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: _rows(chosen, codes) for name, codes in tests.items()}

@@ -1,0 +1,244 @@
+"""What all tables and figures share: the manifest, the stores, and each run made only once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import Store, open_store
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Results, read_results
+from obygaze_models.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
+from obygaze_models.warnings import synthetic_warnings
+
+__all__ = ["LEVELS", "PROTOCOLS", "Feature", "ReproductionContext", "Setting", "Unavailable"]
+
+PROTOCOLS = ("released", "leak-free", "paper")
+"""The paper's three protocols, in the order of the tables."""
+LEVELS = ("EN", "HN", "S")
+RELEASED_LABELS = "released"
+#: Backbones with one token a frame: the maximum over frames is the maximum over all tokens.
+_ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
+
+
+class Unavailable(ExperimentError):
+    """A part of a table that cannot be made from these stores; the message says what it needs."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How training and test clips are drawn, and from which label set.
+
+    `title` is the heading of its blocks; its run folders are in a folder named `key`.
+    """
+
+    key: str
+    protocol: str
+    labels: str | None
+    title: str
+
+
+@dataclass(frozen=True)
+class Feature:
+    """An array of a store, and how it is pooled."""
+
+    slot: str
+    array: str
+    pooling: str | None
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The beginning of its run folders' names."""
+        return f"{self.slot}-{self.name}"
+
+
+class ReproductionContext:
+    """What all tables and figures share.
+
+    Parameters
+    ----------
+    manifest
+        The folder of the clips and their labels.
+    stores
+        The folders of the features, by the name of a backbone as ``obygaze features extract``
+        takes it.
+    folder
+        Where run folders are written.
+    protocols
+        Which of `PROTOCOLS`.
+    seed
+        Seed of all draws.
+    log
+        Called with the name of what is made next.
+
+    Attributes
+    ----------
+    stores
+        The open stores, by slot (see `obygaze_models.published.BACKBONES`).
+    runs
+        The results of the runs made so far, by key.
+    """
+
+    def __init__(
+        self,
+        manifest: Path,
+        stores: Mapping[str, Path],
+        folder: Path,
+        *,
+        protocols: Sequence[str] = PROTOCOLS,
+        seed: int = 0,
+        log: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.manifest_folder = manifest
+        self.manifest = Manifest.load(manifest)
+        self.folder = folder
+        self.protocols = protocols
+        self.seed = seed
+        self.log = log
+        self.runs: dict[str, Results] = {}
+        self.stores: dict[str, Store] = {}
+        self._paths: dict[str, Path] = {}
+        for name, path in stores.items():
+            store = open_store(path)
+            slot = _checked_slot(name, store)
+            if slot in self.stores:
+                raise ExperimentError(
+                    f"{self.stores[slot].where} and {store.where} are both stores of "
+                    f"{BACKBONES[slot].title}; give one of them"
+                )
+            self.stores[slot], self._paths[slot] = store, path
+
+    def run(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Results:
+        """Run an experiment, unless this context has its results already.
+
+        Parameters
+        ----------
+        suffix
+            The end of the run folder's name.
+        options
+            The fields of `Experiment` that setting and feature do not give.
+        """
+        key = f"{setting.key}/{feature.key}-{suffix}"
+        if key not in self.runs:
+            self.log(f"run {len(self.runs) + 1}: {options['name']}")
+            experiment = Experiment(
+                manifest=self.manifest_folder,
+                store=self._paths[feature.slot],
+                array=feature.array,
+                pooling=feature.pooling,
+                labels=setting.labels,
+                protocol=setting.protocol,
+                seed=self.seed,
+                **options,
+            )
+            run_experiment(experiment, self.folder / key)
+            self.runs[key] = read_results(self.folder / key)
+        return self.runs[key]
+
+    def settings(self) -> list[Setting]:
+        """The settings that were asked for and that the manifest has labels and splits for.
+
+        The released splits; ours on the same clips; the paper's text and ours on all clips.
+        """
+        labels = self.released_labels
+        settings = []
+        if "released" in self.protocols and self.has_released_splits:
+            title = "Released: the authors' splits, as their code uses them"
+            settings.append(Setting("released", "released", labels, title))
+        if "leak-free" in self.protocols and labels:
+            title = "Leak-free, on the label set that was released"
+            settings.append(Setting("leak-free-released-labels", "leak-free", labels, title))
+        if "paper" in self.protocols:
+            title = "Paper: the text of version 1, appendix 8, on all clips"
+            settings.append(Setting("paper", "paper", None, title))
+        if "leak-free" in self.protocols:
+            title = "Leak-free, on all clips"
+            settings.append(Setting("leak-free", "leak-free", None, title))
+        return settings
+
+    def missing_requirements(self) -> list[str]:
+        """What the manifest lacks for a protocol that was asked for."""
+        if "released" not in self.protocols or self.has_released_splits:
+            return []
+        if not self.has_papers_clips:
+            return [
+                f"the released protocol: it needs the clips of {DATASET}, and this manifest is "
+                f"{self.manifest.name}"
+            ]
+        return [
+            f"the released protocol: the manifest {self.manifest.name!r} has no splits of the "
+            "authors; add them with: obygaze manifests import obygaze12-splits SOURCE "
+            f"-o {self.manifest_folder}"
+        ]
+
+    @property
+    def has_papers_clips(self) -> bool:
+        """Whether the clips are the paper's, so that its numbers can be compared with ours."""
+        return self.manifest.name == DATASET
+
+    @property
+    def title_suffix(self) -> str:
+        """The end of all titles where clips or features are synthetic."""
+        backbones = [store.attributes["backbone"] for store in self.stores.values()] or [{}]
+        synthetic = any(synthetic_warnings(self.manifest.items, of) for of in backbones)
+        return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
+
+    def is_published(self, slot: str) -> bool:
+        """Whether the paper has numbers for these clips and this store's checkpoint."""
+        backbone = self.stores[slot].attributes["backbone"]
+        return self.has_papers_clips and is_checkpoint_of_paper(backbone)
+
+    @property
+    def has_released_splits(self) -> bool:
+        """Whether the authors' splits and runs are in the manifest."""
+        splits = {*RELEASED.values(), RELEASED_CONCEPTS}
+        return splits <= set(self.manifest.split_names) and bool(self.manifest.run_names)
+
+    @property
+    def released_labels(self) -> str | None:
+        """The label set that the released splits were made from, if the manifest has it."""
+        return RELEASED_LABELS if RELEASED_LABELS in self.manifest.label_names else None
+
+    def feature(self, slot: str, name: str) -> Feature:
+        """The array ``native``, or ``max`` over all tokens; `Unavailable` if there is none."""
+        backbone = BACKBONES[slot]
+        if slot not in self.stores:
+            raise Unavailable(
+                f"needs the store of {backbone.title}; give --store {backbone.names[0]}=FOLDER"
+            )
+        arrays = {spec.name for spec in self.stores[slot].specs}
+        if name in arrays:
+            return Feature(slot, name, None, name)
+        for tokens in ("tokens", *(("frames",) if slot in _ONE_TOKEN_A_FRAME else ())):
+            if name == "max" and tokens in arrays:
+                return Feature(slot, tokens, "max", name)
+        raise Unavailable(
+            f"{self._paths[slot]} has no array {name}; extract it with: obygaze features extract "
+            f"--arrays {name}"
+        )
+
+
+def _checked_slot(name: str, store: Store) -> str:
+    """The slot of a store; `ExperimentError` if it was given under another backbone's name."""
+    backbone = store.attributes["backbone"]
+    slot, recorded = slot_of(backbone), backbone["name"]
+    named = next((slot for slot, of in BACKBONES.items() if name in of.names), None)
+    if slot and (slot == named or name == recorded):
+        return slot
+    if slot is None:
+        names = ", ".join(of.names[0] for of in BACKBONES.values())
+        raise ExperimentError(
+            f"{store.where} is a store of {recorded}, which is in no table of the paper; give "
+            f"stores of {names}"
+        )
+    raise ExperimentError(
+        f"{store.where} is a store of {recorded} (got --store {name}=); give it as "
+        f"--store {recorded}={store.where}"
+    )

@@ -1,0 +1,220 @@
+"""Features from one store or several: read by id, and pooled once.
+
+Pooling goes through a store a block at a time, so that ViViT's 3,137 tokens a clip (5 GB for a
+thousand clips) take the memory of a few clips. The pooled features are kept in the user's cache,
+under a name that follows from the content of the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import write_bytes
+from obygaze_features.common.package import cache_folder
+from obygaze_features.common.progress import progress
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Items
+from obygaze_features.store import ArraySpec, Status, Store, open_store
+from obygaze_features.store.format import CHECKSUMS
+
+__all__ = ["POOLINGS", "StoreLike", "open_stores", "read_features", "store_fingerprint"]
+
+Array = NDArray[Any]
+StoreLike = Store | str | Path
+
+POOLINGS: dict[str, Callable[[Array], Any]] = {
+    "max": lambda tokens: tokens.max(axis=0),
+    "mean": lambda tokens: tokens.mean(axis=0, dtype=np.float64),
+    "first": lambda tokens: tokens[0],
+}
+"""How the tokens [T, D] of a clip become one vector."""
+
+
+class _StoreGroup:
+    """Several stores read as one: the clips that all have, their features side by side."""
+
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self.stores = stores
+        self.where = " and ".join(store.where for store in stores)
+
+    def __contains__(self, clip: object) -> bool:
+        return all(clip in store for store in self.stores)
+
+    @functools.cached_property
+    def ids(self) -> list[str]:
+        shared = set.intersection(*(set(store.ids) for store in self.stores))
+        return [clip for clip in self.stores[0].ids if clip in shared]
+
+    @functools.cached_property
+    def items(self) -> Items:
+        items = self.stores[0].items
+        return items.take([items.row(clip) for clip in self.ids])
+
+    @property
+    def status(self) -> Array:
+        done = set.intersection(*(set(store.done_ids()) for store in self.stores))
+        return np.array([Status.DONE if clip in done else Status.TODO for clip in self.ids])
+
+    @property
+    def specs(self) -> list[ArraySpec]:
+        """The arrays that all have, as wide as all together."""
+        first, *others = ({spec.name: spec for spec in store.specs} for store in self.stores)
+        return [
+            replace(spec, shape=(*spec.shape[:-1], sum(s.shape[-1] for s in [spec, *alike])))
+            for name, spec in first.items()
+            if all(name in specs for specs in others)
+            for alike in [[specs[name] for specs in others]]
+        ]
+
+    @property
+    def arrays(self) -> list[str]:
+        return [spec.name for spec in self.specs]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """As of one store, whose name and backbone are those of all."""
+        each = [store.attributes for store in self.stores]
+        backbones = [attributes["backbone"] for attributes in each]
+        reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
+        synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
+        return {
+            "name": " + ".join(attributes["name"] for attributes in each),
+            "items_digest": _digest(attributes["items_digest"] for attributes in each),
+            "backbone": {
+                "name": " + ".join(backbone["name"] for backbone in backbones),
+                "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
+                "config": {"synthetic": " / ".join(filter(None, synthetic))}
+                if any(synthetic)
+                else {},
+                "parts": backbones,
+            },
+            "preprocessing": {"parts": [attributes["preprocessing"] for attributes in each]},
+            "precision": " + ".join(dict.fromkeys(attributes["precision"] for attributes in each)),
+        }
+
+
+def open_stores(stores: StoreLike | Sequence[StoreLike]) -> Store:
+    """One store, opened; several as one, whose features are concatenated."""
+    several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
+    opened = [store if isinstance(store, Store) else open_store(store) for store in several]
+    # A group has all of a store that the zoo uses.
+    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened))
+
+
+def read_features(
+    store: Store, ids: Sequence[str], array: str, pooling: str | None = None
+) -> tuple[list[str], Array]:
+    """The ids that a store has, and a float32 vector for each of them.
+
+    Parameters
+    ----------
+    store, ids
+        Where to read, and which clips, in this order; missing ones are left out.
+    array
+        An array of the store with one vector a clip; or with several, to be pooled.
+    pooling
+        One of `POOLINGS`, over all axes but the last. Padding at the end of a clip is left out.
+    """
+    if isinstance(group := cast(object, store), _StoreGroup):
+        return _read_group(group, ids, array, pooling)
+    spec = next((spec for spec in store.specs if spec.name == array), None)
+    if spec is None:
+        names = [spec.name for spec in store.specs]
+        raise ExperimentError(f"{store.where}: {unknown_name('array', array, names)}")
+    axes = len(spec.shape)
+    if axes != 1 and pooling is None:
+        raise ExperimentError(
+            f"array {array!r} has {axes} axes a clip; take one with a vector a clip, such as "
+            f"native, or a pooling ({', '.join(POOLINGS)})"
+        )
+    if axes == 1 and pooling is not None:
+        raise ExperimentError(
+            f"array {array!r} has one vector a clip: there is nothing to pool; leave pooling out"
+        )
+    if pooling is None:
+        features = store.read(array, ids, missing="drop")
+        return store.done_ids(ids), features.astype(np.float32, copy=False)
+    pooled_ids, pooled = _pool(store, array, pooling)
+    row_of = {clip: row for row, clip in enumerate(pooled_ids)}
+    have = [clip for clip in ids if clip in row_of]
+    return have, pooled[[row_of[clip] for clip in have]]
+
+
+def store_fingerprint(store: Store) -> str:
+    """A SHA-256 of a store's content: of its attributes and its list of checksums."""
+    if isinstance(group := cast(object, store), _StoreGroup):
+        return _digest(map(store_fingerprint, group.stores))
+    digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
+    if store.is_final:
+        digest.update(store.location.read(CHECKSUMS))
+    for record in store.records:
+        digest.update(record.to_bytes())
+    return digest.hexdigest()
+
+
+def _read_group(
+    group: _StoreGroup, ids: Sequence[str], array: str, pooling: str | None
+) -> tuple[list[str], Array]:
+    """The clips that all stores have, and their features side by side."""
+    parts = [read_features(store, ids, array, pooling) for store in group.stores]
+    shared = set.intersection(*(set(have) for have, _ in parts))
+    common = [clip for clip in ids if clip in shared]
+    columns = []
+    for have, features in parts:
+        row_of = {clip: row for row, clip in enumerate(have)}
+        columns.append(features[[row_of[clip] for clip in common]])
+    return common, np.concatenate(columns, axis=1)
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+
+def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
+    """The pooled vectors of all rows that are done, from the cache or into it."""
+    path = cache_folder("pooled") / f"{store_fingerprint(store)[:32]}-{array}-{pooling}.npz"
+    if (cached := _read_cache(path)) is not None:
+        return cached
+    spec = next(spec for spec in store.specs if spec.name == array)
+    pool = POOLINGS[pooling]
+    ids: list[str] = []
+    rows: list[Array] = []
+    blocks = progress(store.iter_blocks([array]), f"pool {array}", unit="block")
+    for block_ids, values in blocks:
+        ids += block_ids
+        # Clip by clip: the float32 copy is of one clip, not of the block.
+        for clip in values[array]:
+            tokens = clip.reshape(-1, spec.shape[-1]).astype(np.float32)
+            if spec.padded:
+                tokens = tokens[~np.isnan(tokens).all(axis=1)]
+            empty = np.full(spec.shape[-1], np.nan)
+            rows.append((pool(tokens) if len(tokens) else empty).astype(np.float32))
+    pooled = np.array(rows, np.float32).reshape(len(ids), spec.shape[-1])
+    # Without a cache the next run is slower, and that is all.
+    with contextlib.suppress(OSError):
+        buffer = io.BytesIO()
+        np.savez(buffer, ids=np.array(ids, dtype=np.str_), features=pooled)
+        write_bytes(path, buffer.getvalue())
+    return ids, pooled
+
+
+def _read_cache(path: Path) -> tuple[list[str], Array] | None:
+    """The cached ids and features; None where there are none, or they are damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as cached:
+            return cached["ids"].tolist(), cached["features"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None

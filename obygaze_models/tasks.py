@@ -1,0 +1,227 @@
+"""Tasks: which class each clip is of, as a whole number; and the targets of concepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.errors import ExperimentError, ManifestError
+
+if TYPE_CHECKING:
+    from obygaze_features.manifests import LabelScheme
+    from obygaze_models.dataset import ClipDataset
+
+__all__ = [
+    "NEGATIVES",
+    "UNUSED",
+    "ConceptTask",
+    "LevelTask",
+    "LevelsTask",
+    "Task",
+    "concept_targets",
+    "make_task",
+    "task_from",
+]
+
+UNUSED = -1
+"""The label of clips that take no part."""
+Array = NDArray[Any]
+
+EASY, CARRIERS = "EN", ("HN", "S")
+"""The paper's levels: clips without any concept, and those that concepts are learned from."""
+#: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
+NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
+
+
+class Task(Protocol):
+    """What experiments ask of a task."""
+
+    @property
+    def name(self) -> str:
+        """As tables and files name it."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The name of each label, from 0 on; of two the second is the positive one."""
+
+    @property
+    def levels(self) -> set[str]:
+        """The levels whose clips take part."""
+
+    def labels(self, data: ClipDataset) -> Array:
+        """A class for each clip, or `UNUSED`."""
+
+
+@dataclass(frozen=True)
+class LevelTask:
+    """Clips of some levels against clips of others; the remaining levels take no part."""
+
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if both := sorted(set(self.positives) & set(self.negatives)):
+            raise ExperimentError(f"level {both[0]} is both positive and negative")
+
+    @property
+    def name(self) -> str:
+        """As in ``EN+HN vs S``."""
+        return " vs ".join(self.classes)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Negatives, then positives."""
+        return "+".join(self.negatives), "+".join(self.positives)
+
+    @property
+    def levels(self) -> set[str]:
+        """All levels that take part."""
+        return {*self.positives, *self.negatives}
+
+    def labels(self, data: ClipDataset) -> Array:
+        """1 where a clip's level is positive, 0 where it is negative, else `UNUSED`."""
+        return _codes(data.levels, [self.negatives, self.positives])
+
+
+@dataclass(frozen=True)
+class LevelsTask:
+    """Each level a class of its own."""
+
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.classes)) < max(3, len(self.classes)):
+            raise ExperimentError(
+                f"levels is {', '.join(self.classes)}, where three or more different ones are "
+                "meant; for two take positives and train_negatives"
+            )
+
+    @property
+    def name(self) -> str:
+        """As in ``EN / HN / S``."""
+        return " / ".join(self.classes)
+
+    @property
+    def levels(self) -> set[str]:
+        """All levels that take part."""
+        return set(self.classes)
+
+    def labels(self, data: ClipDataset) -> Array:
+        """The place of a clip's level among the classes, else `UNUSED`."""
+        return _codes(data.levels, [(level,) for level in self.classes])
+
+
+@dataclass(frozen=True)
+class ConceptTask:
+    """Clips that show a concept against clips that do not.
+
+    Positives are HN and S clips with the concept. Negatives are one of the paper's three sets:
+    ``a`` EN clips only, ``b`` those and HN and S clips without it, ``c`` the latter only.
+    """
+
+    concept: str
+    negatives: str = "a"
+
+    @property
+    def name(self) -> str:
+        """As in ``Look vs EN``."""
+        return f"{self.concept} vs {NEGATIVES[self.negatives]}"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Without it, with it."""
+        return f"no {self.concept}", self.concept
+
+    @property
+    def levels(self) -> set[str]:
+        """All levels that take part."""
+        return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
+
+    def labels(self, data: ClipDataset) -> Array:
+        """1 with the concept, 0 in the set of negatives, else `UNUSED`."""
+        column = data.concept_names.index(self.concept)
+        shown = data.concepts[:, column : column + 1]
+        return concept_targets(data.levels, shown, self.negatives)[:, 0].astype(np.int64)
+
+
+def make_task(
+    scheme: LabelScheme,
+    *,
+    positives: Sequence[str] = (),
+    negatives: Sequence[str] | str = (),
+    levels: Sequence[str] = (),
+    concept: str | None = None,
+) -> Task | None:
+    """The task of `obygaze_models.load_dataset`, its levels by code or name; None without one."""
+
+    def codes(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
+
+    given = [
+        name
+        for name, value in (("positives", positives), ("levels", levels), ("concept", concept))
+        if value
+    ]
+    if len(given) > 1:
+        raise ExperimentError(f"{given[0]} and {given[1]} are both given; one task at a time")
+    try:
+        if concept:
+            return ConceptTask(
+                scheme.concept(concept),
+                negatives if isinstance(negatives, str) and negatives else "a",
+            )
+        if levels:
+            return LevelsTask(codes(levels))
+        if positives or negatives:
+            if not (positives and negatives):
+                missing = "negatives" if positives else "positives"
+                raise ExperimentError(f"{missing} is missing; a task of two classes takes both")
+            return LevelTask(codes(positives), codes(negatives))
+    except ManifestError as problem:
+        raise ExperimentError(str(problem)) from None
+    return None
+
+
+def task_from(said: Mapping[str, Any]) -> Task:
+    """The task of a record that holds its fields, as `vars` gives them.
+
+    >>> task_from({"positives": ["S"], "negatives": ["EN", "HN"]}).name
+    'EN+HN vs S'
+    """
+    values: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in said.items()
+    }
+    kinds: list[type[Task]] = [LevelTask, LevelsTask, ConceptTask]
+    for kind in kinds:
+        if kind.__dataclass_fields__.keys() == values.keys():  # type: ignore[attr-defined]
+            return kind(**values)
+    raise ExperimentError(f"no task has the fields {', '.join(said)}")
+
+
+def _codes(levels: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
+    code_of = {level: code for code, group in enumerate(groups) for level in group}
+    return np.array([code_of.get(level, UNUSED) for level in levels], dtype=np.int64)
+
+
+def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: str) -> NDArray[Any]:
+    """1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
+
+    Not Sure clips take no part, nor does an Easy Negative that is marked with the concept.
+    """
+    if negatives not in NEGATIVES:
+        raise ExperimentError(
+            f"negatives {negatives!r} are not known; choose "
+            + "; ".join(f"{name} ({what})" for name, what in NEGATIVES.items())
+        )
+    shown = np.asarray(concepts, dtype=bool)
+    easy = (np.array(levels) == "EN")[:, None]
+    annotated = np.isin(levels, ("HN", "S"))[:, None]
+    among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]
+    targets = np.full(shown.shape, -1, dtype=np.int8)
+    targets[among & ~shown] = 0
+    targets[annotated & shown] = 1
+    return targets
