@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
 
 from obygaze_features.errors import UsageError
 from obygaze_features.store import diff, open_store
@@ -89,6 +91,12 @@ def test_rows_are_in_order_only_where_it_is_said(bring):
     assert "X.npy does not say whose its rows are; give --ids FILE" in refused.stderr
     store = bring("npy", "X.npy", "--in-order", code=0)
     np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
+
+
+def test_bfloat16_tensors_are_read_as_float32(bring):
+    rounded = torch.from_numpy(ROWS).bfloat16()
+    save_torch_file({"native": rounded}, "X.safetensors")
+    check(bring("safetensors", "X.safetensors", "--ids", "ids.txt"), native=rounded.float().numpy())
 
 
 @pytest.mark.parametrize("kind", ["one", "several", "by id"])
