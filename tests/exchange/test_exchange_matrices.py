@@ -94,6 +94,7 @@ def test_rows_are_in_order_only_where_it_is_said(bring):
 
 
 def test_bfloat16_tensors_are_read_as_float32(bring):
+    Path("ids.txt").write_text("\n".join(IDS) + "\n")
     rounded = torch.from_numpy(ROWS).bfloat16()
     save_torch_file({"native": rounded}, "X.safetensors")
     check(bring("safetensors", "X.safetensors", "--ids", "ids.txt"), native=rounded.float().numpy())
