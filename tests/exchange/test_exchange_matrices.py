@@ -94,9 +94,9 @@ def test_rows_are_in_order_only_where_it_is_said(bring):
 
 
 def test_bfloat16_tensors_are_read_as_float32(bring):
-    Path("ids.txt").write_text("\n".join(IDS) + "\n")
+    write_ids("ids.txt")
     rounded = torch.from_numpy(ROWS).bfloat16()
-    save_torch_file({"native": rounded}, "X.safetensors")
+    save_torch_file({"native": rounded[ORDER].contiguous()}, "X.safetensors")
     check(bring("safetensors", "X.safetensors", "--ids", "ids.txt"), native=rounded.float().numpy())
 
 
