@@ -139,6 +139,8 @@ def test_a_number_for_each_row_is_no_array(bring):
 @pytest.mark.parametrize("suffix", ["safetensors", "parquet", "h5"])
 def test_only_npy_and_pth_take_several_files(there, suffix):
     sources = {"native": f"X.{suffix}", "frames": f"F.{suffix}"}
+    for name in sources.values():
+        Path(name).touch()
     with pytest.raises(UsageError, match=f"X.{suffix}: one .* has all arrays"):
         import_features(sources, a_manifest(N), "made.zarr")
 
@@ -146,6 +148,7 @@ def test_only_npy_and_pth_take_several_files(there, suffix):
 @pytest.mark.parametrize("options", [{"ids": IDS}, {"in_order": True}, {"ids": Path("ids.txt")}])
 def test_ids_of_a_file_that_has_its_own_are_refused(there, options):
     for name in ("X.h5", "X.parquet"):
+        Path(name).touch()
         with pytest.raises(UsageError, match=name):
             import_features(name, a_manifest(N), "made.zarr", **options)
 
