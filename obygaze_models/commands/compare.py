@@ -59,7 +59,7 @@ def compare(
     """
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_models.experiments.compare import compare_runs
-    from obygaze_models.experiments.results import read_results
+    from obygaze_models.experiments.run_folder import read_results
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)

@@ -22,7 +22,7 @@ from obygaze_models.commands.predict import evaluate, export, predict, train
 from obygaze_models.commands.trec import score_run, write_run
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.run import Run
+    from obygaze_models.experiments.run_folder import Run
 
 __all__ = ["models"]
 

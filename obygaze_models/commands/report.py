@@ -46,7 +46,7 @@ def report(
       obygaze report runs/* -o report.html --title "All protocols"
     """
     from obygaze_features.errors import UsageError
-    from obygaze_models.experiments.results import read_results
+    from obygaze_models.experiments.run_folder import read_results
     from obygaze_models.report.page import write_report
 
     folders = run_folders(runs)

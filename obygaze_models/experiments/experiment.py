@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -160,6 +160,11 @@ class Experiment:
     ] = ()
 
     def __post_init__(self) -> None:
+        for field in fields(self):  # from Python lists and texts will do
+            value = getattr(self, field.name)
+            if isinstance(value, list) or (field.name == "test_negatives" and value):
+                object.__setattr__(self, field.name, _as_tuple(value))
+        object.__setattr__(self, "manifest", Path(self.manifest))
         for what, value, known in (
             ("protocol", self.protocol, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
@@ -291,6 +296,10 @@ class Experiment:
             LevelTask(self.positives, self.train_negatives),
             tuple(LevelTask(self.positives, levels) for levels in tests),
         )
+
+
+def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(_as_tuple(part) if isinstance(part, list) else part for part in value)
 
 
 def load_experiment(path: str | Path) -> Experiment:

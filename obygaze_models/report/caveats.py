@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from obygaze_features.common.text import join_some
 from obygaze_models.experiments.record import LeakCount, TestSet
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import describe_official
 from obygaze_models.report.arrange import BY_PROTOCOL, Group
 from obygaze_models.report.numbers import Html, html, joined, number

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures import error_factors, inline_svg, level_series, tree_outline
 from obygaze_models.persistence import load_model

@@ -6,8 +6,7 @@ from typing import Any
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.experiments.results import Results
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.experiments.run_folder import Results, saved_models
 from obygaze_models.figures import count_visits, level_series, tree_outline
 from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.protocols import FILM_CLIPS
 from obygaze_models.published import AVERAGES, published_average, published_films
 from obygaze_models.reproduce.context import ReproductionContext, Setting, Unavailable

@@ -17,8 +17,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import read_results
 from obygaze_models.metrics import METRICS
 from obygaze_models.protocols import OfficialSplit
 from obygaze_models.report.page import render_report
@@ -146,7 +146,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     [of] = record["scores"]
     assert of["mean"]["accuracy"] == accuracy_score(truth, said)
     assert f"{of['mean']['accuracy']:.2f}" in result.output
-    assert "One run; the interval is over draws of films." in result.output
+    assert "One fit; the interval is over draws of films." in result.output
     assert "the test clips are of one film, or no films are named" in result.output
     assert "(0.00)" not in result.output
     model = tmp_path / "run/models/logistic/negative-neutral-positive-0"
