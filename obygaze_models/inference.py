@@ -21,12 +21,11 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.official import official_measure
 from obygaze_models.leaks import overlapping
 from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
 from obygaze_models.persistence import load_model
 from obygaze_models.stores import read_features
-from obygaze_models.tasks import task_from
+from obygaze_models.tasks import official_measure, task_from
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = [

@@ -23,11 +23,10 @@ from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.store import Store
 from obygaze_models.experiments.experiment import folder_name
-from obygaze_models.experiments.official import measure_of, official_measure, uses_external_data
 from obygaze_models.inference import predict
 from obygaze_models.metrics import ACCURACY, METRICS, TREC, trec_average_precision, trec_ranks
 from obygaze_models.persistence import read_about
-from obygaze_models.tasks import task_from
+from obygaze_models.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.warnings import RunWarning
 
 __all__ = [

@@ -86,50 +86,10 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
 
 
 def _echo_run(done: Run) -> None:
-    from obygaze_features.common.tables import align
-    from obygaze_models.experiments.official import official_in_words
-    from obygaze_models.experiments.summary import (
-        film_rows,
-        main_metric,
-        metrics_of,
-        summary_rows,
-    )
+    from obygaze_models.experiments.summary import describe_run
 
-    record = done.record
-    joined = record.join
-    click.echo(f"{joined.used} of {joined.labelled} labelled clips have a fold and features")
-    if record.split:
-        click.echo(f"  folds: {record.split}")
-    for line in joined.lines():
-        click.echo(f"  {line}")
-    click.echo()
-    rows = summary_rows(record)
-    titles, main = metrics_of(record), main_metric(record)
-    for test, of in record.tests.items():
-        held = ", ".join(f"{count} {name}" for name, count in of.classes.items())
-        if of.positives is not None:
-            held = f"{of.positives} of {of.clips} positive"
-        table = [
-            [row.name, *row.cells[test].values(), row.cells[test][main].span]
-            for row in rows
-            if test in row.cells
-        ]
-        click.echo(align([f"{test}: {held}", *titles.values(), f"{titles[main]}, 95%"], table))
-        click.echo()
-    if films := film_rows(record):
-        click.echo(align(["model", "test set", "film left out", *titles.values()], films))
-        click.echo()
-    for name, accuracy in record.ablated.items():
-        parts = ", ".join(f"{key.replace('_', ' ')} {value:.2f}" for key, value in accuracy.items())
-        click.echo(f"{name}, accuracy on validation: {parts}")
-    runs = len({draw.fit for draw in record.fits})
-    if record.official:
-        click.echo(official_in_words(record))
-    mean = f"Mean (standard deviation) over {runs} runs" if runs > 1 else "One run"
-    click.echo(f"{mean}; the interval is over draws of films.")
-    if any(of.films < 2 for of in record.scores):
-        click.echo("Where it is -, the test clips are of one film, or no films are named.")
-    echo_warnings(record.warnings)
+    click.echo(describe_run(done.record))
+    echo_warnings(done.record.warnings)
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 

@@ -23,7 +23,6 @@ from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.facts import unreliable_concepts
 from obygaze_models.experiments.fit import Fit
-from obygaze_models.experiments.official import official_measure, uses_external_data
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.record import (
     Features,
@@ -36,13 +35,13 @@ from obygaze_models.experiments.record import (
     RunRecord,
     StoreRecord,
 )
-from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
+from obygaze_models.experiments.scores import class_counts, score_models, score_test_sets
 from obygaze_models.intervals import LEVEL, REPLICATES
 from obygaze_models.leaks import Leak, find_leaks, footage_of
 from obygaze_models.metrics import TREC
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import store_fingerprint
-from obygaze_models.tasks import Task
+from obygaze_models.tasks import Task, official_measure, uses_external_data
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["about_features", "about_model", "make_record"]
@@ -147,8 +146,8 @@ def make_record(
             for leak in found
         ],
         films=_films(evaluation),
-        tests=score_tests(evaluation.predictions, seed=experiment.seed),
-        scores=score_runs(
+        tests=score_test_sets(evaluation.predictions, seed=experiment.seed),
+        scores=score_models(
             evaluation.predictions,
             known.groups.tolist(),
             seed=experiment.seed,

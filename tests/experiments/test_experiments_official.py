@@ -146,7 +146,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     [of] = record["scores"]
     assert of["mean"]["accuracy"] == accuracy_score(truth, said)
     assert f"{of['mean']['accuracy']:.2f}" in result.output
-    assert "One run; the interval is over draws of films." in result.output
+    assert "One fit; the interval is over draws of films." in result.output
     assert "the test clips are of one film, or no films are named" in result.output
     assert "(0.00)" not in result.output
     model = tmp_path / "run/models/logistic/negative-neutral-positive-0"
