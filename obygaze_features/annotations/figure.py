@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
-from obygaze_features.common.package import need
+from obygaze_features.common.figures import (
+    PAPER,
+    SOFT,
+    describe,
+    figure_style,
+    level_colours,
+    plain,
+    tip,
+)
 from obygaze_features.common.text import counted, format_time, unknown_name
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
-from obygaze_features.manifests.statistics import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -57,48 +67,47 @@ def film_bands(
 
 def film_figure(
     timelines: Timelines, manifest: Manifest, film: str, *, merged: str | None = "merged"
-) -> bytes:
-    """The bands of `film_bands` as an SVG file; the higher the level, the taller the bar."""
+) -> Figure:
+    """Draw the bands of `film_bands`; the higher the level, the taller the bar."""
     bands = film_bands(timelines, manifest, film, merged=merged)
-    need("matplotlib", extra="report")
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-    from matplotlib.ticker import FuncFormatter
-
     levels = timelines.scheme.levels
-    colours = [COLOURS[number % len(COLOURS)] for number in range(len(levels))]
-    figure = Figure(figsize=(11, 1.6 + 0.55 * len(bands)), layout="constrained")
-    axes = figure.add_subplot()
-    for row, band in enumerate(bands):
-        for number, (start, end, rank) in enumerate(band.bars):
-            height = 0.8 * (rank + 1) / len(levels)
-            [bar] = axes.bar(
-                start,
-                height,
-                width=end - start,
-                bottom=-row - 0.4,
-                align="edge",
-                color=colours[rank],
-                edgecolor="#555555",
-                linewidth=0.4,
-            )
-            bar.set_gid(f"{band.name}/{number}")
-    axes.set_yticks([-row for row in range(len(bands))], [_plain(band.name) for band in bands])
-    axes.set_ylim(-len(bands) + 0.4, 0.6)
-    ends = [end for band in bands for _, end, _ in band.bars]
-    axes.set_xlim(0, max([timelines.end_of(film), *ends]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
-    axes.tick_params(length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_title(_plain(timelines.films[film].title or film), loc="left")
-    figure.supxlabel(_describe(timelines, manifest, film), x=0.01, ha="left", fontsize=8)
-    keys = [Patch(facecolor=c, label=_plain(v.name)) for c, v in zip(colours, levels, strict=True)]
-    figure.legend(handles=keys, loc="outside upper right", ncols=len(levels), frameon=False)
-    picture = io.BytesIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": film}):
-        figure.savefig(picture, format="svg", metadata={"Date": None})
-    return picture.getvalue()
+    colours = level_colours(timelines.scheme.codes)
+    with figure_style():
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+        from matplotlib.ticker import FuncFormatter
+
+        figure = Figure(figsize=(11, 1.6 + 0.55 * len(bands)), layout="constrained")
+        axes = figure.add_subplot()
+        for row, band in enumerate(bands):
+            for start, end, rank in band.bars:
+                [bar] = axes.bar(
+                    start,
+                    0.8 * (rank + 1) / len(levels),
+                    width=end - start,
+                    bottom=-row - 0.4,
+                    align="edge",
+                    color=colours[rank],
+                    edgecolor=PAPER,
+                    linewidth=0.4,
+                )
+                span = f"{format_time(start)} to {format_time(end)}"
+                bar.set_gid(tip(f"{band.name}: {levels[rank].name}, {span}"))
+        axes.set_yticks([-row for row in range(len(bands))], [plain(band.name) for band in bands])
+        axes.set_ylim(-len(bands) + 0.4, 0.6)
+        ends = [end for band in bands for _, end, _ in band.bars]
+        axes.set_xlim(0, max([timelines.end_of(film), *ends]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
+        title, text = timelines.films[film].title or film, _describe(timelines, manifest, film)
+        axes.set_title(plain(title), loc="left", weight="bold")
+        figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
+        keys = [
+            Patch(facecolor=colour, label=plain(level.name))
+            for colour, level in zip(colours, levels, strict=True)
+        ]
+        figure.legend(handles=keys, loc="outside upper right", ncols=len(levels))
+    describe(figure, title, text)
+    return figure
 
 
 def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
@@ -113,12 +122,7 @@ def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
     thresholds = sorted({f"{a['threshold']:g}" for a in about if "threshold" in a})
     if thresholds:
         text += f"; threshold {' and '.join(thresholds)}, grid {manifest.name}"
-    return _plain(text)
-
-
-def _plain(text: str) -> str:
-    """A text in which matplotlib sees no formula."""
-    return text.replace("$", r"\$")
+    return text
 
 
 def _clip_bars(

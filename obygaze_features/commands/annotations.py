@@ -290,7 +290,7 @@ def export(
 @click.option(
     "--merged", default="merged", show_default=True, help="The label set of the last row."
 )
-@output_options("The figures' folder.")
+@output_options("The figures' folder; or for one film a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
     manifest: Path,
@@ -301,17 +301,17 @@ def figure(
 ) -> None:
     """Draw each film's timelines, their projections onto clips, and the merge.
 
-    An SVG file a film, as the paper's figure 4: for each annotator the segments as they were cut,
+    A figure a film, as the paper's figure 4: for each annotator the segments as they were cut,
     and below them the levels of the clips; then the merged levels. The higher the level, the
     taller the bar. Needs the extra report.
 
     \b
     Examples:
       obygaze annotations figure timelines/mine manifests/mine -o figures
-      obygaze annotations figure timelines/mine manifests/mine --film tt0108160 -o figures
+      obygaze annotations figure timelines/mine manifests/mine --film tt0108160 -o figure.pdf
     """
     from obygaze_features.annotations.figure import film_figure, films_with_clips
-    from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+    from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
 
     segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
     drawable = films_with_clips(segments, clips)
@@ -322,12 +322,19 @@ def figure(
             f"{manifest} has no clips of the films of {timelines}; project the timelines "
             f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
         )
-    paths = {film: output / f"{film}.svg" for film in films or drawable}
+    chosen = films or drawable
+    if output.suffix.lower() in SUFFIXES and len(chosen) > 1:
+        raise UsageError(
+            f"{output} is one file, and there are {len(chosen)} films; name one (--film), or give "
+            "a folder"
+        )
+    as_file = output.suffix.lower() in SUFFIXES
+    paths = {film: output if as_file else output / f"{film}.svg" for film in chosen}
     for path in paths.values():
-        refuse_to_overwrite(path, overwrite=overwrite)
+        check_figure_path(path, overwrite=overwrite)
     figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}
-    for path, svg in figures.items():
-        write_bytes(path, svg)
+    for path, drawn in figures.items():
+        save_figure(drawn, path, overwrite=overwrite)
     click.echo(f"{counted(len(paths), 'figure')}, one a film -> {output}")
     projected = set(segments.annotators) & set(clips.label_names)
     if merged not in clips.label_names and len(projected) > 1:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import refuse_to_overwrite, write_bytes
-from obygaze_features.common.package import need, reference_file
+from obygaze_features.common.figures import (
+    PAPER,
+    check_figure_path,
+    describe,
+    figure_style,
+    level_colours,
+    plain,
+    save_figure,
+)
+from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import align, read_table
 from obygaze_features.common.text import counted
-from obygaze_features.errors import UsageError
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
-
-FIGURE_FORMATS = (".pdf", ".png", ".svg")
-#: From light to dark; distinct in grey and for the colour-blind.
-COLOURS = ("#d9dde3", "#9fc3d9", "#e8a04c", "#8f2d4f", "#3b3b58", "#5f8a5f", "#b8a9c9", "#404040")
 
 
 @dataclass(frozen=True)
@@ -224,43 +226,37 @@ def draw_statistics(
     overwrite: bool = False,
 ) -> None:
     """Draw the figures of a label set into a PNG, PDF or SVG file."""
-    if path.suffix.lower() not in FIGURE_FORMATS:
-        raise UsageError(f"{path}: a figure is one of {', '.join(FIGURE_FORMATS)}")
-    refuse_to_overwrite(path, overwrite=overwrite)
-    need("matplotlib", extra="report")
-    from matplotlib.figure import Figure
+    check_figure_path(path, overwrite=overwrite)
+    with figure_style():
+        from matplotlib.figure import Figure
 
-    tall = 1.6 + 0.34 * len(stats.films) if by_film else 0.0
-    heights = [4.4, tall] if by_film else [4.4]
-    figure = Figure(figsize=(10, sum(heights)), layout="constrained", dpi=150)
-    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights, width_ratios=[1, 1.7])
-    _draw_levels(figure.add_subplot(grid[0, 0]), stats)
-    _draw_concepts(figure.add_subplot(grid[0, 1]), stats)
-    if by_film:
-        _draw_films(figure.add_subplot(grid[1, :]), stats, titles)
-    figure.suptitle(
-        f"{stats.manifest}, labels “{stats.labels}”: "
-        f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}",
-        x=0.01,
-        ha="left",
-        fontsize=12,
-    )
-    kind = path.suffix.lower()[1:]
-    picture = io.BytesIO()
-    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    write_bytes(path, picture.getvalue())
+        tall = 1.6 + 0.34 * len(stats.films) if by_film else 0.0
+        heights = [4.4, tall] if by_film else [4.4]
+        figure = Figure(figsize=(10, sum(heights)), layout="constrained")
+        grid = figure.add_gridspec(len(heights), 2, height_ratios=heights, width_ratios=[1, 1.7])
+        _draw_levels(figure.add_subplot(grid[0, 0]), stats)
+        _draw_concepts(figure.add_subplot(grid[0, 1]), stats)
+        if by_film:
+            _draw_films(figure.add_subplot(grid[1, :]), stats, titles)
+        title = (
+            f"{stats.manifest}, labels “{stats.labels}”: "
+            f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}"
+        )
+        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12)
+        describe(figure, title, "Shares of the levels, and the concepts within each level.")
+        save_figure(figure, path, overwrite=overwrite)
 
 
 def _draw_levels(axes: Any, stats: Statistics) -> None:
     names = [level.name for level in stats.scheme.levels]
     shares = [100 * stats.all.share(code) for code in stats.scheme.codes]
-    bars = axes.barh(names, shares, color=_colours(stats), edgecolor="#333333", linewidth=0.6)
+    bars = axes.barh(list(map(plain, names)), shares, color=level_colours(stats.scheme.codes))
     texts = [
         f"{share:.1f}%\n{stats.all.concepts_per_item(code):.2f} concepts"
         for share, code in zip(shares, stats.scheme.codes, strict=True)
     ]
-    white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    axes.bar_label(bars, texts, padding=4, fontsize=8, bbox=white)
+    behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+    axes.bar_label(bars, texts, padding=4, fontsize=8, bbox=behind)
     axes.set_xlim(0, max([*shares, 1]) * 1.42)
     axes.invert_yaxis()
     axes.set_title("Share of each level, and concepts a clip", fontsize=10, loc="left")
@@ -270,15 +266,13 @@ def _draw_levels(axes: Any, stats: Statistics) -> None:
 def _draw_concepts(axes: Any, stats: Statistics) -> None:
     codes = [c for c in stats.scheme.codes if any(stats.all.concepts[c].values())]
     height = 0.8 / max(len(codes), 1)
-    colours = dict(zip(stats.scheme.codes, _colours(stats), strict=True))
+    colours = dict(zip(stats.scheme.codes, level_colours(stats.scheme.codes), strict=True))
     for number, code in enumerate(codes):
         axes.barh(
             [row + (number - (len(codes) - 1) / 2) * height for row in range(len(stats.concepts))],
             [100 * stats.all.concept_rate(code, name) for name in stats.concepts],
             height=height,
             color=colours[code],
-            edgecolor="#333333",
-            linewidth=0.4,
             label=stats.scheme.name_of[code],
         )
     axes.set_yticks(range(len(stats.concepts)), stats.concepts)
@@ -294,9 +288,9 @@ def _draw_concepts(axes: Any, stats: Statistics) -> None:
 def _draw_films(axes: Any, stats: Statistics, titles: Mapping[str, str]) -> None:
     labels = [f"{titles.get(film, film)} · {c.total}" for film, c in stats.films.items()]
     left = [0.0] * len(labels)
-    for level, colour in zip(stats.scheme.levels, _colours(stats), strict=True):
+    for level, colour in zip(stats.scheme.levels, level_colours(stats.scheme.codes), strict=True):
         shares = [100 * counts.share(level.code) for counts in stats.films.values()]
-        axes.barh(labels, shares, left=left, color=colour, edgecolor="white", label=level.name)
+        axes.barh(labels, shares, left=left, color=colour, edgecolor=PAPER, label=level.name)
         left = [a + b for a, b in zip(left, shares, strict=True)]
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
@@ -306,13 +300,6 @@ def _draw_films(axes: Any, stats: Statistics, titles: Mapping[str, str]) -> None
     _style_axes(axes, "% of the film's clips")
 
 
-def _colours(stats: Statistics) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(len(stats.scheme.codes))]
-
-
 def _style_axes(axes: Any, label: str) -> None:
-    axes.set_xlabel(label, fontsize=8)
-    axes.tick_params(labelsize=8, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.grid(axis="x", color="#e5e5e5", linewidth=0.6)
-    axes.set_axisbelow(True)
+    axes.set_xlabel(label)
+    axes.grid(axis="x")

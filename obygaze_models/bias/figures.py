@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.text import counted
 from obygaze_models.bias.captions import Rate, Rates
 from obygaze_models.bias.gender_score import ObjectScores, truncate
 from obygaze_models.bias.ratings import Share
 from obygaze_models.bias.run_battery import SIGNIFICANT, BatteryResults
-from obygaze_models.drawing.marks import Series
-from obygaze_models.drawing.svg import number
-from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.forest import Line, Point, forest
+from obygaze_models.figures import (
+    Bar,
+    Line,
+    Point,
+    dot_plot,
+    format_number,
+    grouped_bars,
+    numbered_series,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "MAX_OBJECTS",
@@ -25,11 +34,10 @@ __all__ = [
 
 MAX_OBJECTS = 20
 """Objects that are drawn and printed, those with most captions first."""
-_COLOURS = 6
 
 
-def battery_figure(results: BatteryResults) -> str:
-    """The effect sizes with their intervals, beside the published ones, as SVG."""
+def battery_figure(results: BatteryResults) -> Figure:
+    """The effect sizes with their intervals, beside the published ones."""
     points = [
         Point(
             row.item or row.test,
@@ -38,7 +46,6 @@ def battery_figure(results: BatteryResults) -> str:
             row.association.high,
             row.published.d if row.published else None,
             group=row.test if row.item else "",
-            key=f"eat/{row.name}",
             mark="*" if row.significant else "",
             reference_mark="*" if row.published and row.published.significant else "",
             note=format_p(row.association.p),
@@ -48,7 +55,7 @@ def battery_figure(results: BatteryResults) -> str:
     title = f"{counted(len(results.rows), 'association test')}: {results.battery}"
     if any(row.published for row in results.rows):
         title += f" (published: {results.model})"
-    return forest(
+    return dot_plot(
         points,
         title=title,
         axis="effect size d",
@@ -90,7 +97,7 @@ def _methods(results: BatteryResults) -> str:
     return f"{text}, the interval from draws of items with replacement: they may disagree."
 
 
-def rates_figure(rates: Rates) -> str:
+def rates_figure(rates: Rates) -> Figure:
     """Emotion words per 1000 captions: a bar a condition, for each emotion and intensity."""
     conditions = list(dict.fromkeys(rate.condition for rate in rates.rates))
     groups: dict[str, dict[str, Rate]] = {}
@@ -105,33 +112,32 @@ def rates_figure(rates: Rates) -> str:
     else:
         empty = []
     bars = {
-        name: [_rate_bar(of.get(condition), f"{name}/{condition}") for condition in conditions]
+        name: [_rate_bar(of.get(condition)) for condition in conditions]
         for name, of in groups.items()
     }
     has_intervals = any(bar.low is not None for of in bars.values() for bar in of)
     return grouped_bars(
         bars,
-        _series(conditions),
+        numbered_series(conditions),
         title=f"Emotion words in {counted(rates.captions, 'caption')}",
         axis="emotion words per 1000 captions"
         + ("; lines: 95% over draws of images" if has_intervals else "")
         + (f"; {counted(len(empty), 'group')} without such words not drawn" if empty else ""),
         description=_description(bars, conditions),
-        printed=lambda rate: number(rate, digits=1),
+        number_format=lambda rate: format_number(rate, digits=1),
     )
 
 
-def shares_figure(shares: Sequence[Share]) -> str:
+def shares_figure(shares: Sequence[Share]) -> Figure:
     """Shares of images labelled as sexualised: a bar a rater, for each group."""
     raters = list(dict.fromkeys(share.rater for share in shares))
     images = sum({share.group: share.images for share in shares}.values())
     bars: dict[str, list[Bar]] = {}
     for share in shares:
-        bar = Bar(share.share, share.low, share.high, key=f"{share.group}/{share.rater}")
-        bars.setdefault(share.group, []).append(bar)
+        bars.setdefault(share.group, []).append(Bar(share.share, share.low, share.high))
     return grouped_bars(
         bars,
-        _series(raters),
+        numbered_series(raters),
         title=f"Images labelled as sexualised, of {images:,}",
         axis="share of the group's images; lines: Wilson's 95%",
         description=_description(bars, raters),
@@ -140,7 +146,7 @@ def shares_figure(shares: Sequence[Share]) -> str:
     )
 
 
-def balance_figure(objects: Sequence[ObjectScores]) -> str:
+def balance_figure(objects: Sequence[ObjectScores]) -> Figure:
     """How far each object leans to woman or to man, by each measure: .5 is neither."""
     titles = {
         "said": "gender score of the caption",
@@ -150,10 +156,7 @@ def balance_figure(objects: Sequence[ObjectScores]) -> str:
     }
     measures = [name for name in titles if any(getattr(scores, name) for scores in objects)]
     bars = {
-        scores.object: [
-            Bar(getattr(getattr(scores, name), "man_share", None), key=f"{scores.object}/{name}")
-            for name in measures
-        ]
+        scores.object: [Bar(getattr(getattr(scores, name), "man_share", None)) for name in measures]
         for scores in objects[:MAX_OBJECTS]
     }
     series = [titles[name] for name in measures]
@@ -163,35 +166,28 @@ def balance_figure(objects: Sequence[ObjectScores]) -> str:
         title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
     return grouped_bars(
         bars,
-        _series(series),
+        numbered_series(series),
         title=title,
         axis="man / (man + woman), cut to two decimals; .5 is neither",
         description=_description(bars, series, truncate),
         limits=(0, 1),
-        printed=truncate,
+        number_format=truncate,
         origin=0.5,
         ends=("woman", "man"),
     )
 
 
-def _rate_bar(rate: Rate | None, key: str) -> Bar:
-    return Bar(None) if rate is None else Bar(rate.rate, rate.low, rate.high, key=key)
-
-
-def _series(names: Sequence[str]) -> list[Series]:
-    """A colour for each name; after the last colour they are repeated, hatched."""
-    return [
-        Series(name, at % _COLOURS + 1, hatched=at >= _COLOURS) for at, name in enumerate(names)
-    ]
+def _rate_bar(rate: Rate | None) -> Bar:
+    return Bar(None) if rate is None else Bar(rate.rate, rate.low, rate.high)
 
 
 def _description(
     bars: Mapping[str, Sequence[Bar]],
     series: Sequence[str],
-    printed: Callable[[float], str] = number,
+    to_text: Callable[[float], str] = format_number,
 ) -> str:
     return "; ".join(
-        f"{group}, {name}: {printed(bar.value)}"
+        f"{group}, {name}: {to_text(bar.value)}"
         for group, of in bars.items()
         for name, bar in zip(series, of, strict=True)
         if bar.value is not None

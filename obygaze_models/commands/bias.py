@@ -20,6 +20,8 @@ from obygaze_features.common.cli import (
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from obygaze_models.bias.association import P
     from obygaze_models.bias.battery import Battery, Selector
     from obygaze_models.bias.captions import Rate, Rates
@@ -31,7 +33,8 @@ __all__ = ["bias"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PARTLY_DONE = 3
-_SUFFIXES = (".csv", ".json", ".svg")
+_FIGURES = (".svg", ".pdf", ".png")
+_SUFFIXES = (".csv", ".json", *_FIGURES)
 #: Measure -> its columns in the printed table.
 _BALANCE_COLUMNS = {
     "said": ("said: man", "woman"),
@@ -60,7 +63,7 @@ def _output_options(command: Command) -> Command:
         multiple=True,
         type=PATH,
         callback=_check_outputs,
-        help="A .csv or .json table, or an .svg figure; can be repeated.",
+        help="A .csv or .json table, or an .svg, .pdf or .png figure; can be repeated.",
     )
     return output(overwrite_option(json_option(command)))
 
@@ -86,7 +89,7 @@ def _write_outputs(
     outputs: Sequence[Path],
     rows: Sequence[dict[str, Any]],
     content: dict[str, Any],
-    figure: Callable[[], str],
+    figure: Callable[[], Figure],
     *,
     overwrite: bool,
     quiet: bool,
@@ -94,11 +97,11 @@ def _write_outputs(
     """Write the rows as CSV, all content as JSON, and the figure."""
     from obygaze_features.common.files import to_json, write_text
     from obygaze_models.bias.inputs import to_csv
-    from obygaze_models.drawing.file import write_svg
+    from obygaze_models.figures import save_figure
 
     for path in outputs:
-        if path.suffix == ".svg":
-            write_svg(path, figure(), overwrite=overwrite)
+        if path.suffix in _FIGURES:
+            save_figure(figure(), path, overwrite=overwrite)
         else:
             write_text(path, to_json(content) if path.suffix == ".json" else to_csv(rows))
         click.echo(f"Wrote {path}", err=quiet)

@@ -11,8 +11,7 @@ import click
 from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_models.commands.runs import run_folders
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands._shared import echo_warnings, run_folders
 from obygaze_models.warnings import unique_warnings
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ __all__ = ["compare"]
     help="Only models of this name, of all runs, each with each; give it several times.",
 )
 @click.option("--metric", help="The score that is shown.  [default: f1, or f1_macro]")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="An SVG file: a figure.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A figure: .svg, .pdf or .png."
+)
 @overwrite_option
 @json_option
 def compare(
@@ -58,7 +59,7 @@ def compare(
     """
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_models.experiments.compare import compare_runs
-    from obygaze_models.experiments.results import read_results
+    from obygaze_models.experiments.run_folder import read_results
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
@@ -137,8 +138,7 @@ def _span(of: Difference) -> str:
 
 
 def _draw(shown: list[tuple[Comparison, str]], output: Path, *, overwrite: bool) -> None:
-    from obygaze_models.drawing.file import write_svg
-    from obygaze_models.figures.forest import Line, Point, forest
+    from obygaze_models.figures import Line, Point, dot_plot, save_figure
     from obygaze_models.metrics import column_titles
 
     titles = [column_titles(one.scores).get(of, of.replace("_", " ")) for one, of in shown]
@@ -156,13 +156,12 @@ def _draw(shown: list[tuple[Comparison, str]], output: Path, *, overwrite: bool)
         group = f"{one.test}: {counted(one.clips, 'clip')}"
         if len(set(titles)) > 1:
             group += f", {named}"
-        key = f"compare/{one.test}/{one.first.name}/{one.second.name}/{metric}"
-        points.append(Point(label, of.difference, low, high, group=group, key=key))
+        points.append(Point(label, of.difference, low, high, group=group))
     less = "{} less {}".format(*against.pop()) if namesakes else "first less second"
     said = "; ".join(
         f"{point.group}: {point.label} {_number(point.value, signed=True)}" for point in points
     )
-    svg = forest(
+    figure = dot_plot(
         points,
         title=f"Differences in {title}",
         axis=f"difference in {title}, {less}",
@@ -172,4 +171,4 @@ def _draw(shown: list[tuple[Comparison, str]], output: Path, *, overwrite: bool)
         value="difference",
         signed=True,
     )
-    write_svg(output, svg, overwrite=overwrite)
+    save_figure(figure, output, overwrite=overwrite)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.cli import PATH, echo_json, json_option, output_options
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands._shared import echo_warnings
 
 __all__ = ["reproduce"]
 
@@ -75,9 +75,9 @@ def reproduce(
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
     TABLE is table2, table4, table5, fig2, fig3, fig5, fig6 or all. Writes a folder with each table
-    as text, CSV, LaTeX and JSON, figures as SVG, the run folders, and a report of these runs. Notes
-    below each table say what cannot be compared. Exits with 3 if a table has no number of ours
-    because a store is missing.
+    as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run folders, and a report of these
+    runs. Notes below each table say what cannot be compared. Exits with 3 if a table has no number
+    of ours because a store is missing.
 
     \b
     Examples:

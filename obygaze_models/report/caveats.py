@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.text import join_some
-from obygaze_models.experiments.official import official_in_words
 from obygaze_models.experiments.record import LeakCount, TestSet
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.experiments.run_folder import saved_models
+from obygaze_models.experiments.summary import describe_official
 from obygaze_models.report.arrange import BY_PROTOCOL, Group
 from obygaze_models.report.numbers import Html, html, joined, number
 from obygaze_models.report.shown import Shown
@@ -255,7 +255,7 @@ def _about_test(run: int, name: str, test: TestSet) -> Html:
 
 
 def _about_official(run: Shown) -> list[Html]:
-    return [html("{}", official_in_words(run.record))] if run.record.official else []
+    return [html("{}", describe_official(run.record))] if run.record.official else []
 
 
 def _about_fits(run: Shown) -> Html:

@@ -6,16 +6,14 @@ import re
 from collections.abc import Sequence
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.drawing.levels import level_series
-from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.estimators.trees import TreeArrays, as_tree
+from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips
-from obygaze_models.figures.factors import factors
-from obygaze_models.figures.tree import tree
+from obygaze_models.figures import error_factors, inline_svg, level_series, tree_outline
 from obygaze_models.persistence import load_model
 from obygaze_models.published import NETWORKS, estimator_of
 from obygaze_models.report.explorer import default_run, default_view
-from obygaze_models.report.numbers import Html, html, key_of, number
+from obygaze_models.report.numbers import Html, html, number
 from obygaze_models.report.pictures import Picture
 from obygaze_models.report.shown import Shown, View
 
@@ -37,13 +35,12 @@ def first_tree(runs: Sequence[Shown]) -> Picture | None:
             if found is None:
                 continue
             head, concepts, classes = found
-            svg = tree(
+            figure = tree_outline(
                 head,
                 concepts,
                 level_series({name: name for name in classes}),
                 title=f"The first questions of {one.model}",
                 description=f"A tree of {len(head.left)} nodes over {len(concepts)} concepts.",
-                key=key_of("tree", run.number, one.model, one.fit),
             )
             caption = html(
                 "{} of {}, fit {}: questions to what a clip measures along each concept; shares "
@@ -52,13 +49,13 @@ def first_tree(runs: Sequence[Shown]) -> Picture | None:
                 run.name,
                 one.fit,
             )
-            return Picture(Html(svg), caption)
+            return Picture(Html(inline_svg(figure)), caption)
     return None
 
 
 def _tree_of(
     run: Shown, model: str, task: str, fit: int
-) -> tuple[TreeHead, list[str], list[str]] | None:
+) -> tuple[TreeArrays, list[str], list[str]] | None:
     """A tree that was saved with the run; None where it is not there any more."""
     for said in saved_models(run.results.run):
         if (said["model"], said["task"], said["fit"]) == (model, task, fit):
@@ -66,9 +63,9 @@ def _tree_of(
                 loaded, about = load_model(run.results.run.folder / said["folder"])
             except ExperimentError:
                 return None
-            if isinstance(getattr(loaded, "head_", None), TreeHead):
-                names = [str(name) for name in loaded.bank_.get_feature_names_out()]
-                return loaded.head_, names, list(about["classes"])
+            tree = as_tree(getattr(loaded, "head_", None))
+            if tree is not None and hasattr(loaded, "concept_names"):
+                return tree, list(loaded.concept_names()), list(about["classes"])
     return None
 
 
@@ -81,12 +78,11 @@ def errors(runs: Sequence[Shown]) -> Picture | None:
     clips = [run.clips[one] for one in said.ids]
     found = factors_of_clips(clips, said.wrong, list(run.record.manifest.levels))
     few = len(clips) / len({one.film for one in clips}) < FEW_CLIPS
-    svg = factors(
+    figure = error_factors(
         found[:1] if few else found,
         {one.film: _YEAR.sub("", one.title) for one in clips},
         title=f"What goes with the errors of {view.model}",
         description="Coefficients of a ridge logistic regression of wrong on concepts and levels.",
-        key=key_of("errors", run.number, view.model),
     )
     caption = html(
         "{} of {}, {} test clips, {} wrong. Each point: how much the log-odds of being wrong rise "
@@ -100,7 +96,7 @@ def errors(runs: Sequence[Shown]) -> Picture | None:
         if few
         else "",
     )
-    return Picture(Html(svg), caption)
+    return Picture(Html(inline_svg(figure)), caption)
 
 
 def _judged(runs: Sequence[Shown]) -> tuple[Shown, View]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.experiments.results import Clip, Explained
+from obygaze_models.experiments.run_folder import Clip, Explained
 from obygaze_models.experiments.summary import main_metric
 from obygaze_models.report.arrange import PROTOCOLS
 from obygaze_models.report.numbers import Html

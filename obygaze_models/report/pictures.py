@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_models.drawing.levels import level_series
-from obygaze_models.drawing.marks import Series
-from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.forest import Line, Point, forest
-from obygaze_models.figures.shares import Share, shares
+from obygaze_models.figures import (
+    Bar,
+    Line,
+    Point,
+    Share,
+    dot_plot,
+    grouped_bars,
+    inline_svg,
+    level_series,
+    numbered_series,
+    stacked_shares,
+)
 from obygaze_models.metrics import METRICS
 from obygaze_models.report.arrange import Group, Row
-from obygaze_models.report.findings import score_key
-from obygaze_models.report.numbers import Html, html, key_of, number
+from obygaze_models.report.numbers import Html, html, number
 from obygaze_models.report.shown import Shown
 
 __all__ = ["Picture", "annotated", "concept_scores", "group_scores"]
@@ -58,23 +64,24 @@ def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
                 ("All films" if any(films) else "All clips") if film is None else of[0].title,
                 [sum(one.level == code for one in of) / len(of) for code in codes],
                 len(of),
-                key=key_of("levels", run.number, film or "all"),
                 overall=film is None,
             )
         )
     pictures = [
         Picture(
             Html(
-                shares(
-                    rows,
-                    levels,
-                    title=title,
-                    axis="share of a film’s clips" if any(films) else "share of the clips",
-                    description=f"Of {len(clips)} clips in all: "
-                    + ", ".join(
-                        f"{series.label} {share:.0%}"
-                        for series, share in zip(levels, rows[0].parts, strict=True)
-                    ),
+                inline_svg(
+                    stacked_shares(
+                        rows,
+                        levels,
+                        title=title,
+                        axis="share of a film’s clips" if any(films) else "share of the clips",
+                        description=f"Of {len(clips)} clips in all: "
+                        + ", ".join(
+                            f"{series.label} {share:.0%}"
+                            for series, share in zip(levels, rows[0].parts, strict=True)
+                        ),
+                    )
                 )
             ),
             html(
@@ -94,9 +101,9 @@ def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
             for code in marked:
                 of = [one for one in clips if one.level == code]
                 share = sum(name in one.concepts for one in of) / len(of)
-                bars.append(Bar(share, key=key_of("marked", run.number, name, code)))
+                bars.append(Bar(share))
             groups[name] = bars
-        svg = grouped_bars(
+        figure = grouped_bars(
             groups,
             [levels[codes.index(code)] for code in marked],
             title="Concepts that the annotators marked",
@@ -105,7 +112,10 @@ def _annotated(runs: Sequence[Shown], one_of_several: bool) -> list[Picture]:
             percent=True,
         )
         pictures.append(
-            Picture(Html(svg), html("How often each concept was marked, by level of the clip."))
+            Picture(
+                Html(inline_svg(figure)),
+                html("How often each concept was marked, by level of the clip."),
+            )
         )
     return pictures
 
@@ -134,7 +144,6 @@ def group_scores(group: Group) -> list[Picture]:
                         high,
                         paper.mean if paper else None,
                         name,
-                        key_of(*score_key(cell, metric, "mean")),
                     )
                 )
             lines += [
@@ -142,7 +151,6 @@ def group_scores(group: Group) -> list[Picture]:
                     cell.of["mean"][metric],
                     row.model,
                     name,
-                    key_of("guess", cell.run, column.test, row.model, metric),
                 )
                 for row in group.guesses
                 if row.model in ("random", "all positive")
@@ -150,7 +158,7 @@ def group_scores(group: Group) -> list[Picture]:
                 and row is _first_of(group, row.model)
                 and cell.of["mean"].get(metric) is not None
             ]
-        svg = forest(
+        figure = dot_plot(
             points,
             title=f"{title}, {group.named[0].lower()}{group.named[1:]}",
             axis=title,
@@ -161,7 +169,7 @@ def group_scores(group: Group) -> list[Picture]:
         )
         pictures.append(
             Picture(
-                Html(svg),
+                Html(inline_svg(figure)),
                 html(
                     "{} of each model{}.{}{}",
                     title,
@@ -181,10 +189,7 @@ def concept_scores(group: Group) -> Picture | None:
     """Figure 3: how well each concept is detected on its own."""
     if group.kind != "concepts":
         return None
-    series = [
-        Series(f"{row.model}, {row.feature}", place % 6 + 1, place >= 6)
-        for place, row in enumerate(group.rows)
-    ]
+    series = numbered_series([f"{row.model}, {row.feature}" for row in group.rows])
     groups = {}
     for column in group.columns:
         bars = []
@@ -192,10 +197,9 @@ def concept_scores(group: Group) -> Picture | None:
             cell = row.cells.get(column)
             low, high = (cell.of["interval"].get("f1") if cell else None) or (None, None)
             value = cell.of["mean"]["f1"] if cell else None
-            key = key_of(*score_key(cell, "f1", "mean")) if cell else ""
-            bars.append(Bar(value, low, high, key=key))
+            bars.append(Bar(value, low, high))
         groups[column.test] = bars
-    svg = grouped_bars(
+    figure = grouped_bars(
         groups,
         series,
         title="Each concept detected on its own",
@@ -204,7 +208,7 @@ def concept_scores(group: Group) -> Picture | None:
         limits=(0.0, 1.0),
     )
     return Picture(
-        Html(svg),
+        Html(inline_svg(figure)),
         html(
             "Positive-class F1{}.",
             " with 95% intervals over draws of films" if group.intervals else "",

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.statistics import Counts, Statistics, film_titles, statistics
-from obygaze_models.drawing.levels import level_series
-from obygaze_models.figures.bars import Bar, grouped_bars
-from obygaze_models.figures.shares import Share, shares
+from obygaze_models.figures import Bar, Share, grouped_bars, level_series, stacked_shares
 from obygaze_models.reproduce.context import ReproductionContext
 from obygaze_models.reproduce.notes import notes
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -26,22 +24,19 @@ def fig2(context: ReproductionContext) -> Artifacts:
     names = {level.code: level.name for level in scheme.levels}
     levels = level_series({code: names[code] for code in codes})
     rows = [
-        Share("all films", _parts(counts.all, codes), counts.all.total, "levels/all", overall=True),
+        Share("all films", _parts(counts.all, codes), counts.all.total, overall=True),
         *(
-            Share(titles.get(film, film), _parts(of, codes), of.total, f"levels/{film}")
+            Share(titles.get(film, film), _parts(of, codes), of.total)
             for film, of in counts.films.items()
         ),
     ]
     with_concepts = [code for code in codes if sum(counts.all.concepts[code].values())]
     rates = {
-        concept: [
-            Bar(counts.all.concept_rate(code, concept), key=f"concepts/{concept}/{code}")
-            for code in with_concepts
-        ]
+        concept: [Bar(counts.all.concept_rate(code, concept)) for code in with_concepts]
         for concept in counts.concepts
     }
     figures = {
-        "fig2-levels.svg": shares(
+        "fig2-levels": stacked_shares(
             rows,
             levels,
             title=f"Levels of objectification by film{context.title_suffix}",
@@ -50,7 +45,7 @@ def fig2(context: ReproductionContext) -> Artifacts:
         ),
     }
     if rates:
-        figures["fig2-concepts.svg"] = grouped_bars(
+        figures["fig2-concepts"] = grouped_bars(
             rates,
             [levels[codes.index(code)] for code in with_concepts],
             title=f"Concepts within levels{context.title_suffix}",

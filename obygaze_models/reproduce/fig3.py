@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
-from obygaze_models.drawing.marks import Series
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
-from obygaze_models.experiments.results import Results
-from obygaze_models.figures.bars import Bar, grouped_bars
+from obygaze_models.experiments.run_folder import Results
+from obygaze_models.figures import Bar, Series, grouped_bars
 from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.tasks import NEGATIVES, ConceptTask
 from obygaze_models.warnings import RunWarning, unique_warnings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["fig3"]
 
@@ -79,7 +82,7 @@ def fig3(context: ReproductionContext) -> Artifacts:
             warnings += _one_sided(runs, f"{subject}, {setting.key}")
         block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
         blocks.append(Block(block_title, setting.protocol, "f1", lines))
-        figures[f"fig3-{setting.key}.svg"] = _figure(context, setting, scores, concepts)
+        figures[f"fig3-{setting.key}"] = _figure(context, setting, scores, concepts)
     text = "The paper chose C by cross-validation. Its figure prints no numbers to compare with."
     table_notes = [*unique_warnings(warnings), *notes(text)]
     missing = context.missing_requirements()
@@ -165,16 +168,13 @@ def _figure(
     setting: Setting,
     scores: Mapping[str, Mapping[str, _ConceptScore]],
     concepts: Sequence[str],
-) -> str:
+) -> Figure:
     groups = {
-        concept: [
-            _bar(scores[negatives].get(concept), f"{setting.key}/{concept}/{negatives}")
-            for negatives in _BARS
-        ]
+        concept: [_bar(scores[negatives].get(concept)) for negatives in _BARS]
         for concept in concepts
     }
     series = [
-        Series(f"against {NEGATIVES[negatives]}", 1, hatched=bars.hatched)
+        Series(f"against {NEGATIVES[negatives]}", SERIES[0], hatched=bars.hatched)
         for negatives, bars in _BARS.items()
     ]
     return grouped_bars(
@@ -189,9 +189,9 @@ def _figure(
     )
 
 
-def _bar(score: _ConceptScore | None, key: str) -> Bar:
+def _bar(score: _ConceptScore | None) -> Bar:
     if score is None or score.mean is None:
-        return Bar(None, key=key)
+        return Bar(None)
     std = score.std or 0.0
     low, high = max(0.0, score.mean - std), min(1.0, score.mean + std)
-    return Bar(score.mean, low, high, reference=score.chance, key=key)
+    return Bar(score.mean, low, high, reference=score.chance)

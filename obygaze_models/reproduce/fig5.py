@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.drawing.levels import level_series
-from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.experiments.results import Results
-from obygaze_models.experiments.run import saved_models
-from obygaze_models.figures.tree import tree, visits
+from obygaze_models.estimators.trees import TreeArrays
+from obygaze_models.experiments.run_folder import Results, saved_models
+from obygaze_models.figures import count_visits, level_series, tree_outline
 from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
@@ -56,7 +54,7 @@ def fig5(context: ReproductionContext) -> Artifacts:
                 for explained in results.explained
                 if (explained.model, explained.fit) == (model_name, fit)
             )
-            figures[f"fig5-{reading}-{negatives[0]}.svg"] = tree(
+            figures[f"fig5-{reading}-{negatives[0]}"] = tree_outline(
                 model.head_,
                 concepts,
                 level_series({code: code for code in (*negatives, "S")}),
@@ -64,9 +62,8 @@ def fig5(context: ReproductionContext) -> Artifacts:
                 description="The first questions of the tree, and the classes of the training "
                 "clips that came to each.",
                 depth=DEPTH,
-                counts=visits(model.head_, measured),
+                counts=count_visits(model.head_, measured),
                 count="test clips",
-                key=f"{reading}-{negatives[0]}",
             )
     text = (
         f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in the "
@@ -85,7 +82,7 @@ def _first_model(results: Results, name: str) -> tuple[Any, int] | None:
     return None
 
 
-def _questions(head: TreeHead, concepts: list[str]) -> list[Line]:
+def _questions(head: TreeArrays, concepts: list[str]) -> list[Line]:
     """The inner nodes of the first levels, each after its parent."""
     lines, waiting = [], [(0, 0, "")]
     while waiting:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from obygaze_features.manifests.statistics import film_titles
-from obygaze_models.experiments.results import average_over_fits
+from obygaze_models.experiments.run_folder import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
-from obygaze_models.figures.factors import factors
+from obygaze_models.figures import error_factors
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -49,14 +49,13 @@ def fig6(context: ReproductionContext) -> Artifacts:
             )
         ),
     ]
-    svg = factors(
+    figure = error_factors(
         films,
         {film: title.partition(" (")[0] for film, title in titles.items()},
         title=f"What errors of the network go with{context.title_suffix}",
         description="For each film how the odds of an error change with each concept and level.",
-        key="fig6",
     )
-    return Artifacts([Table(name, title, columns, [block], table_notes)], {"fig6.svg": svg})
+    return Artifacts([Table(name, title, columns, [block], table_notes)], {"fig6": figure})
 
 
 def _line(film: FilmFactors, title: str | None) -> Line:

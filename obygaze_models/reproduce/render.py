@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from obygaze_features.common.tables import align, escape_formula, format_table
 from obygaze_models.warnings import RunWarning
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "Artifacts",
@@ -124,10 +127,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What a table or figure of the paper becomes: tables, and figures by file name."""
+    """What a table or figure of the paper becomes: tables, and figures by name."""
 
     tables: Sequence[Table]
-    figures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def to_text(table: Table) -> str:

@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.drawing.file import write_svg
+from obygaze_models.figures import save_figure
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, ReproductionContext
 from obygaze_models.reproduce.fig2 import fig2
 from obygaze_models.reproduce.fig3 import fig3
@@ -102,7 +103,7 @@ def reproduce(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG.
+    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG and PDF.
 
     Parameters
     ----------
@@ -134,6 +135,8 @@ def reproduce(
         for name in given:
             if name not in known:
                 raise ExperimentError(unknown_name(kind, name, known))
+    if any(name.startswith("fig") for name in names):
+        need("matplotlib", extra="report")  # before the runs, which take long
     manifest, output = Path(manifest), Path(output)
     began, clock = datetime.now(UTC), time.monotonic()
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
@@ -156,7 +159,7 @@ def reproduce(
             log(name)
             artifacts[name] = TARGETS[name](context)
             _write(artifacts[name], folder)
-        has_report = bool(context.runs) and find_spec("jinja2") is not None
+        has_report = bool(context.runs) and all(map(find_spec, ("jinja2", "matplotlib")))
         if has_report:
             from obygaze_models.report.page import write_report
 
@@ -186,5 +189,6 @@ def _write(artifacts: Artifacts, folder: Path) -> None:
         write_text(folder / f"{table.name}.csv", to_csv(table))
         write_text(folder / f"{table.name}.tex", to_latex(table))
         write_text(folder / f"{table.name}.json", to_json(to_json_data(table)))
-    for name, svg in artifacts.figures.items():
-        write_svg(folder / name, svg)
+    for name, figure in artifacts.figures.items():
+        for suffix in ("svg", "pdf"):
+            save_figure(figure, folder / f"{name}.{suffix}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.persistence import save_model
 from tests.bias.embeddings import CLIP, STIMULI, WEIGHTS
+from tests.figures.drawn import texts, tips
 from tests.world import write_store
 
 
@@ -72,14 +72,11 @@ def test_json_and_tables_and_a_figure(obygaze, images, prompts, tmp_path):
             assert float(line[key]) == row[key]
         assert row["published_d"] == (0.68 if job == "business" else None)
         assert line["published_d"] == ("0.68" if job == "business" else "")
-    drawn = {
-        one.get("data-key"): float(one.get("data-value"))
-        for one in ET.fromstring(files[2].read_text()).iter()
-        if one.get("data-value")
-    }
-    assert drawn["eat/business"] == said["rows"][1]["d"]
-    assert drawn["eat/business/reference"] == 0.68
-    words = [one.text or "" for one in ET.fromstring(files[2].read_text()).iter()]
+    drawn = tips(files[2])
+    number = f"{said['rows'][1]['d']:+.2f}".replace("-", "−")
+    assert drawn["business, here"].startswith(number)
+    assert drawn["business, published"] == "+0.68"
+    words = texts(files[2])
     for row in said["rows"]:
         star = "*" if row["p"] < 0.05 else ""
         assert f"{row['d']:+.2f}{star}".replace("-", "−") in words
@@ -139,7 +136,9 @@ def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
 def test_each_concept_of_a_bank_against_prompts(obygaze, prompts, tmp_path):
     chance = np.random.default_rng(0)
     bank = ConceptBank("mean-difference")
-    bank.fit(chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2)), names=["Look", "Body"])
+    bank.fit(
+        chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2)), concept_names=["Look", "Body"]
+    )
     backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
     save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
     given = sets(

@@ -24,7 +24,7 @@ from obygaze_models.bias.ratings import (
     read_ratings,
     wilson_interval,
 )
-from tests.figures.drawn import Drawn
+from tests.figures.drawn import tips
 
 WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
 RATED = np.array([[int(one) for one in row] for row in WORKED])
@@ -111,9 +111,11 @@ def test_the_command_on_the_worked_table(tmp_path: Path, obygaze) -> None:
     assert shares["men", "r2"]["share"] == 0.5
     written = list(csv.DictReader(io.StringIO((tmp_path / "shares.csv").read_text())))
     assert [{name: str(of) for name, of in one.items()} for one in found["shares"]] == written
-    drawn = Drawn((tmp_path / "shares.svg").read_text().split("\n", 1)[1])
-    assert drawn.values == {f"{g}/{r}": one["share"] for (g, r), one in shares.items()}
-    assert set(drawn.by_key("data-low")) == set(drawn.values)
+    drawn = tips(tmp_path / "shares.svg")
+    assert {name: text.split(" (")[0] for name, text in drawn.items()} == {
+        f"{group}, {rater}": f"{row['share']:.0%}" for (group, rater), row in shares.items()
+    }
+    assert all(" to " in text for text in drawn.values())
     plain = obygaze("bias", "ratings", table, "--rater", "r1", "--rater", "cnn").stdout
     assert "r2" not in plain
     assert "r1, cnn          0.750000       75.0%" in plain

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -25,9 +24,10 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_models.experiments.compare import compare_runs
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Results, read_results
 from obygaze_models.intervals import paired_differences
+from tests.figures.drawn import tips
 from tests.world import make_world, write_store
 
 BINARY = {
@@ -299,20 +299,8 @@ def test_the_command(obygaze, made, other, tmp_path):
     low, high = one.scores["auroc"].interval
     assert f"{one.test}: {one.clips} clips, 4 films" in told.stdout
     assert f"{one.scores['auroc'].difference:+.3f}  {low:+.3f} to {high:+.3f}" in told.stdout
-    figure = ElementTree.parse(tmp_path / "d.svg").getroot()
-    drawn = {
-        mark.get("data-key"): float(mark.get("data-value"))
-        for mark in figure.iter()
-        if mark.get("data-value")
-    }
-    key = "compare/HN vs S/good-split: logistic/noisy-split: logistic/auroc"
-    assert drawn[key] == one.scores["auroc"].difference
-    ends = {
-        (mark.get("data-low"), mark.get("data-high"))
-        for mark in figure.iter()
-        if mark.get("data-low") and str(mark.get("data-key")).startswith(key)
-    }
-    assert ends == {(repr(low), repr(high))}
+    said = f"{one.scores['auroc'].difference:+.2f} ({low:+.2f} to {high:+.2f})"
+    assert tips(tmp_path / "d.svg")["logistic, difference"] == said.replace("-", "−")
 
     as_json = json.loads(obygaze("models", "compare", a, b, "--json").stdout)
     assert as_json["comparisons"][0]["scores"]["auroc"]["interval"] == [low, high]

@@ -40,8 +40,8 @@ def test_all_numbers_of_many_runs(results):
     numbers, html = checked([as_obygaze12(one) for one in results.values()])
     kinds = {key.split("/")[0] for key, _, _ in numbers.found}
     assert kinds >= {
-        "score", "guess", "test", "published", "difference", "film", "concept", "levels",
-        "marked", "tree", "errors", "judged", "annotated", "clips", "films", "fits", "join",
+        "score", "guess", "test", "published", "difference", "film", "concept", "judged",
+        "annotated", "clips", "films", "fits", "join",
         "runs", "models", "among", "trained films",
     }  # fmt: skip
     # Nothing that looks like a score stands in a table without a key.

@@ -1,0 +1,215 @@
+"""One style for all figures, and one way to save them: SVG, PDF or PNG, or inline in a page.
+
+Figures are drawn in the light colours. A saved SVG keeps its text as text and turns dark where
+the reader's system is dark; inside a page, colours are the page's CSS properties.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.package import need
+from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".pdf", ".png", ".svg")
+LIGHT = {
+    "paper": "#fbfaf7", "ink": "#1f2328", "soft": "#5d6570", "line": "#d9d6cd",
+    "s1": "#0072b2", "s2": "#ae4804", "s3": "#651555", "s4": "#6b725c", "s5": "#302097",
+    "s6": "#393213",
+}  # fmt: skip
+"""Each series (s1 to s6) has a contrast of 4.5 : 1 to the paper, so text on it can be read."""
+DARK = {
+    "paper": "#15181b", "ink": "#e6e4de", "soft": "#a1a7ae", "line": "#363b40",
+    "s1": "#6cb6ea", "s2": "#ff9a5c", "s3": "#f0e6a8", "s4": "#86989c", "s5": "#8f69f7",
+    "s6": "#f42f7e",
+}  # fmt: skip
+PAPER, INK, SOFT, LINE = (LIGHT[name] for name in ("paper", "ink", "soft", "line"))
+SERIES = tuple(LIGHT[f"s{number}"] for number in range(1, 7))
+LEVELS = {"EN": SERIES[3], "HN": SERIES[0], "NS": SERIES[2], "S": SERIES[1]}
+"""The colours of ObyGaze12's levels."""
+
+_SVG_FONTS = "system-ui, 'Helvetica Neue', Helvetica, Arial, sans-serif"
+_PNG_DPI = 200
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_STYLE: dict[str, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.edgecolor": LINE,
+    "axes.facecolor": "none",
+    "axes.labelcolor": SOFT,
+    "axes.labelsize": 8.5,
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.unicode_minus": True,
+    "xtick.color": SOFT,
+    "xtick.labelsize": 8.0,
+    "ytick.color": INK,
+    "ytick.labelsize": 9.0,
+    "xtick.major.size": 0.0,
+    "ytick.major.size": 0.0,
+    "grid.color": LINE,
+    "grid.linewidth": 0.8,
+    "figure.facecolor": PAPER,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "hatch.linewidth": 1.2,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+
+def figure_style() -> AbstractContextManager[None]:
+    """Draw in the project's style: ``with figure_style(): ...``."""
+    need("matplotlib", extra="report")
+    from matplotlib import font_manager, rc_context
+
+    # DejaVu Sans comes with matplotlib and lacks Chinese, Japanese and Korean.
+    wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
+    style: Any = {**_STYLE, "font.family": ["DejaVu Sans", *sorted(wider)[:1]]}
+    return rc_context(style)
+
+
+def level_colours(codes: Sequence[str]) -> list[str]:
+    """One colour a level, in every figure; a class of several levels has that of its first.
+
+    The levels of other schemes have the series' colours in turn.
+    """
+    first = [code.partition("+")[0] for code in codes]
+    if set(first) <= LEVELS.keys():
+        return [LEVELS[code] for code in first]
+    return [SERIES[number % len(SERIES)] for number in range(len(codes))]
+
+
+def describe(figure: Figure, title: str, description: str) -> None:
+    """Say what a figure shows, for readers who cannot see it."""
+    figure.set_label(f"{title}\n{description}")
+
+
+def tip(text: str) -> str:
+    """An artist's gid that becomes a tooltip in an SVG."""
+    return f"tip:{plain(text)}"
+
+
+def plain(text: str) -> str:
+    """A text on one line, without characters that XML cannot hold."""
+    return _NOT_XML.sub("\ufffd", " ".join(text.split()))
+
+
+def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a suffix that is no figure's, and a file that exists."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path}: a figure is one of {', '.join(SUFFIXES)}")
+    refuse_to_overwrite(path, overwrite=overwrite)
+
+
+def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a figure as SVG, PDF or PNG, by the path's suffix; the same figure, the same bytes."""
+    path = Path(path)
+    check_figure_path(path, overwrite=overwrite)
+    suffix = path.suffix.lower()
+    if suffix == ".svg":
+        write_bytes(path, _svg_file(figure).encode())
+    elif suffix == ".pdf":
+        title = str(figure.get_label()).partition("\n")[0]
+        about = {"Title": title or None, "CreationDate": None, "Creator": None, "Producer": None}
+        write_bytes(path, _drawn(figure, "pdf", about))
+    else:
+        write_bytes(path, _drawn(figure, "png", {"Software": None}, dpi=_PNG_DPI))
+
+
+def inline_svg(figure: Figure, prefix: str = "") -> str:
+    """One ``<svg>`` element for a page, in the page's colours (``--ink``, ``--s1``, ...).
+
+    Its ids begin with `prefix`, by default a digest of the figure.
+    """
+    svg = _svg(figure, background=False)
+    prefix = prefix or f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
+    svg = re.sub(r' id="([^"]*)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", svg)
+    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
+    for name, colour in LIGHT.items():
+        svg = svg.replace(f": {colour}", f": var(--{name}, {colour})")
+        svg = svg.replace(f'fill="{colour}"', f'style="fill: var(--{name}, {colour})"')
+    return svg.replace("<svg ", '<svg style="max-width: 100%; height: auto" ', 1)
+
+
+def _svg_file(figure: Figure) -> str:
+    """An SVG file, dark where the reader's system is, on white in print."""
+    dark = _recoloured(DARK)
+    on_white = _recoloured({"paper": "#ffffff", "ink": "#000000", "soft": "#444444"})
+    style = (
+        f"<style>@media (prefers-color-scheme: dark) {{ {dark} }} "
+        f"@media print {{ {on_white} }}</style>"
+    )
+    svg = _svg(figure, background=True).replace("</desc>", f"</desc>\n{style}", 1)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{svg}\n'
+
+
+def _recoloured(colours: Mapping[str, str]) -> str:
+    """Rules that put other colours where the light ones are written."""
+    return " ".join(
+        f'[style*="{part}: {LIGHT[name]}"], [{part}="{LIGHT[name]}"] '
+        f"{{ {part}: {colour} !important; }}"
+        for name, colour in colours.items()
+        for part in ("fill", "stroke")
+    )
+
+
+def _svg(figure: Figure, *, background: bool) -> str:
+    """Matplotlib's SVG, made small: text as text, our title and description, no metadata."""
+    title, _, description = str(figure.get_label()).partition("\n")
+    about = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    face = figure.get_facecolor() if background else "none"
+    svg = _drawn(figure, "svg", about, facecolor=face).decode()
+    svg = svg[svg.index("<svg") :].rstrip()
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, count=1, flags=re.S)
+    # matplotlib's rule is for every element of the page that holds the figure.
+    svg = re.sub(r"\s*<defs>\s*<style.*?</defs>", "", svg, count=1, flags=re.S)
+    svg = re.sub(r' transform="rotate\(-0[^"]*"', "", svg)
+    svg = re.sub(r" ?font-family: [^;\"]*;?", "", svg)
+    svg = re.sub(
+        r"""<g id=(?:"tip:([^"]*)"|'tip:([^']*)')>""",
+        lambda m: f"<g><title>{m[1] or m[2]}</title>",
+        svg,
+    )
+    svg = re.sub(r"\s*\n\s*", "\n", svg)
+    svg = re.sub(r'(?<= d=")[^"]*', lambda m: " ".join(m[0].split()), svg)
+    title, description = (escape(_NOT_XML.sub("\ufffd", text)) for text in (title, description))
+    head = (
+        f'<svg class="figure" role="img" font-family="{_SVG_FONTS}" stroke-linejoin="round" '
+        f'stroke-linecap="butt" '
+    )
+    svg = svg.replace("<svg ", head, 1)
+    return re.sub(
+        r"(<svg [^>]*>)",
+        lambda m: f"{m[1]}<title>{title}</title>\n<desc>{description}</desc>",
+        svg,
+        count=1,
+    )
+
+
+def _drawn(figure: Figure, kind: str, about: Mapping[str, str | None], **options: Any) -> bytes:
+    from matplotlib import rc_context
+
+    content = io.BytesIO()
+    salt = hashlib.sha256(str(figure.get_label()).encode()).hexdigest()[:8]
+    with figure_style(), rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(content, format=kind, metadata=dict(about), **options)
+    return content.getvalue()

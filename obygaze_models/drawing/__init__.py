@@ -1,1 +1,0 @@
-"""What figures are drawn with: colours, words, marks and axes as SVG, and the file they end in."""

@@ -1,0 +1,964 @@
+"""Figures: numbers in, a matplotlib `Figure` out; `save_figure` writes SVG, PDF or PNG.
+
+Each is one column wide. Rows have a fixed height, so a figure grows with what it shows; long
+names are wrapped, then cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.figures import (
+    INK,
+    PAPER,
+    SERIES,
+    SOFT,
+    describe,
+    figure_style,
+    inline_svg,
+    level_colours,
+    plain,
+    save_figure,
+    tip,
+)
+from obygaze_features.common.text import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from obygaze_models.estimators.trees import TreeArrays
+    from obygaze_models.explain.error_factors import Factor, FilmFactors
+
+__all__ = [
+    "Bar", "Line", "Point", "Series", "Share", "count_visits", "dot_plot", "error_factors",
+    "grouped_bars", "inline_svg", "level_series", "numbered_series", "save_figure",
+    "stacked_shares", "tree_outline",
+]  # fmt: skip
+
+WIDTH = 400.0
+"""In points, as all lengths here; narrow, so that text is readable on a phone too."""
+TITLE, TEXT, SMALL = 10.5, 9.0, 8.0
+"""Font sizes."""
+_LINE = 1.3
+"""A line's height, in font sizes."""
+_BAR = 12.0
+_DASHES = ((0, (4, 2.5)), (0, (1.2, 2.2)), (0, (7, 2.5, 1.5, 2.5)))
+_MARGIN = 10.0
+_Mark = Callable[[float, float], None]
+"""Draws a legend's mark at a place."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What a colour stands for; hatched where a second series has the same colour."""
+
+    label: str
+    colour: str
+    hatched: bool = False
+
+    @property
+    def fill(self) -> dict[str, Any]:
+        """How matplotlib fills a bar of this series."""
+        if self.hatched:
+            return {"facecolor": PAPER, "edgecolor": self.colour, "hatch": "////", "linewidth": 1.0}
+        return {"facecolor": self.colour, "edgecolor": "none", "linewidth": 0.0}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar: its value, None where it is undefined, an interval, and a published value."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row of a dot plot: a score, None where it is undefined, its interval, a published score.
+
+    Consecutive rows of one `group` stand under its name. A `mark`, such as ``*``, follows the
+    score; the `note` has a column of its own.
+    """
+
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reference: float | None = None
+    group: str = ""
+    mark: str = ""
+    reference_mark: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A value to compare with, such as chance: across the rows of `group`, or across all."""
+
+    value: float
+    label: str
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Share:
+    """A row: its parts, from 0 to 1, and how many clips they are of; an `overall` row is bold."""
+
+    label: str
+    parts: Sequence[float]
+    count: int
+    overall: bool = False
+
+
+def level_series(names: Mapping[str, str]) -> list[Series]:
+    """Code -> name of levels, as series with one colour a level in every figure."""
+    return [
+        Series(name, colour)
+        for name, colour in zip(names.values(), level_colours(list(names)), strict=True)
+    ]
+
+
+def numbered_series(names: Sequence[str]) -> list[Series]:
+    """A colour each; after the last colour they repeat, hatched."""
+    size = len(SERIES)
+    return [Series(name, SERIES[i % size], hatched=i >= size) for i, name in enumerate(names)]
+
+
+def format_number(
+    value: float, *, digits: int = 2, percent: bool = False, signed: bool = False
+) -> str:
+    """A number as figures print it.
+
+    Examples
+    --------
+    >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
+    ('0.79', '52%', '−0.03')
+    """
+    text = f"{100 * value:.0f}%" if percent else f"{value:.{digits}f}"
+    if not text.strip("-0.%"):
+        return text.lstrip("-")
+    return ("+" if signed and value > 0 else "") + text.replace("-", "−")
+
+
+def grouped_bars(
+    groups: Mapping[str, Sequence[Bar]],
+    series: Sequence[Series],
+    *,
+    title: str,
+    axis: str,
+    description: str,
+    limits: tuple[float, float] | None = None,
+    percent: bool = False,
+    reference: str = "published",
+    number_format: Callable[[float], str] | None = None,
+    origin: float = 0.0,
+    ends: tuple[str, str] | None = None,
+) -> Figure:
+    """Draw groups of horizontal bars, a bar a series.
+
+    Parameters
+    ----------
+    groups
+        Each group's bars, in the order of `series`.
+    series
+        The bars' names, colours, and which are hatched.
+    title, axis, description
+        The figure's title, what is measured, and what is seen, for those who cannot see it.
+    limits
+        The ends of the axis; values outside widen it, intervals do not.
+    percent
+        Values are shares, printed as percentages.
+    reference
+        The name of the hollow diamonds.
+    number_format
+        How numbers are printed; by default with two decimals, or as percentages.
+    origin
+        Where bars begin.
+    ends
+        What the lower and the upper end of the axis mean.
+    """
+    to_text = number_format or (lambda value: format_number(value, percent=percent))
+    bars = [bar for group in groups.values() for bar in group]
+    values = [v for bar in bars for v in (bar.value, bar.reference) if _defined(v)]
+    if limits is None:
+        values += [v for bar in bars for v in (bar.low, bar.high) if _defined(v)]
+    numbers = max([24.0, *(_width(to_text(v), TEXT) for v in values)]) + 8
+    names = _name_width(groups)
+    left = names + 12 + (numbers if any(v < origin for v in values) else 0)
+    heights = [max(_BAR * len(series), 2 * TEXT * 1.2) + 8 for _ in groups]
+    sheet = _Sheet(title, description)
+    sheet.legend(series, reference if any(_defined(bar.reference) for bar in bars) else "")
+    axes = sheet.axes(sum(heights) or 10.0, left, WIDTH - numbers, axis, ends=ends)
+    _scale_x(axes, [origin, *values], limits, percent=percent)
+    axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
+    y = 0.0
+    for (name, group), height in zip(groups.items(), heights, strict=True):
+        sheet.label(axes, y + height / 2, name, names, left)
+        middle = y + height / 2 - _BAR * (len(series) - 1) / 2
+        for bar, kind in zip(group, series, strict=True):
+            _draw_bar(axes, bar, kind, name, middle, origin, to_text, reference)
+            middle += _BAR
+        y += height
+    return sheet.figure
+
+
+def dot_plot(
+    points: Sequence[Point],
+    *,
+    title: str,
+    axis: str,
+    description: str,
+    lines: Sequence[Line] = (),
+    limits: tuple[float, float] | None = None,
+    interval: str = "",
+    value: str = "ours",
+    reference: str = "published",
+    signed: bool = False,
+    note: str = "",
+    footnote: str = "",
+) -> Figure:
+    """Draw scores as points with intervals, a row each, beside published ones (a forest plot).
+
+    Parameters
+    ----------
+    points
+        The rows, from the top down.
+    title, axis, description
+        The figure's title, what is measured, and what is seen, for those who cannot see it.
+    lines
+        Vertical lines to compare with.
+    limits
+        The ends of the axis, such as 0 and 1; values outside widen it, intervals do not.
+    interval
+        What intervals are, such as "95% interval over films".
+    value, reference
+        The names of the points and of the hollow diamonds.
+    signed
+        Print + before positive numbers, as of differences.
+    note
+        The heading of the points' notes.
+    footnote
+        A remark on all points, at the bottom.
+    """
+    with_reference = any(_defined(point.reference) for point in points)
+    numbers = [
+        (value, [_scored(p.value, p.mark, signed) for p in points]),
+        (note, [p.note for p in points]),
+        (reference, [_scored(p.reference, p.reference_mark, signed) for p in points]),
+    ]
+    columns = [(head, texts) for head, texts in numbers if any(texts)]
+    heads = len(columns) > 1
+    widths = [
+        max(_width(text, TEXT, bold=place == 0) for text in [*texts, head if heads else ""]) + 9
+        for place, (head, texts) in enumerate(columns)
+    ]
+    right = WIDTH - sum(widths)
+    names = _name_width(point.label for point in points)
+    drawn = [v for p in points for v in (p.value, p.reference) if _defined(v)]
+    if limits is None:
+        drawn += [v for p in points for v in (p.low, p.high) if _defined(v)]
+    has_interval = bool(interval) and any(_interval(p.low, p.high) for p in points)
+    sheet = _Sheet(title, description)
+    sheet.key(
+        f"{value}, with {interval}" if has_interval else value,
+        reference if with_reference else "",
+        list(dict.fromkeys(line.label for line in lines)),
+        show_value=has_interval or with_reference,
+    )
+    rows: list[tuple[Point, float]] = []
+    spans: dict[str, tuple[float, float]] = {}
+    titles: list[tuple[str, float]] = []
+    y = TEXT * 1.9 if heads else 2.0
+    for group, members in groupby(points, key=lambda point: point.group):
+        if group:
+            titles.append((group, y + 10))
+            y += 20
+        start = y
+        for point in members:
+            height = 27.0 if len(_wrap(point.label, names, TEXT)) > 1 else 17.0
+            rows.append((point, y + height / 2))
+            y += height
+        spans[group] = start, y
+        y += 6 if group else 2
+    axes = sheet.axes(max(y, 10.0), names + 12, right, axis, footnote=footnote)
+    _scale_x(axes, drawn + [line.value for line in lines], limits)
+    edges = [right + sum(widths[: place + 1]) for place in range(len(widths))]
+    for (head, _), edge in zip(columns if heads else [], edges, strict=False):
+        sheet.text(axes, edge, TEXT * 0.8, head, size=SMALL, color=SOFT, ha="right")
+    for group, middle in titles:
+        (text,) = _wrap(group, WIDTH, TEXT, lines=1, bold=True)
+        sheet.text(axes, 0, middle, text, weight="bold")
+    labels = list(dict.fromkeys(line.label for line in lines))
+    for line in lines:
+        low, high = spans.get(line.group, (0.0, 0.0)) if line.group is not None else (0.0, y)
+        style = _DASHES[labels.index(line.label) % len(_DASHES)]
+        axes.plot(
+            [line.value] * 2, [low, high], color=SOFT, linewidth=1.0, linestyle=style, zorder=2,
+            gid=tip(f"{line.label}: {format_number(line.value, signed=signed)}"),
+        )  # fmt: skip
+    for number, (point, middle) in enumerate(rows):
+        sheet.label(axes, middle, point.label, names, names + 12)
+        _draw_point(axes, point, middle, signed, (value, reference))
+        for place, ((_, texts), edge) in enumerate(zip(columns, edges, strict=True)):
+            weight = "bold" if place == 0 else "normal"
+            sheet.text(axes, edge, middle, texts[number], weight=weight, ha="right")
+    return sheet.figure
+
+
+def stacked_shares(
+    rows: Sequence[Share],
+    parts: Sequence[Series],
+    *,
+    title: str,
+    axis: str,
+    description: str,
+    count: str = "clips",
+) -> Figure:
+    """Draw each row as a bar of its parts; `count` names the numbers behind the bars."""
+    numbers = max([_width(count, SMALL), *(_width(f"{r.count:,}", TEXT, bold=True) for r in rows)])
+    names = _name_width([row.label for row in rows], bold=True)
+    sheet = _Sheet(title, description)
+    sheet.legend(parts)
+    heights = [33.0 if row.overall else 24.0 for row in rows]
+    axes = sheet.axes(14 + sum(heights), names + 10, WIDTH - numbers - 10, axis)
+    _scale_x(axes, [0, 1], (0, 1), percent=True, grid=False)
+    sheet.text(axes, WIDTH, 6, count, size=SMALL, color=SOFT, ha="right")
+    y = 14.0
+    for row, height in zip(rows, heights, strict=True):
+        weight = "bold" if row.overall else "normal"
+        sheet.label(axes, y + 10, row.label, names, names + 10, weight=weight)
+        _draw_stack(axes, row.parts, parts, y + 10, 18, row.label)
+        sheet.text(axes, WIDTH, y + 10, f"{row.count:,}", weight=weight, ha="right")
+        y += height
+    return sheet.figure
+
+
+def error_factors(
+    films: Sequence[FilmFactors], titles: Mapping[str, str], *, title: str, description: str
+) -> Figure:
+    """Draw the factors of errors as the paper does: a small panel a film, a row a factor.
+
+    Parameters
+    ----------
+    films
+        As `obygaze_models.explain.error_factors` gives them.
+    titles
+        The films' titles.
+    title, description
+        The figure's title, and what is seen, for those who cannot see it.
+    """
+    factors = next(([f.name for f in film.factors] for film in films if film.factors), [])
+    reach = max(
+        (
+            abs(v)
+            for film in films
+            for f in film.factors
+            for v in (f.coefficient, f.low, f.high)
+            if _defined(v)
+        ),
+        default=1.0,
+    )
+    columns = min(3, len(films)) or 1
+    names = min(max((_width(name, SMALL) for name in factors), default=40.0), 130.0)
+    gap, row = 14.0, 13.5
+    panel = (WIDTH - names - 8 - gap * (columns - 1)) / columns
+    labels = ["All films" if f.film is None else titles.get(f.film, f.film) for f in films]
+    wrapped = [_wrap(label, panel, TEXT, lines=3, bold=True) for label in labels]
+    head = 20 + 11.5 * max(map(len, wrapped), default=1)
+    body = row * max(len(factors), 4)
+    bands = math.ceil(len(films) / columns)
+    sheet = _Sheet(title, description)
+    sheet.dots([(False, "interval includes 0"), (True, "interval excludes 0")])
+    top = sheet.y
+    sheet.reserve(bands * (head + body + 22) + 4)
+    for number, film in enumerate(films):
+        left = names + 8 + (number % columns) * (panel + gap)
+        y = top + (number // columns) * (head + body + 22) + head
+        axes = sheet.place(left, left + panel, y, body)
+        name = labels[number]
+        for place, line in enumerate(reversed(wrapped[number])):
+            sheet.write(left, y - 20 - 11.5 * place, line, weight="bold")
+        sheet.write(left, y - 8, f"{film.wrong:,}/{film.clips:,} wrong", size=SMALL, color=SOFT)
+        if number % columns == 0:
+            for place, label in enumerate(factors):
+                (text,) = _wrap(label, names, SMALL, lines=1)
+                sheet.write(names, y + row * (place + 0.5), text, size=SMALL, ha="right")
+        if film.too_few:
+            for place, line in enumerate(_wrap(film.too_few, panel, SMALL, lines=5)):
+                sheet.write(left, y + 10 + 11 * place, line, size=SMALL, color=SOFT)
+            axes.set_axis_off()
+            continue
+        axes.set_xlim(-1.05 * reach, 1.05 * reach)
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(lambda v, _: format_number(v, digits=0 if v % 1 == 0 else 1))
+        axes.grid(axis="x")
+        axes.axvline(0, color=SOFT, linewidth=1.0, zorder=1)
+        for place, factor in enumerate(film.factors):
+            _draw_factor(axes, factor, name, row * (place + 0.5))
+    sheet.write(names + 8, sheet.height - 5, "← more often right", size=SMALL, color=SOFT)
+    sheet.write(WIDTH, sheet.height - 5, "more often wrong →", size=SMALL, color=SOFT, ha="right")
+    return sheet.figure
+
+
+def tree_outline(
+    head: TreeArrays,
+    concepts: Sequence[str],
+    classes: Sequence[Series],
+    *,
+    title: str,
+    description: str,
+    depth: int = 4,
+    counts: NDArray[Any] | None = None,
+    count: str = "clips",
+) -> Figure:
+    """Draw the first levels of a decision tree: a row a node, with the classes of its clips.
+
+    Parameters
+    ----------
+    head
+        The tree; a node's shares of classes are those of its training clips.
+    concepts
+        The names of its columns.
+    classes
+        The names and colours of its classes.
+    title, description
+        The figure's title, and what is seen, for those who cannot see it.
+    depth
+        How many levels, the root included.
+    counts
+        How many clips came to each node, from `count_visits`.
+    count
+        What these are, such as "test clips".
+    """
+    bar, row, indent = 120.0, 23.0, 15.0
+    numbers = WIDTH - bar - 10
+    room = numbers - (max(34.0, _width(count, SMALL)) + 8 if counts is not None else 0)
+    nodes = _tree_rows(head, concepts, depth)
+    sheet = _Sheet(title, description)
+    sheet.legend(classes)
+    heights = [row + (8 if node.below else 0) for node in nodes]
+    axes = sheet.axes(14 + sum(heights), WIDTH - bar, WIDTH)
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    sheet.text(axes, WIDTH - bar, 6, "training clips", size=SMALL, color=SOFT)
+    if counts is not None:
+        sheet.text(axes, numbers, 6, count, size=SMALL, color=SOFT, ha="right")
+    y, middles = 14.0, list[float]()
+    for node, height in zip(nodes, heights, strict=True):
+        middle, x = y + height / 2, indent * node.depth
+        middles.append(middle)
+        if node.depth:
+            above = middles[node.parent] + 7
+            sheet.line([x - 10, x - 10, x - 3], [above, middle, middle], axes)
+        # A long name is cut, never the number.
+        (name,) = _wrap(node.concept, room - x - _width(node.limit, TEXT), TEXT, lines=1)
+        sheet.text(axes, x, middle - (5 if node.below else 0), name + node.limit)
+        if node.below:
+            more = f"… and {counted(node.below, 'more question')}"
+            sheet.text(axes, x, middle + 6, more, size=SMALL, color=SOFT)
+        if counts is not None:
+            sheet.text(axes, numbers, middle, f"{int(counts[node.node]):,}", ha="right")
+        shares = [float(share) for share in head.value[node.node]]
+        _draw_stack(axes, shares, classes, middle, 16, node.concept + node.limit)
+        y += height
+    return sheet.figure
+
+
+def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
+    """How many clips, by their concept scores [N, concepts], come to each node."""
+    counts = np.bincount(head.apply(values), minlength=len(head.left))
+    for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
+        counts[node] = counts[head.left[node]] + counts[head.right[node]]
+    return counts
+
+
+class _Sheet:
+    """A figure that is filled from the top down; lengths are points from its upper left corner.
+
+    The height is only known at the end, so `reserve` sets it, and places are computed after.
+    """
+
+    def __init__(self, title: str, description: str) -> None:
+        with figure_style():
+            from matplotlib.figure import Figure
+
+            self.figure = Figure(figsize=(1, 1))
+        describe(self.figure, title, description)
+        self.y = _MARGIN
+        self.height = 0.0
+        self._pending: list[tuple[Callable[..., None], tuple[Any, ...], dict[str, Any]]] = []
+        for line in _wrap(title, WIDTH, TITLE, lines=3, bold=True) if title else []:
+            self._later(self.write, 0, self.y + TITLE * 0.65, line, size=TITLE, weight="bold")
+            self.y += TITLE * _LINE
+        self.y += 5
+
+    def _later(self, function: Callable[..., None], *args: Any, **options: Any) -> None:
+        self._pending.append((function, args, options))
+
+    def reserve(self, height: float) -> None:
+        """Fix the figure's height: `height` points follow what is there already."""
+        self.height = self.y + height
+        width = WIDTH + 2 * _MARGIN
+        self.figure.set_size_inches(width / 72, (self.height + _MARGIN) / 72)
+        for function, args, options in self._pending:
+            function(*args, **options)
+
+    def _at(self, x: float, y: float) -> tuple[float, float]:
+        return (x + _MARGIN) / (WIDTH + 2 * _MARGIN), 1 - y / (self.height + _MARGIN)
+
+    def write(self, x: float, y: float, text: str, **options: Any) -> None:
+        """Text at a place of the figure, its middle at `y`."""
+        options = {"va": "center_baseline", "size": TEXT, **options}
+        with figure_style():
+            self.figure.text(*self._at(x, y), plain(text), **options)
+
+    def line(self, x: Sequence[float], y: Sequence[float], axes: Axes) -> None:
+        """A thin line; x in points, y in the axes' rows."""
+        axes.plot(
+            x, y, color=SOFT, linewidth=0.9, clip_on=False, transform=self._points_across(axes)
+        )
+
+    def _points_across(self, axes: Axes) -> Any:
+        from matplotlib.transforms import Affine2D, blended_transform_factory
+
+        across = Affine2D().translate(_MARGIN, 0).scale(1 / (WIDTH + 2 * _MARGIN), 1)
+        return blended_transform_factory(across + self.figure.transFigure, axes.transData)
+
+    def text(self, axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
+        """Text in a row of the axes, at `x` points across the figure."""
+        options = {"va": "center_baseline", "size": TEXT, **options}
+        with figure_style():
+            axes.text(x, y, plain(text), transform=self._points_across(axes), **options)
+
+    def label(
+        self, axes: Axes, y: float, text: str, width: float, right: float, **options: Any
+    ) -> None:
+        """A row's name in one or two lines, at the left."""
+        lines = _wrap(text, width, TEXT, bold=options.get("weight") == "bold")
+        if lines[-1].endswith("…"):
+            options["gid"] = tip(text)
+        for place, line in enumerate(lines):
+            self.text(axes, 0, y + (place - (len(lines) - 1) / 2) * TEXT * 1.15, line, **options)
+
+    def place(self, left: float, right: float, y: float, height: float) -> Axes:
+        """Axes of a given place, whose y counts points from its top."""
+        x0, y0 = self._at(left, y + height)
+        x1, y1 = self._at(right, y)
+        with figure_style():
+            axes = self.figure.add_axes((x0, y0, x1 - x0, y1 - y0))
+        axes.set_ylim(height, 0)
+        axes.set_yticks([])
+        return axes
+
+    def axes(
+        self,
+        height: float,
+        left: float,
+        right: float,
+        axis: str = "",
+        *,
+        ends: tuple[str, str] | None = None,
+        footnote: str = "",
+    ) -> Axes:
+        """The one axes of a figure, with what stands above and below it."""
+        if ends:
+            self.y += 2
+            for x, text, side in ((left, f"← {ends[0]}", "left"), (right, f"{ends[1]} →", "right")):
+                self._later(self.write, x, self.y + 5, text, size=SMALL, color=SOFT, ha=side)
+            self.y += 14
+        top, below = self.y, self.y + height
+        if axis:
+            below += 15
+            for line in _wrap(axis, WIDTH, SMALL + 0.5):
+                half = _width(line, SMALL + 0.5) / 2
+                middle = min(max((left + right) / 2, half), WIDTH - half)
+                self._later(
+                    self.write, middle, below + 6, line, size=SMALL + 0.5, color=SOFT, ha="center"
+                )
+                below += 11.5
+        for line in _wrap(footnote, WIDTH, SMALL, lines=4) if footnote else []:
+            self._later(self.write, 0, below + 9, line, size=SMALL, color=SOFT)
+            below += 10.5
+        self.reserve(below + 2 - self.y)
+        return self.place(left, right, top, height)
+
+    def _entries(
+        self, entries: Sequence[tuple[Callable[[float, float], None], str, float]]
+    ) -> None:
+        """A legend: marks of a width and their names, in as many lines as needed."""
+        x = 0.0
+        for draw, name, mark in entries:
+            (text,) = _wrap(name, WIDTH - mark - 5, TEXT - 0.5, lines=1)
+            width = mark + 5 + _width(text, TEXT - 0.5)
+            if x and x + width > WIDTH:
+                x, self.y = 0.0, self.y + 14
+            self._later(draw, x, self.y + 6)
+            self._later(self.write, x + mark + 5, self.y + 6, text, size=TEXT - 0.5)
+            x += width + 14
+        self.y += 17 if entries else 0
+
+    def _artist(self, x: float, y: float, mark: float, **options: Any) -> None:
+        from matplotlib.lines import Line2D
+
+        points = [self._at(x, y), self._at(x + mark, y)][: 2 if mark else 1]
+        xs, ys = zip(*points, strict=True)
+        self.figure.add_artist(Line2D(xs, ys, **options))
+
+    def legend(self, series: Sequence[Series], reference: str = "") -> None:
+        """The series' colours and names, and the reference's diamond."""
+        from matplotlib.patches import Rectangle
+
+        def swatch(kind: Series) -> _Mark:
+            def draw(x: float, y: float) -> None:
+                low, high = self._at(x, y + 4.5), self._at(x + 11, y - 4.5)
+                size = high[0] - low[0], high[1] - low[1]
+                with figure_style():
+                    self.figure.add_artist(Rectangle(low, *size, **kind.fill))
+
+            return draw
+
+        entries = [(swatch(kind), kind.label, 11.0) for kind in series]
+        if reference:
+            entries.append((self._diamond, reference, 10.0))
+        self._entries(entries)
+
+    def _diamond(self, x: float, y: float) -> None:
+        self._artist(x + 5, y, 0, **_DIAMOND)
+
+    def key(self, value: str, reference: str, lines: Sequence[str], *, show_value: bool) -> None:
+        """What points, diamonds and dashed lines are."""
+
+        def point(x: float, y: float) -> None:
+            self._artist(x, y, 18, color=SERIES[0], linewidth=1.3)
+            self._artist(x + 9, y, 0, marker="o", markersize=6, color=SERIES[0], linestyle="none")
+
+        def dashed(number: int) -> _Mark:
+            style = _DASHES[number % len(_DASHES)]
+            return lambda x, y: self._artist(x, y, 18, color=SOFT, linewidth=1.0, linestyle=style)
+
+        entries: list[tuple[_Mark, str, float]] = [(point, value, 18.0)] if show_value else []
+        if reference:
+            entries.append((self._diamond, reference, 10.0))
+        entries += [(dashed(number), name, 18.0) for number, name in enumerate(lines)]
+        self._entries(entries)
+
+    def dots(self, names: Sequence[tuple[bool, str]]) -> None:
+        """What filled and hollow points mean."""
+
+        def dot(filled: bool) -> _Mark:
+            return lambda x, y: self._artist(x + 4, y, 0, linestyle="none", **_dot(filled))
+
+        self._entries([(dot(filled), name, 8.0) for filled, name in names])
+
+
+_DIAMOND: dict[str, Any] = {
+    "marker": "D", "markersize": 6.0, "markerfacecolor": PAPER, "markeredgecolor": INK,
+    "markeredgewidth": 1.1, "linestyle": "none",
+}  # fmt: skip
+
+
+def _dot(filled: bool) -> dict[str, Any]:
+    return {
+        "marker": "o", "markersize": 5.5, "markeredgewidth": 1.3, "markeredgecolor": SERIES[0],
+        "markerfacecolor": SERIES[0] if filled else PAPER,
+    }  # fmt: skip
+
+
+def _defined(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
+
+
+def _interval(low: float | None, high: float | None) -> tuple[float, float] | None:
+    if low is None or high is None or not math.isfinite(low + high):
+        return None
+    return float(low), float(high)
+
+
+def _scored(value: float | None, mark: str, signed: bool) -> str:
+    if value is None or not math.isfinite(value):
+        return ""
+    return format_number(value, signed=signed) + mark
+
+
+def _scale_x(
+    axes: Axes,
+    values: Sequence[float],
+    limits: tuple[float, float] | None,
+    *,
+    percent: bool = False,
+    grid: bool = True,
+) -> None:
+    """An axis that holds all values: `limits`, or wider; without limits, round ends."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    locator = MaxNLocator(5, steps=[1, 2, 5, 10])
+    given = [*values, *(limits or ())] or [0.0, 1.0]
+    low, high = min(given), max(given)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    ticks = locator.tick_values(low, high)
+    if limits is None or low < limits[0]:
+        low = max((t for t in ticks if t <= low + 1e-9), default=low)
+    if limits is None or high > limits[1]:
+        high = min((t for t in ticks if t >= high - 1e-9), default=high)
+    axes.set_xlim(low, high)
+    ticks = [t for t in ticks if low - 1e-9 <= t <= high + 1e-9]
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else 0.01
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    axes.set_xticks(ticks)
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda v, _: format_number(v, digits=digits, percent=percent))
+    )
+    axes.tick_params(axis="x", pad=3)
+    if grid:
+        axes.grid(axis="x")
+
+
+def _draw_interval(axes: Axes, ends: tuple[float, float] | None, y: float, colour: str) -> None:
+    """A whisker on a rim of paper; what is outside the axis is cut."""
+    if ends is None:
+        return
+    low, high = axes.get_xlim()
+    left, right = (min(max(end, low), high) for end in ends)
+    for width, paint in ((3.2, PAPER), (1.3, colour)):
+        axes.plot(
+            [left, right], [y, y], color=paint, linewidth=width, marker="|", markersize=5,
+            markeredgewidth=width, clip_on=False, zorder=4, solid_capstyle="butt",
+        )  # fmt: skip
+
+
+def _draw_bar(
+    axes: Axes,
+    bar: Bar,
+    series: Series,
+    group: str,
+    y: float,
+    origin: float,
+    to_text: Callable[[float], str],
+    reference: str,
+) -> None:
+    value = bar.value
+    if not _defined(value):
+        _beside(axes, origin, y, "undefined", 3, color=SOFT, size=SMALL)
+        return
+    ends = _interval(bar.low, bar.high)
+    text = to_text(value)
+    more = " ({} to {})".format(*map(to_text, ends)) if ends else ""
+    with figure_style():
+        axes.barh(
+            y, value - origin, height=_BAR - 2, left=origin, zorder=3, **series.fill,
+            gid=tip(f"{group}, {series.label}: {text}{more}"),
+        )  # fmt: skip
+    reached = [value, origin]
+    if ends:
+        _draw_interval(axes, ends, y, INK)
+        low, high = axes.get_xlim()
+        reached += [min(max(end, low), high) for end in ends]
+    offset = 4
+    if _defined(bar.reference):
+        axes.plot(
+            [bar.reference], [y], **_DIAMOND, zorder=5, clip_on=False,
+            gid=tip(f"{group}, {series.label}, {reference}: {to_text(bar.reference)}"),
+        )  # fmt: skip
+        reached.append(bar.reference)
+        offset = 7
+    if value < origin:
+        _beside(axes, min(reached), y, text, -offset)
+    else:
+        _beside(axes, max(reached), y, text, offset)
+
+
+def _beside(axes: Axes, x: float, y: float, text: str, points: float, **options: Any) -> None:
+    """Text some points beside a value: to its right, or to its left where negative."""
+    with figure_style():
+        axes.annotate(
+            plain(text), (x, y), (points, 0), textcoords="offset points", zorder=6,
+            va="center_baseline", ha="right" if points < 0 else "left",
+            **{"size": TEXT - 0.5, **options},
+        )  # fmt: skip
+
+
+def _draw_point(axes: Axes, point: Point, y: float, signed: bool, names: tuple[str, str]) -> None:
+    if _defined(point.value):
+        ends = _interval(point.low, point.high)
+        text = f"{point.label}, {names[0]}: {format_number(point.value, signed=signed)}"
+        if ends:
+            text += " ({} to {})".format(*(format_number(end, signed=signed) for end in ends))
+        _draw_interval(axes, ends, y, SERIES[0])
+        axes.plot(
+            [point.value], [y], "o", color=SERIES[0], markersize=6, zorder=5, clip_on=False,
+            gid=tip(text),
+        )  # fmt: skip
+    else:
+        low, _ = axes.get_xlim()
+        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+        _beside(axes, low, y, "undefined", 3, color=SOFT, size=SMALL, bbox=box)
+    if _defined(point.reference):
+        text = f"{point.label}, {names[1]}: {format_number(point.reference, signed=signed)}"
+        axes.plot([point.reference], [y], **_DIAMOND, zorder=4.5, clip_on=False, gid=tip(text))
+
+
+def _draw_factor(axes: Axes, factor: Factor, film: str, y: float) -> None:
+    if factor.coefficient is None:
+        text = "no clip" if factor.clips == 0 else "every clip"
+        _centred(axes, 0, y, text, SOFT, SMALL - 1, background=PAPER)
+        return
+    ends = _interval(factor.low, factor.high)
+    excludes_zero = ends is not None and (ends[0] > 0 or ends[1] < 0)
+    text = format_number(factor.coefficient, signed=True)
+    if ends:
+        text += f" ({format_number(ends[0])} to {format_number(ends[1])})"
+    clips = counted(factor.clips, "clip")
+    _draw_interval(axes, ends, y, SERIES[0])
+    axes.plot(
+        [factor.coefficient], [y], linestyle="none", zorder=5, clip_on=False,
+        gid=tip(f"{film}, {factor.name}: {text}, {clips} with it"), **_dot(excludes_zero),
+    )  # fmt: skip
+
+
+def _draw_stack(
+    axes: Axes, values: Sequence[float], parts: Sequence[Series], y: float, height: float, name: str
+) -> None:
+    """A bar in parts, each with its share where it is wide enough for it."""
+    before = 0.0
+    low, high = axes.get_xlim()
+    width = axes.get_position().width * (WIDTH + 2 * _MARGIN)
+    for value, part in zip(values, parts, strict=True):
+        text = format_number(value, percent=True)
+        with figure_style():
+            axes.barh(
+                y, value, height=height, left=before, zorder=3, clip_on=False,
+                gid=tip(f"{name}, {part.label}: {text}"), **part.fill,
+            )  # fmt: skip
+        if before:
+            axes.plot(
+                [before] * 2, [y - height / 2, y + height / 2], color=PAPER, linewidth=1.1,
+                zorder=4, clip_on=False,
+            )  # fmt: skip
+        if value * width / (high - low) >= _width(text, SMALL) + 4:
+            ink, background = (INK, PAPER) if part.hatched else (PAPER, None)
+            _centred(axes, before + value / 2, y, text, ink, SMALL, background=background)
+        before += value
+
+
+def _centred(
+    axes: Axes, x: float, y: float, text: str, colour: str, size: float, *, background: str | None
+) -> None:
+    box = {"facecolor": background, "edgecolor": "none", "pad": 1} if background else None
+    with figure_style():
+        axes.text(
+            x, y, text, color=colour, size=size, ha="center", va="center_baseline", bbox=box,
+            zorder=6,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _TreeRow:
+    """A node, its parent's row, its condition (a concept and a limit), and questions cut below."""
+
+    node: int
+    depth: int
+    parent: int
+    concept: str
+    limit: str
+    below: int
+
+
+def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_TreeRow]:
+    """The nodes of the first levels, each after its parent, "not above" first."""
+    below = np.zeros(len(head.left), dtype=np.int64)
+    for node in reversed(np.flatnonzero(head.left != -1)):
+        below[node] = 1 + below[head.left[node]] + below[head.right[node]]
+    rows: list[_TreeRow] = []
+    waiting = [_TreeRow(0, 0, -1, "all clips", "", int(below[0]))]
+    while waiting:
+        row = waiting.pop()
+        cut = row.depth + 1 == depth
+        rows.append(row if cut else replace(row, below=0))
+        if cut or not row.below:
+            continue
+        concept = concepts[int(head.feature[row.node])]
+        limit = f"{float(head.threshold[row.node]):.3g}".replace("-", "−")
+        for sign, children in ((">", head.right), ("≤", head.left)):
+            child = int(children[row.node])
+            waiting.append(
+                _TreeRow(
+                    child, row.depth + 1, len(rows) - 1, concept, f" {sign} {limit}",
+                    int(below[child]),
+                )
+            )  # fmt: skip
+    return rows
+
+
+@cache
+def _advance(character: str, bold: bool) -> float:
+    """How wide a character is, in font sizes."""
+    import unicodedata
+    import warnings
+
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.0
+    font = FontProperties(family="DejaVu Sans", size=100, weight="bold" if bold else "normal")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        width = text_to_path.get_text_width_height_descent(f"|{character}|", font, ismath=False)[0]
+        bars = text_to_path.get_text_width_height_descent("||", font, ismath=False)[0]
+    return float(width - bars) / 100
+
+
+def _width(text: str, size: float, *, bold: bool = False) -> float:
+    return size * sum(_advance(character, bold) for character in text)
+
+
+def _wrap(text: str, width: float, size: float, *, lines: int = 2, bold: bool = False) -> list[str]:
+    """Text in lines of a width; what does not fit in so many lines ends in an ellipsis."""
+    wrapped: list[str] = []
+    rest = plain(text)
+    while rest and len(wrapped) < lines:
+        end = _fitting(rest, width, size, bold)
+        if end < len(rest):
+            space = rest.rfind(" ", 1, end + 1)
+            end = space if space > 0 else end
+        wrapped.append(rest[:end].rstrip())
+        rest = rest[end:].lstrip()
+    if rest:
+        last = f"{wrapped[-1]} {rest}"
+        end = _fitting(last, width - _width("…", size, bold=bold), size, bold)
+        wrapped[-1] = last[:end].rstrip() + "…"
+    return wrapped or [""]
+
+
+def _fitting(text: str, width: float, size: float, bold: bool) -> int:
+    """How many characters fit, at least one."""
+    total = 0.0
+    for place, character in enumerate(text):
+        total += size * _advance(character, bold)
+        if total > width and place:
+            return place
+    return len(text)
+
+
+def _name_width(names: Iterable[str], *, bold: bool = False) -> float:
+    """The column of the names: wide enough for one line, else for two, up to a limit."""
+    texts = [plain(name) for name in names]
+    widest = max((_width(text, TEXT, bold=bold) for text in texts), default=0.0)
+    if widest <= 115.0:
+        return max(widest + 1, 40.0)
+    for width in (105.0, 125.0):
+        if all(" ".join(_wrap(text, width, TEXT, bold=bold)) == text for text in texts):
+            return width
+    return 145.0
