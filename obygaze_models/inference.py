@@ -46,12 +46,8 @@ UNSURE = "unsure"
 SEEN_RENAMED = "under another id"
 """For clips that show seconds of a file which the model has seen under other ids."""
 
-_ANNOTATIONS_READ = {
-    "oracle-tree": "annotated concepts",
-    "oracle-logistic": "annotated concepts",
-    "film-prior": "each clip's film",
-}
-"""Estimators that read annotations instead of features, and which."""
+_ANNOTATIONS_READ = {"concepts": "annotated concepts", "groups": "each clip's film"}
+"""What some models predict from instead of features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +290,7 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             "the model does not say which features it fits; train it again: obygaze models run"
         )
-    if annotations := _ANNOTATIONS_READ.get(about.get("estimator", "")):
+    if annotations := _ANNOTATIONS_READ.get(about.get("reads", "features")):
         raise ExperimentError(
             f"the model ({about['estimator']}) reads {annotations}, not features; no store fits it"
         )

@@ -16,7 +16,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
-from obygaze_models.estimators.registry import Learner, make_learner
+from obygaze_models.experiments.fit import AGAINST, EstimatorSpec
 from obygaze_models.protocols import BALANCES, PROTOCOLS
 from obygaze_models.stores import POOLINGS
 from obygaze_models.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
@@ -199,9 +199,9 @@ class Experiment:
         _ = self.learners
 
     @property
-    def learners(self) -> dict[str, Learner]:
+    def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
-        found: dict[str, Learner] = {}
+        found: dict[str, EstimatorSpec] = {}
         for one in self.estimators:
             options = {"name": one} if isinstance(one, str) else dict(one)
             name = str(options.pop("name"))
@@ -217,7 +217,7 @@ class Experiment:
                     "digit"
                 )
             try:
-                found[listed] = make_learner(name, options)
+                found[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
         folders = {folder_name(listed).casefold(): listed for listed in found}

@@ -19,10 +19,10 @@ from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import ClipDataset, Join
-from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.facts import unreliable_concepts
+from obygaze_models.experiments.fit import Fit
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.record import (
     Features,
@@ -92,6 +92,7 @@ def make_record(
             *_warnings(manifest, attributes, evaluation, leaked),
             *(_without_features(plan, joined) if measure else []),
             *_concept_warnings(experiment, plan, models),
+            *_unsaved_warnings(models),
         ],
         ablated=_ablated(models),
         manifest=ManifestRecord(
@@ -189,7 +190,7 @@ def about_model(
     name: str,
     experiment: Experiment,
     task: Task,
-    fitted: Fitted,
+    fitted: Fit,
     known: ClipDataset,
     manifest: Manifest,
     features: Mapping[str, Any],
@@ -199,7 +200,8 @@ def about_model(
     return {
         "model": name,
         "estimator": experiment.learners[name].name,
-        "options": dict(experiment.learners[name].options),
+        "options": experiment.learners[name].table,
+        "reads": fitted.reads,
         "task": task.name,
         "learns": dict(vars(task)),
         "classes": list(task.classes),
@@ -299,6 +301,15 @@ def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]
         name: {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
         for name, runs in of.items()
     }
+
+
+def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
+    """The estimators whose models could not be saved."""
+    reasons = {one["model"]: one["not_saved"] for one in models if "not_saved" in one}
+    return [
+        RunWarning("not-saved", name, f"{name} is not among the saved models: {reason}.")
+        for name, reason in reasons.items()
+    ]
 
 
 def _leak_warning(test: str, draws: Sequence[Fold], found: Sequence[Leak]) -> RunWarning:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import new_folder, sha256_of, write_text
-from obygaze_features.errors import OutputExists
+from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
@@ -79,17 +79,17 @@ def run_experiment(
             about = about_model(
                 trained.model, experiment, trained.task, trained.fitted, known, manifest, features
             )
-            save_model(
-                trained.fitted.model,
-                folder / name,
-                {**about, "fit": trained.draw.index},
-                durable=False,
-            )
             long = ("features", "seen", "footage", "warnings")
             brief = {key: value for key, value in about.items() if key not in long}
-            models.append(
-                {"folder": name, **brief, "fit": trained.draw.index, "seed": trained.draw.seed}
-            )
+            index, seed = trained.draw.index, trained.draw.seed
+            line = {"folder": name, **brief, "fit": index, "seed": seed}
+            try:
+                save_model(
+                    trained.fitted.model, folder / name, {**about, "fit": index}, durable=False
+                )
+            except ExperimentError as problem:  # its scores stay
+                line["not_saved"] = str(problem)
+            models.append(line)
 
         evaluation = evaluate(
             known,

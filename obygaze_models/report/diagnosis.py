@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.heads import TreeHead
+from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures import error_factors, inline_svg, level_series, tree_outline
@@ -55,7 +55,7 @@ def first_tree(runs: Sequence[Shown]) -> Picture | None:
 
 def _tree_of(
     run: Shown, model: str, task: str, fit: int
-) -> tuple[TreeHead, list[str], list[str]] | None:
+) -> tuple[TreeArrays, list[str], list[str]] | None:
     """A tree that was saved with the run; None where it is not there any more."""
     for said in saved_models(run.results.run):
         if (said["model"], said["task"], said["fit"]) == (model, task, fit):
@@ -63,9 +63,9 @@ def _tree_of(
                 loaded, about = load_model(run.results.run.folder / said["folder"])
             except ExperimentError:
                 return None
-            if isinstance(getattr(loaded, "head_", None), TreeHead):
-                names = [str(name) for name in loaded.bank_.get_feature_names_out()]
-                return loaded.head_, names, list(about["classes"])
+            tree = as_tree(getattr(loaded, "head_", None))
+            if tree is not None and hasattr(loaded, "concept_names"):
+                return tree, list(loaded.concept_names()), list(about["classes"])
     return None
 
 

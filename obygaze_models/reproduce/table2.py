@@ -271,7 +271,7 @@ def _estimator(
     options = reference_json("readings.json")[reading]
     estimator = {"name": HEADS[head][0], **options["concepts"], **options[head][negatives]}
     if "concept_C" in options:
-        estimator["concept_C"] = {
+        estimator["bank__C"] = {
             context.manifest.scheme.concept(name): C for name, C in options["concept_C"].items()
         }
     return estimator

@@ -43,7 +43,7 @@ def films_left_out(context: ReproductionContext) -> Results:
         test_negatives=(("EN", "HN"),),
         split=_CLIPS if has_clips else None,
         # The bottleneck explains decisions in the report; choosing its C in 90 fits is no better.
-        estimators=(MODEL, {"name": "pcbm-logistic", "concept_C": 0.1}),
+        estimators=(MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
     )
 
 

@@ -235,7 +235,7 @@ def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):
     scheme.write_text(json.dumps(header))
     names = {"tree": "pcbm-tree", "sum": "pcbm-logistic"}
     bad = tuple(
-        {"name": name, "as": listed, "negatives": "b", "concept_C": 1e-9}
+        {"name": name, "as": listed, "negatives": "b", "bank__C": 1e-9}
         for listed, name in names.items()
     )
     more = replace(
