@@ -231,7 +231,7 @@ class _Newton:
             moves = signs * (change + rise) / width
             length = self._step_length(costs, lag, moves, along, width, decrease)
             self.coef = self.coef + length * along
-            self.intercept += length * rise
+            self.intercept += length * float(rise)
             self.values = self.values + length * change
         return np.clip(prior + (1 - signs * (self.values + self.intercept)) / width, 0, 1)
 
