@@ -27,11 +27,11 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import open_store
 from obygaze_models.dataset import ClipDataset as Known
-from obygaze_models.estimators.concepts import DEFAULT_CS
-from obygaze_models.estimators.registry import make_learner
-from obygaze_models.estimators.svm import SharedGram, fit_linear_svm
+from obygaze_models.estimators.svm import DEFAULT_CS
+from obygaze_models.estimators.svm_solver import LinearSVM
 from obygaze_models.experiments.evaluate import Evaluation, evaluate
 from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.fit import EstimatorSpec
 from obygaze_models.protocols import Fold as Draw
 from obygaze_models.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.stores import read_features
@@ -94,7 +94,7 @@ def _mlps(
     folder.mkdir()
     store = make_store(folder / "s.zarr", known.ids, {"native": known.features})
     zoo_peers.save_clips(folder / "files", known.features)
-    learners = {"mlp": make_learner("mlp")}
+    learners = {"mlp": EstimatorSpec("mlp")}
 
     def ours() -> Evaluation:
         _, features = read_features(open_store(store), known.ids, "native")
@@ -135,15 +135,11 @@ def _svms(known: Known) -> Iterator[Result]:
             train = np.flatnonzero(takes_part & (known.folds != fold) & (known.folds != 9))
             fits.append((train, np.flatnonzero(takes_part & (known.folds == 9)), labels))
     begin = time.perf_counter()
-    gram = SharedGram(X)
+    wide = X.astype(np.float64)
     ours: list[list[NDArray[np.float64]]] = []
     for train, test, labels in fits:
-        products = gram.among(train)
-        found = [
-            fit_linear_svm(gram, train, labels[train], C, products=products) for C in DEFAULT_CS
-        ]
-        assert all(fit.converged for fit in found)
-        ours.append([fit.decide(X[test]) for fit in found])
+        problem = LinearSVM(wide[train], labels[train])
+        ours.append([problem.fit(C).decide(X[test]) for C in DEFAULT_CS])
     seconds = time.perf_counter() - begin
     some, peer = range(2, len(fits), 6), 0.0
     others, signs, apart = 0, 0, 0.0
@@ -204,7 +200,7 @@ import json, sys, time, warnings
 from pathlib import Path
 import numpy as np
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.mlp import MLPProbe
 warnings.simplefilter("ignore")
 count = int(sys.argv[2])
 chance = np.random.default_rng(0)
@@ -216,10 +212,11 @@ X /= np.linalg.norm(X, axis=1, keepdims=True)
 cut = count * 9 // 10
 seconds = []
 begin = time.perf_counter()
-model = MLPClassifier(random_state=0).fit(X[:cut], Y[:cut, 8], X[cut:], Y[cut:, 8])
+model = MLPProbe(random_state=0)
+model.fit(X[:cut], Y[:cut, 8], X_val=X[cut:], y_val=Y[cut:, 8])
 seconds.append(time.perf_counter() - begin)
 begin = time.perf_counter()
-bank = ConceptBank().fit(X[:cut], Y[:cut, :8], X[cut:], Y[cut:, :8])
+bank = ConceptBank().fit(X[:cut], Y[:cut, :8], X_val=X[cut:], concepts_val=Y[cut:, :8])
 seconds.append(time.perf_counter() - begin)
 worst = min(one["auc"] for one in bank.quality_)
 accuracy = model.score(X[cut:], Y[cut:, 8])

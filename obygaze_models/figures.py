@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from obygaze_models.estimators.heads import TreeHead
+    from obygaze_models.estimators.trees import TreeArrays
     from obygaze_models.explain.error_factors import Factor, FilmFactors
 
 __all__ = [
@@ -412,7 +412,7 @@ def error_factors(
 
 
 def tree_outline(
-    head: TreeHead,
+    head: TreeArrays,
     concepts: Sequence[str],
     classes: Sequence[Series],
     *,
@@ -475,9 +475,9 @@ def tree_outline(
     return sheet.figure
 
 
-def count_visits(head: TreeHead, values: NDArray[Any]) -> NDArray[Any]:
+def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
     """How many clips, by their concept scores [N, concepts], come to each node."""
-    counts = np.bincount(head.leaves(values), minlength=len(head.left))
+    counts = np.bincount(head.apply(values), minlength=len(head.left))
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         counts[node] = counts[head.left[node]] + counts[head.right[node]]
     return counts
@@ -875,7 +875,7 @@ class _TreeRow:
     below: int
 
 
-def _tree_rows(head: TreeHead, concepts: Sequence[str], depth: int) -> list[_TreeRow]:
+def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_TreeRow]:
     """The nodes of the first levels, each after its parent, "not above" first."""
     below = np.zeros(len(head.left), dtype=np.int64)
     for node in reversed(np.flatnonzero(head.left != -1)):

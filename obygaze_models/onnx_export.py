@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import as_logits
 from obygaze_models.persistence import load_model
 
 __all__ = ["export_onnx"]
@@ -56,17 +57,22 @@ def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
 def _layers(estimator: Any, path: Path) -> list[Layer]:
     """The estimator as linear layers, with a ReLU between them and a softmax at the end."""
     kind = type(estimator).__name__
-    head: Any = getattr(estimator, "head_", None)
-    if kind == "MLPClassifier":
+    linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)
+    if kind == "MLPProbe":
         *hidden, (weight, offset) = zip(estimator.coefs_, estimator.intercepts_, strict=True)
         scale = estimator.temperature_
         layers = [*hidden, (weight / scale, offset / scale)]
-    elif kind in ("LogisticClassifier", "PCBMClassifier") and type(head).__name__ == "LinearHead":
-        # What is linear is known by what it makes of nothing and of each feature alone.
-        zero = np.zeros((1, estimator.n_features_in_))
-        seen = estimator.measure if kind == "PCBMClassifier" else (lambda rows: rows)
-        offset = head.logits(seen(zero))[0]
-        weight = head.logits(seen(np.eye(estimator.n_features_in_))) - offset
+    elif (
+        kind in ("LogisticProbe", "ConceptBottleneck")
+        and linear is not None
+        and hasattr(linear, "coef_")
+    ):
+        # A linear map is known from a row of zeros and from each feature alone.
+        rows = np.vstack([np.zeros(estimator.n_features_in_), np.eye(estimator.n_features_in_)])
+        if kind == "ConceptBottleneck":
+            rows = estimator.concept_scores(rows)
+        logits = as_logits(linear.decision_function(rows))
+        offset, weight = logits[0], logits[1:] - logits[0]
         layers = [(weight, offset)]
     else:
         raise ExperimentError(

@@ -1,9 +1,10 @@
 """Models as files: safetensors and JSON; nothing is ever unpickled.
 
-A model is a folder. ``model.json`` says what it is, with every parameter, what it was fitted to,
-and the SHA-256 of both files; ``model.safetensors`` holds the arrays. What is read is checked
-before it is used: the digests, the kinds of objects (a fixed list), the bounds of a tree's
-nodes, and that the model predicts a clip of zeros.
+A model is a folder. ``model.json`` describes the estimator with every parameter, the features it
+fits, and the SHA-256 of the other files; ``model.safetensors`` holds the arrays. An estimator from
+elsewhere, or a part of one, is a ``.skops`` file beside them. A file can only name classes of
+`obygaze_models.estimators` and those in its registry; of skops files only types that cannot run
+code or read memory. What is read is checked before it is used.
 """
 
 from __future__ import annotations
@@ -12,40 +13,45 @@ import contextlib
 import hashlib
 import importlib
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from obygaze_features.common.files import new_folder, read_format, to_json
-from obygaze_features.common.text import is_folder_of
+from obygaze_features.common.text import first_line, is_folder_of
 from obygaze_features.errors import ExperimentError, ObygazeError
 
-__all__ = ["FORMAT_VERSION", "load_model", "read_about", "save_model"]
-
 FORMAT = "obygaze-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER, ARRAYS = "model.json", "model.safetensors"
 MAKE = "obygaze models train"
+Arrays = dict[str, np.ndarray[Any, Any]]
 
-#: Everything that a file can make: the estimators, and the values they are made of.
-_KINDS = {
-    "MLPClassifier": "obygaze_models.estimators.mlp",
-    "LinearSVMClassifier": "obygaze_models.estimators.svm",
-    "ConceptBank": "obygaze_models.estimators.concepts",
-    "RandomDirections": "obygaze_models.estimators.directions",
-    "PCBMClassifier": "obygaze_models.estimators.pcbm",
-    "PCBMHybrid": "obygaze_models.estimators.pcbm",
-    "OracleBottleneck": "obygaze_models.estimators.pcbm",
-    "TreeHead": "obygaze_models.estimators.heads",
-    "LinearHead": "obygaze_models.estimators.heads",
-    "LogisticClassifier": "obygaze_models.estimators.simple",
-    "NearestClips": "obygaze_models.estimators.simple",
-    "MajorityClassifier": "obygaze_models.estimators.simple",
-    "FilmPrior": "obygaze_models.estimators.simple",
-}
+_OWN = re.compile(r"obygaze_models\.estimators\.\w+:\w+")
+#: What `fit` reports of itself; it is kept in ``about``.
+_REPORTS = ("facts_", "warnings_")
+#: What a skops file may hold beside skops' own list: plain Python that only holds numbers. Trees
+#: (`sklearn.tree._tree.Tree`, `TreePredictor`) are not among them: a forged one reads memory.
+TRUSTED = (
+    "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
+    "sklearn.gaussian_process.kernels.ConstantKernel",
+    "sklearn.gaussian_process.kernels.Product",
+    "sklearn.gaussian_process.kernels.RBF",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+)
+
+
+@dataclass
+class _Parts:
+    """The arrays and skops files of a model, by their names."""
+
+    arrays: Arrays = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
 
 
 def save_model(model: Any, path: Path, about: Mapping[str, Any], *, durable: bool = True) -> None:
@@ -54,84 +60,89 @@ def save_model(model: Any, path: Path, about: Mapping[str, Any], *, durable: boo
     Parameters
     ----------
     model
-        Any estimator of `obygaze_models.estimators`.
+        An estimator of ours or of scikit-learn, or of a package that is installed with an entry
+        point for it. `ExperimentError` names what cannot be saved safely, such as forests.
     path
         The folder; it appears complete or not at all, and an existing one is left alone.
     about
         What a user must know, as JSON: the features it fits (backbone, weights, array,
-        pooling), the run it is from.
+        pooling), its run.
     durable
-        False within a folder that is itself being made by `new_folder`, which flushes all that
-        is in it to disk, and which nobody sees before.
+        False within a folder that `new_folder` is making, which flushes everything to disk.
     """
     from safetensors.numpy import save
 
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    tree = _encode(model, "model", arrays)
-    data = save(arrays)
+    parts = _Parts()
+    tree = _encode(model, "model", parts)
+    if isinstance(tree, dict) and tree.get("fitted") == {}:
+        raise ExperimentError(f"the {type(model).__name__} is not fitted; call its fit first")
+    files = {ARRAYS: save(parts.arrays), **parts.files}
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "about": dict(about),
         "model": tree,
-        "arrays_sha256": hashlib.sha256(data).hexdigest(),
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     with new_folder(path) if durable else _within(path) as folder:
-        (folder / ARRAYS).write_bytes(data)
-        text = to_json(header | {"sha256": _digest(header)})
-        (folder / HEADER).write_bytes(text.encode())
-        # safetensors once wrote arrays that are not contiguous wrongly and said nothing.
-        again: dict[str, np.ndarray[Any, Any]] = {}
-        _encode(load_model(folder)[0], "model", again)
-        for name, array in arrays.items():
-            if again[name].dtype != array.dtype or again[name].tobytes() != array.tobytes():
-                raise ExperimentError(f"{path}: {name} is not what was written; nothing is kept")
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        (folder / HEADER).write_bytes(to_json(header | {"sha256": _digest(header)}).encode())
 
 
 def load_model(path: Path) -> tuple[Any, dict[str, Any]]:
-    """Read what `save_model` wrote: the estimator, and what was said about it."""
+    """Read a model that `save_model` wrote: the estimator, and what is known about it."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    path = Path(path)
     header = _read_header(path)
+    digests = header.get("files") or {ARRAYS: header.get("arrays_sha256")}
+    files = {name: _read_file(path / Path(name).name, digest) for name, digest in digests.items()}
     try:
-        data = (path / ARRAYS).read_bytes()
-    except OSError as problem:
-        raise ExperimentError(f"{path / ARRAYS} cannot be read: {problem.strerror}") from None
-    if hashlib.sha256(data).hexdigest() != header.get("arrays_sha256"):
-        raise _damaged(path / ARRAYS, "its digest is another")
-    try:
-        model = _decode(header["model"], load(data))
+        parts = _Parts(load(files.pop(ARRAYS)), files)
+        tree = header["model"]
+        model = _decode(_upgrade(tree) if header["format_version"] == 1 else tree, parts)
         _try_out(model)
         return model, dict(header["about"])
     except ObygazeError as problem:
         raise _damaged(path, str(problem)) from None
-    # Whoever edits both files and their digests can make any of these; no code of theirs runs.
+    # Whoever edits the files and their digests can cause any of these; none of their code runs.
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
         TypeError, ValueError, SafetensorError,
     ) as problem:  # fmt: skip
-        raise _damaged(path, f"{type(problem).__name__}: {problem}") from None
+        raise _damaged(path, f"{type(problem).__name__}: {first_line(problem)}") from None
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What was said about a model when it was saved, without loading it."""
-    return dict(_read_header(path)["about"])
+    """What is known about a model, without loading it."""
+    return dict(_read_header(Path(path))["about"])
 
 
 def _read_header(path: Path) -> dict[str, Any]:
     if not (path / HEADER).is_file():
         # A folder of models, or a run, which keeps them two folders further down.
-        for place in ("*", "models/*/*"):
-            if inside := sorted(path.glob(f"{place}/{HEADER}")):
+        for pattern in ("*", "models/*/*"):
+            if inside := sorted(path.glob(f"{pattern}/{HEADER}")):
                 raise ExperimentError(
                     f"{is_folder_of(path, 'model', inside[0].parent)} "
                     f"(all of them: obygaze models list {path})"
                 )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if header.pop("sha256", None) != _digest(header):
-        raise _damaged(path / HEADER, "its digest is another")
+        raise _damaged(path / HEADER, "its digest differs")
     return header
+
+
+def _read_file(path: Path, digest: str | None) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise _damaged(path, "its digest differs")
+    return data
 
 
 @contextlib.contextmanager
@@ -140,103 +151,242 @@ def _within(path: Path) -> Iterator[Path]:
     yield path
 
 
-def _encode(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
-    """A value as JSON; its arrays go to `arrays` under names that say where they are from."""
-    kind = type(value).__name__
+def _encode(value: Any, name: str, parts: _Parts) -> Any:
+    """A value as JSON; its arrays go to `parts` under names that say where they are from."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        # Kept in the file's byte order and without strides, which safetensors does not look at.
-        arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
+        # In the file's byte order and without strides, which safetensors does not look at.
+        parts.arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
         return {"array": name}
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "UO":
-        return {"texts": [_text(one, name) for one in value.tolist()]}
+        return {"texts": [_text(text, name) for text in value.tolist()]}
     if isinstance(value, np.generic):
-        return _encode(value.item(), name, arrays)
+        return _encode(value.item(), name, parts)
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list | tuple):
-        items = [_encode(one, f"{name}.{place}", arrays) for place, one in enumerate(value)]
+        items = [_encode(item, f"{name}.{place}", parts) for place, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
         # As pairs: the keys of JSON's own objects are texts only, and classes may be numbers.
         pairs = [
-            [_encode(key, name, arrays), _encode(one, f"{name}.{key}", arrays)]
-            for key, one in value.items()
+            [_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)]
+            for key, item in value.items()
         ]
         return {"mapping": pairs}
-    if _KINDS.get(kind) != type(value).__module__:
-        raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
+    return _encode_object(value, name, parts)
+
+
+def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
+    from sklearn.frozen import FrozenEstimator
+
+    from obygaze_models.estimators.trees import as_tree
+
+    path = _path_of(type(value))
+    if isinstance(value, FrozenEstimator):
+        return {"frozen": _encode(value.estimator, name, parts)}
+    if hasattr(value, "tree_"):
+        value = as_tree(value) or value  # its arrays, which are checked when they are read
+        path = _path_of(type(value))
+    if path is None:
+        return {"skops": _encode_foreign(value, name, parts)}
     if is_dataclass(value):
-        state = {field.name: getattr(value, field.name) for field in fields(value)}
-        parts = {"fields": state}
+        groups = {"fields": {item.name: getattr(value, item.name) for item in fields(value)}}
     else:
-        fitted = {key: one for key, one in vars(value).items() if _is_learnt(key)}
-        if not fitted:
-            raise ExperimentError(f"the {kind} is not fitted; call its fit first")
-        parts = {"parameters": value.get_params(deep=False), "fitted": fitted}
-    return {"kind": kind} | {
-        part: {key: _encode(one, f"{name}.{key}", arrays) for key, one in of.items()}
-        for part, of in parts.items()
+        parameters = value.get_params(deep=False)
+        groups = {
+            # A memory is of the process that fitted, not of the model.
+            "parameters": {**parameters, **({"memory": None} if "memory" in parameters else {})},
+            "fitted": {
+                key: item
+                for key, item in vars(value).items()
+                if key not in parameters and key not in _REPORTS and not key.startswith("__")
+            },
+        }
+    return {"class": path} | {
+        group: {key: _encode(item, f"{name}.{key}", parts) for key, item in items.items()}
+        for group, items in groups.items()
     }
 
 
-def _decode(value: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
-    """What `_encode` was given; nothing is made but plain values and what `_KINDS` lists."""
+def _decode(value: Any, parts: _Parts) -> Any:
+    """The value that `_encode` was given; nothing is made but plain values and known classes."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
-        return [_decode(one, arrays) for one in value]
-    if set(value) == {"array"}:
-        return arrays[value["array"]]
-    if set(value) == {"texts"}:
-        return np.array([_text(one, "a list of texts") for one in value["texts"]])
-    if set(value) == {"tuple"}:
-        return tuple(_decode(one, arrays) for one in value["tuple"])
-    if set(value) == {"mapping"}:
-        return {_decode(key, arrays): _decode(one, arrays) for key, one in value["mapping"]}
-    if set(value) == {"kind", "fields"}:
-        return _class(value["kind"])(**_parts(value["fields"], arrays))
-    if set(value) == {"kind", "parameters", "fitted"}:
-        made = _class(value["kind"])(**_parts(value["parameters"], arrays))
-        for key, one in _parts(value["fitted"], arrays).items():
-            if not _is_learnt(key):
-                raise ExperimentError(f"a {value['kind']} learns nothing of the name {key!r}")
-            setattr(made, key, one)
-        return made
-    raise ExperimentError(f"{str(value)[:60]!r} is nothing that a model is made of")
+        return [_decode(item, parts) for item in value]
+    kind = set(value)
+    if kind == {"array"}:
+        return parts.arrays[value["array"]]
+    if kind == {"texts"}:
+        return np.array([_text(text, "a list of texts") for text in value["texts"]])
+    if kind == {"tuple"}:
+        return tuple(_decode(item, parts) for item in value["tuple"])
+    if kind == {"mapping"}:
+        return {_decode(key, parts): _decode(item, parts) for key, item in value["mapping"]}
+    if kind == {"frozen"}:
+        from sklearn.frozen import FrozenEstimator
+
+        return FrozenEstimator(_decode(value["frozen"], parts))
+    if kind == {"skops"}:
+        return _decode_foreign(parts.files[value["skops"]])
+    if kind == {"class", "fields"}:
+        return _find_class(value["class"])(**_decode_all(value["fields"], parts))
+    if kind == {"class", "parameters", "fitted"}:
+        model = _find_class(value["class"])(**_decode_all(value["parameters"], parts))
+        names = model.get_params(deep=False)
+        for key, item in _decode_all(value["fitted"], parts).items():
+            if key in names or key.startswith("__") or hasattr(type(model), key):
+                raise ExperimentError(f"a {value['class']} learns nothing of the name {key!r}")
+            setattr(model, key, item)
+        return model
+    raise ExperimentError(f"{str(value)[:60]!r} is no part of a model")
 
 
-def _parts(of: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
-    return {key: _decode(one, arrays) for key, one in of.items()}
+def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
+    return {key: _decode(item, parts) for key, item in items.items()}
+
+
+def _path_of(kind: type) -> str | None:
+    """The path of a class of ours, or of one that our registry names; None for all others."""
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    if _OWN.fullmatch(path):
+        return path
+    public = {_find_class(path): path for path in _registered() if kind.__name__ in path}
+    return public.get(kind)
+
+
+def _registered() -> set[str]:
+    """All classes that entries of our registry name, as estimators or as their parts."""
+    from obygaze_models.estimators.registry import ESTIMATORS
+
+    named = {entry.path for entry in ESTIMATORS.values()}
+    for entry in ESTIMATORS.values():
+        named |= {
+            part for part in entry.parameters.values() if isinstance(part, str) and ":" in part
+        }
+    return named
+
+
+def _find_class(path: Any) -> Any:
+    if not isinstance(path, str) or not (_OWN.fullmatch(path) or path in _registered()):
+        raise ExperimentError(f"it holds a {str(path)[:60]!r}, which is no class of this obygaze")
+    module, _, name = path.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    if not isinstance(kind, type) or (_OWN.fullmatch(path) and kind.__module__ != module):
+        raise ExperimentError(f"it holds a {path!r}, which is no class of this obygaze")
+    return kind
+
+
+def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
+    """The name of the skops file of an estimator from elsewhere."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if not hasattr(value, "get_params"):
+        raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
+    import skops.io
+
+    try:
+        data = skops.io.dumps(value)
+        unknown = sorted({*skops.io.get_untrusted_types(data=data)} - {*_trusted()})
+    except Exception as problem:  # whatever somebody else's object raises
+        raise ExperimentError(f"{name} ({kind}) cannot be saved: {first_line(problem)}") from None
+    if unknown:
+        raise ExperimentError(
+            f"{name} ({kind}) holds {', '.join(unknown)}, which cannot be read back safely, so it "
+            "is not saved"
+        )
+    parts.files[f"{name}.skops"] = data
+    return f"{name}.skops"
+
+
+def _decode_foreign(data: bytes) -> Any:
+    import skops.io
+
+    try:
+        return skops.io.loads(data, trusted=_trusted())
+    except Exception as problem:  # skops raises many kinds
+        raise ExperimentError(first_line(problem)) from None
+
+
+def _trusted() -> list[str]:
+    """What a skops file may hold: `TRUSTED`, and the estimators that installed packages provide."""
+    from importlib.metadata import entry_points
+
+    from obygaze_models.estimators.registry import ENTRY_POINT_GROUP
+
+    trusted = list(TRUSTED)
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        with contextlib.suppress(Exception):  # any code of somebody else's
+            kind = point.load()
+            trusted.append(f"{kind.__module__}.{kind.__qualname__}")
+    return trusted
+
+
+#: Format 1: the class of each former name, and the parameters that are called otherwise now.
+_FORMER = {
+    "MLPClassifier": ("mlp:MLPProbe", {"hidden": "hidden_layer_sizes", "max_epochs": "max_iter",
+                      "learning_rate": "learning_rate_init", "patience": "n_iter_no_change"}),
+    "LinearSVMClassifier": ("svm:LinearSVMProbe", {}),
+    "ConceptBank": ("concepts:ConceptBank", {"Cs": "C"}),
+    "RandomDirections": ("concepts:RandomDirections", {}),
+    "PCBMClassifier": ("bottlenecks:ConceptBottleneck", {}),
+    "TreeHead": ("trees:TreeArrays", {}),
+    "LinearHead": ("logistic:LogisticProbe", {}),
+    "LogisticClassifier": ("logistic:LogisticProbe", {}),
+}  # fmt: skip
+
+
+def _upgrade(tree: Any, classes: Any = None) -> Any:
+    """A description of format 1 as one of format 2."""
+    if isinstance(tree, list):
+        return [_upgrade(item, classes) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    kind = tree.get("kind")
+    if kind is None:
+        return {key: _upgrade(item, classes) for key, item in tree.items()}
+    if kind not in _FORMER:
+        raise ExperimentError(f"it is a {str(kind)[:60]!r} of an earlier obygaze")
+    path, renamed = _FORMER[kind]
+    classes = tree.get("fitted", {}).get("classes_", classes)
+    groups: dict[str, Any] = {
+        group: {key: _upgrade(item, classes) for key, item in tree[group].items()}
+        for group in ("fields", "parameters", "fitted")
+        if group in tree
+    }
+    parameters, fitted = groups.get("parameters", {}), groups.get("fitted", {})
+    parameters = {renamed.get(key, key): item for key, item in parameters.items()}
+    if kind == "LinearSVMClassifier":
+        parameters["class_weight"] = "balanced" if parameters.pop("balanced") else None
+    if kind == "PCBMClassifier":
+        fitted["bank_"]["parameters"]["output"] = parameters["output"]
+        parameters = {"random_state": parameters["random_state"]}
+    if kind in ("LogisticClassifier", "LinearHead"):
+        head = fitted.pop("head_")["fitted"] if kind == "LogisticClassifier" else {}
+        rule = {f"{key}_": item for key, item in groups.pop("fields", {}).items()}
+        fitted = {"classes_": classes, **rule, **head, **fitted}
+    if "fields" not in groups:
+        groups = {"parameters": parameters, "fitted": fitted}
+    return {"class": f"obygaze_models.estimators.{path}", **groups}
 
 
 def _try_out(model: Any) -> None:
-    """Let a model that was read say something of one clip, so that its parts are known to fit."""
-    if type(model).__name__ == "FilmPrior":
-        clip = np.array(["no film"])
+    """Let a model that was read predict one clip, so that its parts are known to fit."""
+    from obygaze_models.estimators.classes import keywords
+
+    if not hasattr(model, "predict_proba"):
+        method, width = model.transform, len(model.get_feature_names_out())
     else:
-        clip = np.full((1, getattr(model, "n_features_in_", 1)), 0.5, dtype=np.float32)
-    if hasattr(model, "predict_proba"):
-        said, width = model.predict_proba(clip), len(model.classes_)
-    else:
-        said, width = model.transform(clip), len(model.get_feature_names_out())
-    if said.shape != (1, width) or not np.isfinite(said).all():
+        method, width = model.predict_proba, len(model.classes_)
+    if {"concepts", "groups"} & keywords(method):
+        return  # it predicts from annotations
+    output = method(np.full((1, getattr(model, "n_features_in_", 1)), 0.5, dtype=np.float32))
+    if output.shape != (1, width) or not np.isfinite(output).all():
         raise ExperimentError("its parts do not fit each other")
-
-
-def _class(kind: str) -> Any:
-    if kind not in _KINDS:
-        raise ExperimentError(f"it holds a {kind[:60]!r}, of which this obygaze knows nothing")
-    return getattr(importlib.import_module(_KINDS[kind]), kind)
-
-
-def _is_learnt(name: str) -> bool:
-    """By scikit-learn's convention, what fit learns ends with an underscore."""
-    return name.endswith("_") and not name.startswith("_")
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ExperimentError(f"{name} has {value!r} where a text is meant")
+        raise ExperimentError(f"{name} has {value!r} where a text is expected")
     return value
 
 
@@ -245,7 +395,7 @@ def _digest(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
-def _damaged(path: Path, why: str) -> ExperimentError:
+def _damaged(path: Path, reason: str) -> ExperimentError:
     return ExperimentError(
-        f"{path} is damaged, or was edited ({why}); train the model again ({MAKE})"
+        f"{path} is damaged, or was edited ({reason}); train the model again ({MAKE})"
     )

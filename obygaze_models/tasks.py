@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_models.metrics import ACCURACY, METRICS, TREC
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests import LabelScheme
+    from obygaze_features.manifests import LabelScheme, LabelSet
     from obygaze_models.dataset import ClipDataset
 
 __all__ = [
@@ -24,7 +26,10 @@ __all__ = [
     "Task",
     "concept_targets",
     "make_task",
+    "measure_of",
+    "official_measure",
     "task_from",
+    "uses_external_data",
 ]
 
 UNUSED = -1
@@ -225,3 +230,43 @@ def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: st
     targets[among & ~shown] = 0
     targets[annotated & shown] = 1
     return targets
+
+
+def measure_of(labels: LabelSet) -> str | None:
+    """The measure that a label set names in its JSON file, if any."""
+    measure = labels.about.get("measure")
+    official = [key for key, metric in METRICS.items() if metric.official]
+    if measure is not None and measure not in official:
+        raise ExperimentError(
+            f"labels/{labels.name}.json: {unknown_name('measure', str(measure), official)}"
+        )
+    return measure
+
+
+def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task]) -> str | None:
+    """The label set's measure, if the tasks are what it is officially scored on.
+
+    Average precision is of the highest level against all others, accuracy is over all levels.
+    """
+    measure = measure_of(labels)
+    highest, others = scheme.codes[-1:], set(scheme.codes[:-1])
+    for task in tasks:
+        match task:
+            case LevelTask():
+                fits = measure == TREC and task.positives == highest
+                fits = fits and set(task.negatives) == others
+            case LevelsTask():
+                fits = measure == ACCURACY and set(task.classes) == set(scheme.codes)
+            case _:
+                fits = False
+        if not fits:
+            return None
+    return measure
+
+
+def uses_external_data(backbone: Mapping[str, Any]) -> bool:
+    """Whether a backbone learned from other data than a benchmark's: all but random weights did.
+
+    MediaEval asks that such runs be marked.
+    """
+    return not backbone.get("config", {}).get("synthetic")

@@ -21,7 +21,7 @@ from tests.world import World, make_world
 
 if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
-    from obygaze_models.experiments.run import Run
+    from obygaze_models.experiments.run_folder import Run
 
 #: How many seconds of computing each room's tests may take, without the slow ones, on a machine
 #: that takes `REFERENCE_S` for `reference_seconds`; slower ones get more.

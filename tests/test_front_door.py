@@ -1,4 +1,4 @@
-"""`import obygaze_features`: the public names, and how quickly they come."""
+"""`import obygaze_features, obygaze_models`: the public names, and how quickly they come."""
 
 import subprocess
 import sys
@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import obygaze_features
+import obygaze_models
 
 LIGHT = ("numpy", "zarr")
 HEAVY = ("av", "matplotlib", "pandas", "pyarrow", "torch", "transformers", "xarray")
@@ -32,11 +33,36 @@ def test_public_names():
         "pull",
         "stratified",
     ]
+    assert obygaze_models.__all__ == [
+        "ClipDataset",
+        "Experiment",
+        "LeakFree",
+        "LeaveFilmOut",
+        "ManifestSplit",
+        "OfficialSplit",
+        "PaperSplit",
+        "Released",
+        "Run",
+        "compare",
+        "load_dataset",
+        "load_experiment",
+        "load_model",
+        "load_run",
+        "report",
+        "reproduce",
+        "run_experiment",
+        "save_model",
+    ]
 
 
-@pytest.mark.parametrize("name", obygaze_features.__all__)
-def test_public_name_is_documented(name):
-    value = getattr(obygaze_features, name)
+PACKAGES = (obygaze_features, obygaze_models)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [(package, name) for package in PACKAGES for name in package.__all__]
+)
+def test_public_name_is_documented(package, name):
+    value = getattr(package, name)
     assert value.__doc__
     assert value.__name__ == name
 
@@ -51,16 +77,32 @@ def loaded(statement: str, modules: tuple[str, ...]) -> list[str]:
     return run_python(f"import sys; {statement}; print(*set(sys.modules) & {set(modules)})").split()
 
 
-def test_import_loads_nothing_heavy():
-    assert loaded("import obygaze_features", LIGHT + HEAVY) == []
+@pytest.mark.parametrize("package", ["obygaze_features", "obygaze_models"])
+def test_import_loads_nothing_heavy(package):
+    assert loaded(f"import {package}", (*LIGHT, *HEAVY, "sklearn")) == []
 
 
-def test_import_takes_under_100_ms():
+@pytest.mark.parametrize("package", ["obygaze_features", "obygaze_models"])
+def test_import_takes_under_100_ms(package):
     code = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
-    seconds = float(run_python(code.format("import obygaze_features")))
+    seconds = float(run_python(code.format(f"import {package}")))
     assert seconds < max(0.1, 2 * float(run_python(code.format("import json, typing"))))
 
 
 @pytest.mark.parametrize("name", ["Manifest", "Store", "Timelines", "merge", "open_store", "pull"])
 def test_reading_needs_no_torch(name):
     assert loaded(f"from obygaze_features import {name}", HEAVY) == []
+
+
+def test_functions_stay_when_rooms_of_their_name_are_loaded():
+    code = (
+        "import obygaze_models as om, obygaze_models.report.page, obygaze_models.reproduce.tables"
+    )
+    assert run_python(f"{code}; print(om.report.__name__, om.reproduce.__name__)").split() == [
+        "report",
+        "reproduce",
+    ]
+
+
+def test_a_dataset_needs_no_torch():
+    assert loaded("from obygaze_models import load_dataset, load_run", ("torch",)) == []

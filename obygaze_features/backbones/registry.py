@@ -70,6 +70,11 @@ def find_maker(spec: str) -> Maker | None:
             raise BackboneError(
                 f"{spec} cannot be imported ({problem}). Install its package, or set PYTHONPATH"
             ) from None
+        except Exception as problem:  # any code of somebody else's
+            kind = type(problem).__name__
+            raise BackboneError(
+                f"{spec} cannot be imported: {match[1]} raises {kind} ({first_line(problem)})"
+            ) from problem
     else:
         return None
     if not callable(maker):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -30,7 +31,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some, redact_url
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
@@ -148,7 +149,7 @@ def verify(store: Path | str, as_json: bool) -> None:
         if damage:
             rows = len({item_id for entry in damage for item_id in entry.ids})
             click.echo(f"{counted(len(damage), 'damaged file')}, {counted(rows, 'damaged row')}")
-            click.echo(f"next: {_next_after_damage(store)}")
+            click.echo(f"next: {_next_after_damage(store, damage)}")
         else:
             click.echo(f"{redact_url(store)} is undamaged")
     if damage:
@@ -308,10 +309,19 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
     return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
 
 
-def _next_after_damage(store: Path | str) -> str:
+def _next_after_damage(store: Path | str, damage: Sequence[Damage]) -> str:
+    from obygaze_features.store import open_store
+    from obygaze_features.store.repair import can_repair
+
     if not isinstance(store, Path):
         return "tell its owner, who may run: obygaze stores repair"
     if store.is_dir():
+        is_final = False
+        with contextlib.suppress(StoreError):
+            is_final = open_store(store).is_final
+        lost = [entry.file for entry in damage if not can_repair(entry, is_final=is_final)]
+        if lost:
+            return f"restore {join_some(lost)} from a copy of the store; no extraction makes it"
         return f"obygaze stores repair {for_shell(store)}"
     return "pack it again, or download it again"
 
@@ -338,7 +348,7 @@ def _print_repair(result: Repair) -> None:
     if result.to_do:
         click.echo(
             f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"
-            "next: run the extraction again"
+            "next: run the extraction, or the import, again"
         )
     if not (result.damage or result.restored or result.cleared or result.left or result.reopened):
         click.echo(f"{result.path} is undamaged; nothing was changed")

@@ -30,7 +30,7 @@ def reference_json(name: str) -> Any:
 
 
 #: Optional modules that files import at their top; the others are imported by `need`.
-_COMMON = {"safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
+_COMMON = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
 
 
 def need(module: str, *, extra: str) -> ModuleType:

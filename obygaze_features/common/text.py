@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 _DIGITS = re.compile(r"\d+")
@@ -106,7 +106,20 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     names = list(names)
     near_name = find_closest(name, names)
     remedy = f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
+    if not names:
+        remedy = "there are none"
     return f"unknown {kind} {shorten(name)}; {remedy}"
+
+
+def as_list(names: Collection[str] | str) -> Collection[str]:
+    """The names; a string is a list of one.
+
+    Examples
+    --------
+    >>> as_list("native"), as_list(["native", "frames"])
+    (['native'], ['native', 'frames'])
+    """
+    return [names] if isinstance(names, str) else names
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:

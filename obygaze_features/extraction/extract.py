@@ -15,7 +15,7 @@ from typing import Any
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import limit_gpu_memory
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError
 from obygaze_features.extraction.local import run_local
 from obygaze_features.extraction.plan import (
@@ -36,7 +36,7 @@ Engine = Callable[[ExtractionRun], None]
 
 
 def extract(
-    manifest: Manifest,
+    manifest: Manifest | str | Path,
     media: str | Path | None,
     backbones: str | Backbone | Sequence[str | Backbone],
     output: str | Path = "stores",
@@ -51,7 +51,7 @@ def extract(
     Parameters
     ----------
     manifest
-        The items: clips alone, or images and texts.
+        The items, or their manifest's folder: clips alone, or images and texts.
     media
         The folder of the films or images; None if there are only texts.
     backbones
@@ -60,7 +60,7 @@ def extract(
     output
         The folder that gets ``NAME.zarr`` for each backbone, and ``log.jsonl``.
     options
-        The fields of `Options`.
+        The fields of `obygaze_features.extraction.Options`: ``limit``, ``device``, ``batch`` ...
 
     Examples
     --------
@@ -69,7 +69,11 @@ def extract(
         extract(manifest, "films", ["xclip-kinetics", "vivit"], "stores", limit=100)
     """
     begin = time.monotonic()
+    if unknown := sorted(set(options) - set(Options.__dataclass_fields__)):
+        raise UsageError(unknown_name("option", unknown[0], Options.__dataclass_fields__))
     settings = Options(**options)
+    if not isinstance(manifest, Manifest):
+        manifest = Manifest.load(manifest)
     media, output = Path(media) if media is not None else None, Path(output)
     kinds = _check_kinds(manifest, media)
     loaded, engine = load(backbones, settings, kinds)
@@ -86,6 +90,8 @@ def load(
     """Load the backbones for items of these kinds, and choose the engine."""
     if isinstance(backbones, str | Backbone):
         backbones = [backbones]
+    if not backbones:
+        raise UsageError("there is no backbone; give one or several")
     loads = [
         partial(
             load_backbone,

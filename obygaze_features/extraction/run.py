@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.common.package import cache_folder
+from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import UsageError
 from obygaze_features.extraction.plan import BlockTask, ExtractionTarget, plan_blocks
 from obygaze_features.extraction.summary import Summary, Tally
@@ -75,7 +76,7 @@ class Options:
         What each of these takes; fractions of a GPU are allowed.
     """
 
-    films: Sequence[str] = ()
+    films: Sequence[str] | str = ()
     limit: int | None = None
     part: str | None = None
     retry_failed: bool = False
@@ -98,11 +99,13 @@ class Options:
     def select(self, manifest: Manifest) -> NDArray[np.intp]:
         """The rows of the selected items, done or not."""
         films = np.array([item.film for item in manifest])
-        if unknown := sorted(set(self.films) - set(films.tolist())):
-            raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}")
+        wanted = as_list(self.films)
+        if unknown := sorted(set(wanted) - set(films.tolist())):
+            near = did_you_mean(unknown[:1], films.tolist())
+            raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}{near}")
         rows = np.arange(len(films))
-        if self.films:
-            rows = np.flatnonzero(np.isin(films, list(self.films)))
+        if wanted:
+            rows = np.flatnonzero(np.isin(films, list(wanted)))
         rows = rows[: self.limit]
         return rows[is_in_part(rows // BLOCK_ROWS, self.part)] if self.part else rows
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import join_some, shorten
+from obygaze_features.common.text import find_closest_id, join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")
@@ -151,7 +151,9 @@ class Items:
         try:
             return self.row_of[identifier]
         except KeyError:
-            raise UnknownItem(f"there is no item {identifier!r} in this manifest") from None
+            near = find_closest_id(str(identifier), self.ids)
+            remedy = f"; did you mean {near}?" if near else ""
+            raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}") from None
 
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""

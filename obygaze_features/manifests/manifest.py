@@ -21,7 +21,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import as_list, counted, did_you_mean
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.format import (
     FORMAT,
@@ -229,20 +229,20 @@ class Manifest:
         labels
             The label set that `levels` and `concepts` refer to; by default the default one.
         """
-        films, ids, levels, concepts = map(_as_list, (films, ids, levels, concepts))
         chosen = set(self.ids)
         if films is not None:
-            if unknown := sorted(set(films) - set(self.items.films)):
-                raise UsageError(f"no item is of the film {unknown[0]!r}")
-            films = set(films)
+            films = set(as_list(films))
+            if unknown := sorted(films - set(self.items.films)):
+                near = did_you_mean(unknown[:1], self.items.films)
+                raise UsageError(f"no item is of the film {unknown[0]!r}{near}")
             chosen = {i for i, f in zip(self.ids, self.items.films, strict=True) if f in films}
         if ids is not None:
-            chosen &= {self.ids[self.items.row(identifier)] for identifier in ids}
+            chosen &= {self.ids[self.items.row(identifier)] for identifier in as_list(ids)}
         if levels is not None:
-            codes = set(map(self.label_scheme(labels).level, levels))
+            codes = set(map(self.label_scheme(labels).level, as_list(levels)))
             chosen &= {i for i, code in self.labels(labels).level_of.items() if code in codes}
         if concepts is not None:
-            names = set(map(self.label_scheme(labels).concept, concepts))
+            names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
             chosen &= {i for i, given in concepts_of.items() if not names.isdisjoint(given)}
         items = self.items.take([row for row, i in enumerate(self.ids) if i in chosen])
@@ -400,10 +400,6 @@ class Manifest:
             part = read(table, read_about(path))
             self._parts[kind, name] = part
         return part
-
-
-def _as_list(names: Collection[str] | str | None) -> Collection[str] | None:
-    return [names] if isinstance(names, str) else names
 
 
 def _import(module: str, *arguments: Any, **options: Any) -> Manifest:

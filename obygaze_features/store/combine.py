@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
+from obygaze_features.common.text import as_list
 from obygaze_features.errors import ManifestError, StoreError, UnknownItem, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import format as fmt
@@ -50,8 +51,8 @@ def subset(
     store: Store,
     output: Path | str,
     *,
-    ids: Collection[str] | None = None,
-    films: Collection[str] | None = None,
+    ids: Collection[str] | str | None = None,
+    films: Collection[str] | str | None = None,
     overwrite: bool = False,
 ) -> Store:
     """Make an open store of some of a store's items, in the same order.
@@ -70,6 +71,7 @@ def subset(
     """
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films")
+    ids = None if ids is None else as_list(ids)
     output = _check_output(output, [store])
     manifest = Manifest(store.attributes["manifest"], store.items)
     row_of = manifest.items.row_of
@@ -101,6 +103,8 @@ def merge(
     overwrite
         Replace an existing store at `output`.
     """
+    if isinstance(stores, str | Path | Store):
+        raise UsageError(f"stores is a list of two stores or more (got {stores!r:.200})")
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
     if len(opened) < 2:
         raise UsageError(f"merging needs two stores or more (got {len(opened)})")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter
+from obygaze_features.common.text import as_list
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
@@ -34,7 +35,7 @@ def export(
     store: Store,
     output: Path | str,
     *,
-    arrays: Sequence[str] | None = None,
+    arrays: Sequence[str] | str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write a store as HDF5 or Parquet, in bounded memory.
@@ -72,6 +73,7 @@ def export(
         arrays = store.arrays
         if write is _write_parquet:
             arrays = [name for name in POOLED if name in arrays]
+    arrays = list(as_list(arrays))
     if unknown := [name for name in arrays if name not in store.arrays]:
         raise UsageError(
             f"{store.where} has no array {unknown[0]!r:.60}; it has {', '.join(store.arrays)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from obygaze_features.common.files import describe_absent
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import UsageError
@@ -43,7 +44,7 @@ KINDS = {
 
 def import_features(
     source: Path | str | Mapping[str, Path | str],
-    manifest: Manifest,
+    manifest: Manifest | Path | str,
     path: Path | str,
     *,
     kind: str | None = None,
@@ -63,7 +64,7 @@ def import_features(
         A folder with a file a clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row an item
         (``.npy``, ``.safetensors``, ``.parquet``, ``.h5``); ``{array: path}`` for several arrays.
     manifest
-        Its items get a row each.
+        Its items get a row each; a manifest, or its folder.
     path
         The store, ``NAME.zarr``; an import that was interrupted there is resumed.
     kind
@@ -96,6 +97,8 @@ def import_features(
         )
     if ids and in_order:
         raise UsageError("give --ids or --in-order, not both")
+    if not isinstance(manifest, Manifest):
+        manifest = Manifest.load(manifest)
     named = source if isinstance(source, Mapping) else {"native": source}
     paths = {name: Path(file) for name, file in named.items()}
     if not paths:
@@ -118,6 +121,8 @@ def _open_source(
     """The source of a kind, or of what the names of the files say."""
     first = next(iter(paths.values()))
     if kind is None:
+        if not first.exists():
+            raise UsageError(describe_absent(first, "a folder or file of features"))
         suffix = first.suffix.lower()
         if first.is_dir():
             suffix = ".pth" if next(first.rglob("*.pth"), None) else ".npy"

@@ -203,9 +203,7 @@ def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
 
 def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) -> RowSource:
     """A safetensors file: tensors with a row an item, or a tensor an item under its id."""
-    safetensors = need("safetensors.numpy", extra="models")
-    with errors_named(path, "safetensors"):
-        tensors = safetensors.load_file(path)
+    tensors = _load_tensors(path)
     if by_id := [name for name in manifest.ids if name in tensors]:
         rows, without = _stack_tensors(path, [tensors[name] for name in by_id])
         return RowSource(path, {"native": rows}, by_id, without=without)
@@ -219,6 +217,19 @@ def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) 
     if len(matrices) == 1:
         matrices = {"native": next(iter(matrices.values()))}
     return RowSource(path, matrices, ids)
+
+
+def _load_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """A file's tensors; NumPy has no bfloat16, so torch reads those as float32."""
+    with errors_named(path, "safetensors"):
+        try:
+            return dict(need("safetensors.numpy", extra="models").load_file(path))
+        except TypeError:
+            tensors = need("safetensors.torch", extra="models").load_file(path)
+            return {
+                name: (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+                for name, tensor in tensors.items()
+            }
 
 
 def _stack_tensors(

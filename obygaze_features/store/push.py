@@ -83,7 +83,10 @@ def _target_for(path: Path, target: str) -> str:
     elif path.resolve() == Path(target).resolve():
         raise UsageError(f"{target} is the store itself; choose another target")
     else:
-        around = [str(folder) for folder in Path(target).resolve().parents]
+        parents = Path(target).resolve().parents
+        if files := [str(parent) for parent in parents if parent.is_file()]:
+            raise UsageError(f"{files[0]} is a file; push to a folder")
+        around = [str(parent) for parent in parents]
     for folder in around:
         if _is_store(folder):
             raise UsageError(

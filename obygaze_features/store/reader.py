@@ -271,7 +271,9 @@ class Store:
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self._stored(array)
-        if ids is not None and len(ids) == 1 and not isinstance(ids, str):
+        if ids is not None:
+            _require_ids(ids)
+        if ids is not None and len(ids) == 1:
             row = self._find_done_row(ids[0])
             if row is not None:
                 return self._read_row(stored, row)[None]
@@ -397,8 +399,8 @@ class Store:
         self,
         output: Path | str,
         *,
-        ids: Collection[str] | None = None,
-        films: Collection[str] | None = None,
+        ids: Collection[str] | str | None = None,
+        films: Collection[str] | str | None = None,
         overwrite: bool = False,
     ) -> Store:
         """Make a store of some items or films."""
@@ -407,7 +409,11 @@ class Store:
         return subset(self, output, ids=ids, films=films, overwrite=overwrite)
 
     def export(
-        self, output: Path | str, *, arrays: Sequence[str] | None = None, overwrite: bool = False
+        self,
+        output: Path | str,
+        *,
+        arrays: Sequence[str] | str | None = None,
+        overwrite: bool = False,
     ) -> Path:
         """Write the store as HDF5 or Parquet; see `obygaze_features.store.export.export`."""
         from obygaze_features.store.export import export
@@ -459,14 +465,15 @@ class Store:
         return RowReader(self.location, self.record_of, checksums=self.checksums)
 
     def _stored(self, array: str) -> StoredArray:
+        if not isinstance(array, str):
+            raise UsageError(f"{self.where}: an array is given by its name (got {array!r:.60})")
         if array not in self.stored:
             raise StoreError(f"{self.where} has no array {array}; it has {', '.join(self.arrays)}")
         return self.stored[array]
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
         """The row of each id; -1 if the store does not have it."""
-        if isinstance(ids, str):
-            raise UsageError(f"ids is a list of ids (got {ids!r}); use [{ids!r}]")
+        _require_ids(ids)
         row_of = self._row_of
         return np.array([row_of.get(item_id, -1) for item_id in ids], np.intp)
 
@@ -571,3 +578,11 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
     if location.is_local:
         list(store.stored.values())  # report damaged metadata of an array on opening
     return store
+
+
+def _require_ids(ids: Sequence[str]) -> None:
+    if isinstance(ids, str):
+        raise UsageError(f"ids is a list of ids (got {ids!r}); use [{ids!r}]")
+    first = next(iter(ids), "")
+    if not isinstance(first, str):
+        raise UsageError(f"ids is a list of ids, which are str (got {first!r:.60})")

@@ -334,8 +334,10 @@ def _describe(problem: Exception, where: str) -> str:
             f"no access ({message}); set credentials that may read it, for S3 AWS_ACCESS_KEY_ID "
             "and AWS_SECRET_ACCESS_KEY or a profile in ~/.aws"
         )
-    else:
+    elif is_url(where):
         message += "; check the network, and run the same command again"
+    else:
+        message += "; mend that, and run the same command again"
     return message
 
 

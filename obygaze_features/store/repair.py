@@ -97,11 +97,16 @@ def _unfinished_folders(path: Path) -> list[Path]:
     ]
 
 
+def can_repair(entry: Damage, *, is_final: bool) -> bool:
+    """Whether a damaged file can be computed or written again; the rest needs a copy."""
+    rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES) if is_final else ()
+    return bool(entry.ids) or entry.file.partition("/")[0] in rewritten
+
+
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise if a file is damaged that can neither be computed nor written again."""
-    rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES) if store.is_final else ()
     for entry in damage:
-        if not entry.ids and entry.file.partition("/")[0] not in rewritten:
+        if not can_repair(entry, is_final=store.is_final):
             sha256 = None
             with contextlib.suppress(StoreError):
                 sha256 = read_checksums(store.location).get(entry.file)

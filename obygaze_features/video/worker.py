@@ -112,7 +112,8 @@ def _answer(
     cache = Path(request["cache"]) if request["cache"] else None
     samplings = [Sampling(**fields) for fields in request["samplings"]]
     try:
-        index = _cached_index(path, cache, heartbeat)
+        changed = path.stat().st_mtime_ns if path.is_file() else 0
+        index = _cached_index(path, changed, cache, heartbeat)
         if request["task"] == "examine":
             examination = examine(
                 path, index, start=start, end=end, samplings=samplings, tick=heartbeat
@@ -139,7 +140,9 @@ def _answer(
 
 
 @lru_cache(maxsize=1)
-def _cached_index(path: Path, cache: Path | None, heartbeat: Callable[[], None]) -> FrameIndex:
+def _cached_index(
+    path: Path, changed: int, cache: Path | None, heartbeat: Callable[[], None]
+) -> FrameIndex:
     """The index of the last film, for its next span, even where no cache can be written."""
     return index_file(path, cache=cache, tick=heartbeat)
 

@@ -11,8 +11,7 @@ import click
 from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_models.commands.runs import run_folders
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands._shared import echo_warnings, run_folders
 from obygaze_models.warnings import unique_warnings
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def compare(
     """
     from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_models.experiments.compare import compare_runs
-    from obygaze_models.experiments.results import read_results
+    from obygaze_models.experiments.run_folder import read_results
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from obygaze_features.common.cli import echo_json, folder_argument, json_option, store_argument
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 from obygaze_features.common.text import for_shell
+from obygaze_features.errors import ExperimentError
+from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
-from obygaze_models.commands.predict import predict
-from obygaze_models.commands.run_files import score_run, write_run
-from obygaze_models.commands.use import evaluate, export, list_models, train
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands.predict import evaluate, export, predict, train
+from obygaze_models.commands.trec import score_run, write_run
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.run import Run
+    from obygaze_models.experiments.run_folder import Run
 
 __all__ = ["models"]
 
@@ -86,54 +86,58 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
 
 
 def _echo_run(done: Run) -> None:
-    from obygaze_features.common.tables import align
-    from obygaze_models.experiments.official import official_in_words
-    from obygaze_models.experiments.summary import (
-        film_rows,
-        main_metric,
-        metrics_of,
-        summary_rows,
-    )
+    from obygaze_models.experiments.summary import describe_run
 
-    record = done.record
-    joined = record.join
-    click.echo(f"{joined.used} of {joined.labelled} labelled clips have a fold and features")
-    if record.split:
-        click.echo(f"  folds: {record.split}")
-    for line in joined.lines():
-        click.echo(f"  {line}")
-    click.echo()
-    rows = summary_rows(record)
-    titles, main = metrics_of(record), main_metric(record)
-    for test, of in record.tests.items():
-        held = ", ".join(f"{count} {name}" for name, count in of.classes.items())
-        if of.positives is not None:
-            held = f"{of.positives} of {of.clips} positive"
-        table = [
-            [row.name, *row.cells[test].values(), row.cells[test][main].span]
-            for row in rows
-            if test in row.cells
-        ]
-        click.echo(align([f"{test}: {held}", *titles.values(), f"{titles[main]}, 95%"], table))
-        click.echo()
-    if films := film_rows(record):
-        click.echo(align(["model", "test set", "film left out", *titles.values()], films))
-        click.echo()
-    for name, accuracy in record.ablated.items():
-        parts = ", ".join(f"{key.replace('_', ' ')} {value:.2f}" for key, value in accuracy.items())
-        click.echo(f"{name}, accuracy on validation: {parts}")
-    runs = len({draw.fit for draw in record.fits})
-    if record.official:
-        click.echo(official_in_words(record))
-    mean = f"Mean (standard deviation) over {runs} runs" if runs > 1 else "One run"
-    click.echo(f"{mean}; the interval is over draws of films.")
-    if any(of.films < 2 for of in record.scores):
-        click.echo("Where it is -, the test clips are of one film, or no films are named.")
-    echo_warnings(record.warnings)
+    click.echo(describe_run(done.record))
+    echo_warnings(done.record.warnings)
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 
+@models.command("list")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@json_option
+def list_models(folder: Path | None, as_json: bool) -> None:
+    """List the estimators that there are, or the models in a FOLDER.
+
+    \b
+    Examples:
+      obygaze models list
+      obygaze models list runs/first
+    """
+    from obygaze_features.common.tables import align
+    from obygaze_models.estimators.registry import describe_estimators
+    from obygaze_models.persistence import read_about
+
+    if folder is None:
+        estimators = describe_estimators()
+        if as_json:
+            echo_json(estimators)
+            return
+        for name, estimator in estimators.items():
+            options = ", ".join(f"{key} = {value!r}" for key, value in estimator["options"].items())
+            click.echo(f"{name:<18} {estimator['title']}")
+            if options:
+                click.echo(f"{'':<18} options: {options}")
+        return
+    if not folder.is_dir():
+        raise ExperimentError(f"there is no folder {folder}")
+    models = {
+        str(path.parent.relative_to(folder)): read_about(path.parent)
+        for path in sorted(folder.rglob("model.json"))
+    }
+    if not models:
+        raise ExperimentError(f"{folder} holds no models; obygaze models run and train make some")
+    if as_json:
+        echo_json(models)
+        return
+    table = [
+        [name, about["estimator"], about["task"], len(about["seen"])]
+        for name, about in models.items()
+    ]
+    click.echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
+
+
 for command in (
-    train, evaluate, compare, predict, explain, export, write_run, score_run, list_models,
+    train, evaluate, compare, predict, explain, export, write_run, score_run,
 ):  # fmt: skip
     models.add_command(command)

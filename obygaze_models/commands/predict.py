@@ -1,7 +1,8 @@
-"""``obygaze models predict``: what a saved model says of clips, as tables and for ELAN."""
+"""``obygaze models train | predict | evaluate | export``: models for use, one at a time."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,73 @@ from obygaze_features.common.cli import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.text import counted
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_features.common.text import counted, for_shell, join_some
+from obygaze_models.commands._shared import echo_warnings
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
-    from obygaze_models.scoring import Predictions
+    from obygaze_models.inference import PartScore, Predictions
 
-__all__ = ["predict"]
+__all__ = ["evaluate", "export", "predict", "train"]
 
-#: Without a file so many clips are printed.
-SHOWN = 20
+MAX_ROWS_SHOWN = 20
+
+
+@click.command()
+@folder_argument("experiment")
+@click.option("--estimator", help="Which of the experiment's estimators.  [default: the first]")
+@click.option("--concept", help="Which of its concepts, if it has several.  [default: the first]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The model's folder; by default models/ and the experiment file's name.",
+)
+@overwrite_option
+@json_option
+def train(
+    experiment: Path,
+    estimator: str | None,
+    concept: str | None,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Train one model for use, on all labelled clips of an EXPERIMENT.
+
+    Only the last fold is held out, to stop the training, so nothing is left to test the model on:
+    run the experiment to see how well such a model does. By the official protocol the test set
+    takes no part: the model is that of a run.
+
+    \b
+    Examples:
+      obygaze models train experiments/sure-against-easy.toml -o models/sure
+      obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
+    """
+    from obygaze_models.experiments.experiment import load_experiment
+    from obygaze_models.experiments.train import train_model
+
+    model = train_model(
+        load_experiment(experiment),
+        output or Path("models", experiment.stem),
+        estimator=estimator,
+        concept=concept,
+        overwrite=overwrite,
+    )
+    if as_json:
+        echo_json({**asdict(model), "path": str(model.path)})
+        return
+    for line in model.join.lines():
+        click.echo(f"  {line}")
+    held_out = f"{model.validated:,} held out to choose and to stop"
+    if model.seen > model.trained + model.validated:
+        use = "its concepts were learnt from" if "concepts" in model.facts else "it counted"
+        held_out += f"; with all clips that {use}, it has seen {model.seen:,}"
+    trained = counted(model.trained, "clip")
+    click.echo(f"{model.task}: trained on {trained}, {held_out} -> {model.path}")
+    click.echo(f"card -> {model.path / 'README.md'}")
+    echo_warnings(model.warnings)
+    click.echo(f"next: obygaze models predict {for_shell(model.path)} STORE")
 
 
 @click.command()
@@ -35,7 +92,7 @@ SHOWN = 20
     "--band",
     type=(float, float),
     metavar="LOW HIGH",
-    help="Say 'unsure' where the probability of the second class is from LOW to HIGH.",
+    help="Predict 'unsure' where the probability of the second class is from LOW to HIGH.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
@@ -51,8 +108,8 @@ SHOWN = 20
     "--elan",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="A folder that gets an .eaf for each file that the clips are spans of, for ELAN; best "
-    "the one that the files lie in. Only clips with a start and an end have a place in it.",
+    help="A folder that gets an .eaf for each media file, for ELAN; best the folder of the media "
+    "files. Only clips with a start and an end appear in it.",
 )
 @overwrite_option
 @json_option
@@ -67,10 +124,10 @@ def predict(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Ask a MODEL about the clips of a STORE, annotated or not.
+    """Predict the clips of a STORE by a MODEL, annotated or not.
 
-    The store must hold the features that the model was trained on, or ones made alike. Without
-    an output the first clips are printed.
+    The store must have the features that the model was trained on, or ones made the same way.
+    Without an output the first clips are printed.
 
     \b
     Examples:
@@ -81,90 +138,187 @@ def predict(
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.common.tables import align
     from obygaze_features.store import open_store
-    from obygaze_models.scoring import RENAMED
-    from obygaze_models.scoring import predict as ask
+    from obygaze_models.inference import SEEN_RENAMED
+    from obygaze_models.inference import predict as predict_clips
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
-    wanted = [one.strip() for one in ids.split(",")] if ids else None
     opened = open_store(store)
-    found = ask(model, opened, ids=wanted, band=band)
-    written = _export(found, opened, tables, elan, overwrite=overwrite)
-    classes, shares = found.about["classes"], found.probabilities.tolist()
+    wanted = [clip.strip() for clip in ids.split(",")] if ids else None
+    predictions = predict_clips(model, opened, ids=wanted, band=band)
+    written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
     if as_json:
-        echo_json(
-            [
-                {
-                    "id": one,
-                    "said": said,
-                    "probabilities": dict(zip(classes, of, strict=True)),
-                    "seen_in_training": seen,
-                }
-                for one, said, of, seen in zip(
-                    found.ids, found.said, shares, found.seen, strict=True
-                )
-            ]
-        )
+        echo_json(_rows(predictions))
     elif output is None and not written:
-        table = [
-            [one, said, *(f"{value:.3f}" for value in of)]
-            for one, said, of in zip(found.ids, found.said, shares, strict=True)
-        ]
-        click.echo(align(["clip", "said", *classes], table[:SHOWN], left=2))
-        if (more := len(table) - SHOWN) > 0:
-            click.echo(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
-    counts = ", ".join(f"{found.said.count(one):,} {one}" for one in dict.fromkeys(found.said))
-    click.echo(f"{counted(len(found.ids), 'clip')}: {counts}", err=as_json)
-    if seen := found.seen.count("yes"):
+        _echo_first(predictions)
+    predicted = predictions.predicted
+    counts = ", ".join(f"{predicted.count(name):,} {name}" for name in dict.fromkeys(predicted))
+    click.echo(f"{counted(len(predictions.ids), 'clip')}: {counts}", err=as_json)
+    if seen := predictions.seen.count("yes"):
         click.echo(f"{seen:,} of them are among the clips that it was trained on", err=as_json)
-    if renamed := found.seen.count(RENAMED):
+    if renamed := predictions.seen.count(SEEN_RENAMED):
         click.echo(
             f"{renamed:,} show seconds of files that it was trained on under other ids",
             err=as_json,
         )
     if output:
-        write_text(output, found.to_csv())
+        write_text(output, predictions.to_csv())
         click.echo(f"a row a clip -> {output}", err=as_json)
     for line in written:
         click.echo(line, err=as_json)
-    echo_warnings(found.warnings)
+    echo_warnings(predictions.warnings)
 
 
-def _export(
-    found: Predictions,
+def _rows(predictions: Predictions) -> list[dict[str, object]]:
+    return [
+        {
+            "id": clip,
+            "said": predicted,
+            "probabilities": dict(zip(predictions.classes, probabilities, strict=True)),
+            "seen_in_training": seen,
+        }
+        for clip, predicted, probabilities, seen in zip(
+            predictions.ids,
+            predictions.predicted,
+            predictions.probabilities.tolist(),
+            predictions.seen,
+            strict=True,
+        )
+    ]
+
+
+def _echo_first(predictions: Predictions) -> None:
+    from obygaze_features.common.tables import align
+
+    probabilities = predictions.probabilities[:MAX_ROWS_SHOWN].tolist()
+    table = [
+        [clip, predicted, *(f"{value:.3f}" for value in values)]
+        for clip, predicted, values in zip(
+            predictions.ids, predictions.predicted, probabilities, strict=False
+        )
+    ]
+    click.echo(align(["clip", "prediction", *predictions.classes], table, left=2))
+    if (more := len(predictions.ids) - MAX_ROWS_SHOWN) > 0:
+        click.echo(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
+
+
+def _write_films(
+    predictions: Predictions,
     store: Store,
     tables: Path | None,
     elan: Path | None,
     *,
     overwrite: bool,
 ) -> list[str]:
-    """Write the files a film that were asked for; a line about each folder."""
+    """Write the tables and ELAN files that were asked for; a line about each folder."""
     if tables is None and elan is None:
         return []
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_models.elan import elan_files
-    from obygaze_models.exports import film_tables
+    from obygaze_models.exports import elan_files, film_tables
 
     items = store.items
     files: dict[Path, str] = {}
     lines = []
     if tables:
-        made = film_tables(found, items)
-        files |= {tables / name: text for name, text in made.items()}
-        lines.append(f"{counted(len(made), 'table')}, one a film -> {tables}")
+        texts = film_tables(predictions, items)
+        files |= {tables / name: text for name, text in texts.items()}
+        lines.append(f"{counted(len(texts), 'table')}, one a film -> {tables}")
     if elan:
-        made = elan_files(found, items)
-        files |= {elan / name: text for name, text in made.items()}
-        lines.append(f"{counted(len(made), 'file')} for ELAN -> {elan}")
-        if lost := sum(items[items.row(one)].start is None for one in found.ids):
+        texts = elan_files(predictions, items)
+        files |= {elan / name: text for name, text in texts.items()}
+        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
+        if untimed := sum(items[items.row(clip)].start is None for clip in predictions.ids):
             lines.append(
-                f"{counted(lost, 'clip')} not in them: the manifest gives no start and end in "
+                f"{counted(untimed, 'clip')} not in them: the manifest gives no start and end in "
                 "the film"
             )
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     return lines
+
+
+@click.command()
+@folder_argument("model")
+@store_argument("store")
+@folder_argument("manifest")
+@click.option("--labels", help="Which label set of the manifest.  [default: its default one]")
+@json_option
+def evaluate(
+    model: Path, store: Path | str, manifest: Path, labels: str | None, as_json: bool
+) -> None:
+    """Score a MODEL on the annotated clips of a MANIFEST, by the features of a STORE.
+
+    Clips that the model has seen in training are counted, and the others are scored separately.
+    Beside each score is what guessing scores at the same share of positives.
+
+    \b
+    Examples:
+      obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
+      obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
+    """
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.store import open_store
+    from obygaze_models.inference import evaluate as evaluate_model
+
+    scored = evaluate_model(model, open_store(store), Manifest.load(manifest), labels=labels)
+    if as_json:
+        echo_json(asdict(scored))
+    else:
+        _echo_part(scored.task, scored.every, scored.measure)
+        if scored.unseen.clips and scored.seen:
+            click.echo()
+            _echo_part("not seen in training", scored.unseen, scored.measure)
+        if scored.missing:
+            missing = counted(len(scored.missing), "clip")
+            click.echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
+    echo_warnings(scored.warnings)
+    if scored.seen:
+        consequence = "on all of them this is no test" if scored.unseen.clips else "this is no test"
+        echo_warnings(
+            [
+                f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
+                f"train the model: {consequence}"
+            ]
+        )
+
+
+def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
+    """The scores on some clips, and what guessing scores at their share of positives."""
+    from obygaze_features.common.tables import align
+    from obygaze_models.metrics import column_titles
+
+    titles = column_titles(part.scores, measure)
+    clips = counted(part.clips, "clip")
+    if "f1" in part.scores:
+        clips = f"{part.positives:,} of {part.clips:,} positive"
+    table = [
+        [row, *("undefined" if scores.get(key) is None else f"{scores[key]:.2f}" for key in titles)]
+        for row, scores in {"the model": part.scores, **part.baselines}.items()
+    ]
+    click.echo(align([f"{name}: {clips}", *titles.values()], table))
+    if part.classes == 1:
+        click.echo("they are all of one class: there is nothing to tell apart, nor to guess")
+
+
+@click.command()
+@folder_argument("model")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The ONNX file."
+)
+@overwrite_option
+def export(model: Path, output: Path, overwrite: bool) -> None:
+    """Write a MODEL as ONNX, for programs in other languages than Python.
+
+    Networks, logistic regression and bottlenecks with a linear head can be written.
+
+    \b
+    Example:
+      obygaze models export models/sure -o sure.onnx
+    """
+    from obygaze_models.onnx_export import export_onnx
+
+    export_onnx(model, output, overwrite=overwrite)
+    click.echo(f"features in, probabilities out -> {output}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.cli import overwrite_option
-from obygaze_models.commands.runs import run_folders
+from obygaze_models.commands._shared import run_folders
 
 __all__ = ["report"]
 
@@ -46,7 +46,7 @@ def report(
       obygaze report runs/* -o report.html --title "All protocols"
     """
     from obygaze_features.errors import UsageError
-    from obygaze_models.experiments.results import read_results
+    from obygaze_models.experiments.run_folder import read_results
     from obygaze_models.report.page import write_report
 
     folders = run_folders(runs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.common.cli import PATH, echo_json, json_option, output_options
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands._shared import echo_warnings
 
 __all__ = ["reproduce"]
 

@@ -1,4 +1,4 @@
-"""What guessing scores, in closed form at a share of positives.
+"""What guessing scores, in closed form at a share of positives; and a guess by film.
 
 The paper's baselines. Its v1 prints their positive-class F1 and its v2 the support-weighted
 one, at the share of positives of the whole dataset; a model is scored on a test fold that has
@@ -7,12 +7,19 @@ another share. So a baseline is a function of the share that was scored.
 
 from __future__ import annotations
 
+from numbers import Real
+from typing import Any, ClassVar
+
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import encode, find_classes
 
-__all__ = ["DRAWS", "all_positive", "baselines", "majority", "random_guess", "simulated"]
-
+Array = NDArray[Any]
 Scores = dict[str, float | None]
 DRAWS = 10_000
 """How often the coin is thrown for every clip."""
@@ -86,3 +93,69 @@ def _scores(share: float, *, said_positive: float) -> Scores:
 
 def _f1(*, precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall)
+
+
+class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """How common the classes are in a clip's film: a guess that sees no clip at all.
+
+    Parameters
+    ----------
+    prior_clips
+        The overall shares count like so many clips in each film; a film that training lacks
+        gets those alone.
+
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    shares_
+        The classes' shares overall.
+    films_, film_shares_
+        The films of the training clips, sorted, and the shares in each, [films, classes].
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "prior_clips": [Interval(Real, 0, None, closed="neither")]
+    }
+
+    def __init__(self, prior_clips: float = 1.0) -> None:
+        self.prior_clips = prior_clips
+
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
+        """Count the classes in each film; `groups` are the clips' films [N], X is not looked at."""
+        self._validate_params()
+        films, y = _read_films(X, groups), np.asarray(y)
+        validate_data(self, X, skip_check_array=True)
+        self.classes_ = find_classes(y)
+        codes = encode(y, self.classes_)
+        counts = np.bincount(codes)
+        self.shares_ = counts / counts.sum()
+        self.films_, film_codes = np.unique(films, return_inverse=True)
+        table = np.zeros((len(self.films_), len(self.classes_)))
+        np.add.at(table, (film_codes, codes), 1)
+        table += self.prior_clips * self.shares_
+        self.film_shares_ = table / table.sum(axis=1, keepdims=True)
+        return self
+
+    def predict_proba(self, X: Any, *, groups: Any = None) -> Array:
+        """The shares in each clip's film, [N, classes]."""
+        check_is_fitted(self)
+        films = _read_films(X, groups)
+        places = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
+        known = self.films_[places] == films
+        return np.asarray(np.where(known[:, None], self.film_shares_[places], self.shares_))
+
+    def predict(self, X: Any, *, groups: Any = None) -> Array:
+        """The commonest class in each clip's film."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.predict_proba(X, groups=groups).argmax(axis=1)])
+
+
+def _read_films(X: Any, groups: Any) -> Array:
+    films = None if groups is None else np.asarray(groups, dtype=str)
+    if films is None or films.shape != (len(X),):
+        raise ExperimentError(
+            f"a FilmPrior reads the films of the {len(X)} clips, not their features; pass "
+            "groups=films to fit and to predict_proba"
+        )
+    return films

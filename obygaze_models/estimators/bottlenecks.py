@@ -1,314 +1,432 @@
-"""How concept bottlenecks are fitted in an experiment: the concepts first, then the head.
+"""Concept bottlenecks: a classifier on the concepts of a clip, which people can read.
 
-Concepts are learnt from all clips of the training folds, and C is chosen on all of the
-validation folds: an experiment on Hard Negatives against Sure trains on no Easy Negative, and
-the concepts' negatives are just those. With ``refit``, they are learnt once more from both, with
-the C that was chosen, as the authors' code does. No clip of another fold has any part. The head
-is fitted on the training and the validation clips, as the paper does; but for the hybrid, whose
-validation clips say how it does without its concepts.
+`ConceptBottleneck` sees a clip only through a bank of concepts; `HybridBottleneck` adds what the
+features say beyond them, and measures how it does without them; `OracleBottleneck` is given the
+annotated concepts.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.dataset import ClipDataset as Known
-from obygaze_models.estimators.directions import Output
-from obygaze_models.estimators.learners import rows_of_same_folds
-from obygaze_models.estimators.registry import Fitted
-
-if TYPE_CHECKING:
-    from obygaze_models.estimators.concepts import ConceptBank
-
-__all__ = [
-    "Learning",
-    "fit_bank",
-    "oracle_logistic",
-    "oracle_tree",
-    "pcbm_elastic_net",
-    "pcbm_hybrid",
-    "pcbm_logistic",
-    "pcbm_tree",
-    "random_directions",
-]
+from obygaze_models.estimators.classes import (
+    Chance,
+    as_logits,
+    encode,
+    find_classes,
+    keywords,
+    set_seed,
+    softmax,
+)
+from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.estimators.logistic import LogisticProbe, fit_residual
 
 Array = NDArray[Any]
-Kind = Literal["svm", "mean-difference"]
-Negatives = Literal["a", "b", "c"]
-Balance = Literal["weights", "subsample"]
-Penalty = Literal["l1", "l2"]
-ConceptC = float | tuple[float, ...] | dict[str, float] | None
 
 
-#: The heads of one experiment share their concepts.
-_BANKS: WeakKeyDictionary[Known, dict[Any, tuple[Any, dict[str, Any]]]] = WeakKeyDictionary()
+def _head_has(method: str) -> Callable[[Any], bool]:
+    def check(model: Any) -> bool:
+        head = getattr(model, "head_", None) or model._default_head(model.head)
+        return hasattr(head, method)
+
+    return check
 
 
-class Learning(NamedTuple):
-    """How concepts are learnt: against what, as what, balanced how, by which C, once or again."""
+class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier on the concepts that a bank finds in the features.
 
-    negatives: str
-    kind: Kind
-    balance: Balance
-    C: ConceptC
-    refit: bool
+    Both parts are cloned and fitted by `fit`. The bank learns from all clips, the head only from
+    those that have a label; where validation clips chose the bank's C, the head learns from
+    them, too, as in the paper.
 
+    Parameters
+    ----------
+    bank
+        Any transformer; by default a `ConceptBank`. One that was fitted before is used as it is
+        within ``sklearn.frozen.FrozenEstimator``.
+    head
+        Any classifier; by default a decision tree of at most ten levels.
+    memory
+        Where to keep fitted banks, so that several heads share one: a folder, or an object with
+        `cache` such as `joblib.Memory`.
+    random_state
+        That of the bank and of the head, where they have none of their own.
 
-def pcbm_tree(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    *,
-    negatives: Negatives = "a",
-    kind: Kind = "svm",
-    balance: Balance = "weights",
-    concept_C: ConceptC = None,
-    refit: bool = False,
-    output: Output = "distance",
-    max_depth: int | None = 10,
-    min_samples_leaf: int = 1,
-    random_state: int | None = None,
-) -> Fitted:
-    """A decision tree on distances from the concepts' hyperplanes."""
-    how = Learning(negatives, kind, balance, concept_C, refit)
-    fit = _with_bank(known, train, validation, labels, seed, how)
-    return fit(
-        head="tree", output=output, max_depth=max_depth, min_samples_leaf=min_samples_leaf,
-        random_state=seed if random_state is None else random_state,
-    )  # fmt: skip
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    bank_, head_
+        The fitted parts.
+    facts_, warnings_
+        The bank's.
 
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(80, 4))
+    >>> C = X[:, :2] > 0
+    >>> y = np.where(C.all(axis=1), "S", "EN")
+    >>> model = ConceptBottleneck().fit(X, y, concepts=C)
+    >>> model.predict(X[:2]).shape, model.concept_scores(X).shape
+    ((2,), (80, 2))
+    """
 
-def pcbm_logistic(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    *,
-    negatives: Negatives = "a",
-    kind: Kind = "svm",
-    balance: Balance = "weights",
-    concept_C: ConceptC = None,
-    refit: bool = False,
-    output: Output = "distance",
-    penalty: Penalty = "l2",
-    C: float = 0.1,
-) -> Fitted:
-    """Logistic regression on distances from the concepts' hyperplanes."""
-    how = Learning(negatives, kind, balance, concept_C, refit)
-    fit = _with_bank(known, train, validation, labels, seed, how)
-    return fit(head="logistic", output=output, C=C, l1_ratio=float(penalty == "l1"))
+    def __init__(
+        self,
+        bank: Any = None,
+        head: Any = None,
+        *,
+        memory: Any = None,
+        random_state: Chance = None,
+    ) -> None:
+        self.bank = bank
+        self.head = head
+        self.memory = memory
+        self.random_state = random_state
 
+    @staticmethod
+    def _default_head(head: Any) -> Any:
+        return DecisionTreeClassifier(max_depth=10) if head is None else head
 
-def pcbm_elastic_net(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    *,
-    negatives: Negatives = "a",
-    kind: Kind = "svm",
-    balance: Balance = "weights",
-    concept_C: ConceptC = None,
-    refit: bool = False,
-    output: Output = "distance",
-    C: float = 1.0,
-    l1_ratio: float = 0.5,
-) -> Fitted:
-    """A sparse linear rule on distances from the concepts' hyperplanes."""
-    how = Learning(negatives, kind, balance, concept_C, refit)
-    fit = _with_bank(known, train, validation, labels, seed, how)
-    return fit(head="elastic-net", output=output, C=C, l1_ratio=l1_ratio)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        concepts: Any = None,
+        concept_names: Sequence[str] | None = None,
+        labelled: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        concepts_val: Any = None,
+        labelled_val: Any = None,
+        groups: Any = None,
+    ) -> ConceptBottleneck:
+        """Fit the bank, then the head.
 
+        Parameters
+        ----------
+        X, y
+            Features [N, D] and one label a row.
+        concepts, concept_names
+            For the bank; see `ConceptBank.fit`.
+        labelled
+            Whether each clip has a label. Those without teach only the concepts, and their y is
+            not looked at. By default all have.
+        X_val, y_val, concepts_val, labelled_val
+            The same of the clips that choose the bank's C.
+        groups
+            The film of each clip, for the bank's folds.
+        """
+        X, y, labelled = _check_rows(self, X, y, labelled, reset=True)
+        rows, labels = X[labelled], y[labelled]
+        if X_val is not None:
+            X_val, y_val, labelled_val = _check_rows(self, X_val, y_val, labelled_val, reset=False)
+            rows = np.concatenate([rows, X_val[labelled_val]])
+            labels = np.concatenate([labels, y_val[labelled_val]])
+        self.classes_ = find_classes(labels)
+        self.bank_ = _fit_bank(
+            self, X, y, labelled, concepts=concepts, concept_names=concept_names,
+            X_val=X_val, concepts_val=concepts_val, groups=groups,
+        )  # fmt: skip
+        head = set_seed(clone(self._default_head(self.head)), self.random_state)
+        self.head_ = head.fit(self._measure(rows), labels)
+        self.facts_ = dict(getattr(self.bank_, "facts_", {}))
+        self.warnings_ = list(getattr(self.bank_, "warnings_", []))
+        return self
 
-def pcbm_hybrid(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    *,
-    negatives: Negatives = "a",
-    kind: Kind = "svm",
-    balance: Balance = "weights",
-    concept_C: ConceptC = None,
-    refit: bool = False,
-    output: Output = "distance",
-    C: float = 0.1,
-    residual_C: float = 1.0,
-) -> Fitted:
-    """A linear bottleneck and a residual; validation says how it does without the concepts."""
-    from obygaze_models.estimators.pcbm import PCBMHybrid
+    def concept_scores(self, X: Any) -> Array:
+        """The input of the head: one column for each concept, [N, K]."""
+        check_is_fitted(self)
+        return self._measure(validate_data(self, X, dtype=np.float64, reset=False))
 
-    how = Learning(negatives, kind, balance, concept_C, refit)
-    bank, seen, facts = fit_bank(known, train, validation, seed, how)
-    model = PCBMHybrid(bank, output, C, residual_C=residual_C, random_state=seed)
-    X = known.features
-    model.fit(X[train], labels[train], X[validation], labels[validation])
-    return Fitted(model, _classes(labels), seen, facts=facts | {"accuracy": model.accuracy_})
+    def concept_names(self) -> tuple[str, ...]:
+        """The names of the columns of `concept_scores`."""
+        check_is_fitted(self)
+        return tuple(str(name) for name in self.bank_.get_feature_names_out())
 
+    @available_if(_head_has("predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self)
+        return np.asarray(self.head_.predict_proba(self.concept_scores(X)))
 
-def oracle_tree(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    *,
-    max_depth: int | None = 10,
-    min_samples_leaf: int = 1,
-) -> Fitted:
-    """A decision tree on the annotated concepts."""
-    options = {"max_depth": max_depth, "min_samples_leaf": min_samples_leaf}
-    return _oracle(known, train, validation, labels, seed, head="tree", **options)
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row."""
+        check_is_fitted(self)
+        scores = self.concept_scores(X)
+        if hasattr(self.head_, "predict_proba"):
+            return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
+        return np.asarray(self.head_.predict(scores))
 
-
-def oracle_logistic(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    *,
-    penalty: Penalty = "l2",
-    C: float = 0.1,
-) -> Fitted:
-    """Logistic regression on the annotated concepts."""
-    options = {"C": C, "l1_ratio": float(penalty == "l1")}
-    return _oracle(known, train, validation, labels, seed, head="logistic", **options)
+    def _measure(self, X: Array) -> Array:
+        return np.asarray(self.bank_.transform(X))
 
 
-def random_directions(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    *,
-    head: Literal["tree", "logistic"] = "tree",
-    n_directions: int | None = None,
-) -> Fitted:
-    """A bottleneck of directions that mean nothing; by default one for each concept."""
-    from obygaze_models.estimators.directions import RandomDirections
-    from obygaze_models.estimators.pcbm import PCBMClassifier
+class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear bottleneck, then a linear rule on the features for what it leaves over.
 
-    count = n_directions or len(known.concept_names)
-    if not count:
-        raise ExperimentError("the labels mark no concepts to be matched; give n_directions")
-    rows = np.concatenate([train, validation])
-    X = known.features[rows]
-    bank = RandomDirections(count, seed).fit(X)
-    model = PCBMClassifier(bank, head, random_state=seed).fit(X, labels[rows])
-    return Fitted(model, _classes(labels), np.unique(rows))
+    The bottleneck is fitted first and then stays. A residual that does as well without the
+    concepts is not explained by them; so ``accuracy_`` says how it does then.
 
+    Parameters
+    ----------
+    bank, memory, random_state
+        As in `ConceptBottleneck`.
+    head
+        A linear classifier; by default ``LogisticProbe(C=0.1)``.
+    residual_C
+        The inverse of the penalty on the residual's weights.
 
-def fit_bank(
-    known: Known,
-    train: Array,
-    validation: Array,
-    seed: int,
-    how: Learning,
-) -> tuple[ConceptBank, Array, dict[str, Any]]:
-    """The concepts' directions, the rows that had a part in them, and what is worth keeping."""
-    if not known.concept_names:
-        raise ExperimentError("the labels mark no concepts, which a bottleneck learns")
-    learn, choose = rows_of_same_folds(known, train, validation)
-    kept = _BANKS.setdefault(known, {})
-    key = repr(how), seed, learn.tobytes(), choose.tobytes()
-    if key not in kept:
-        kept[key] = _learnt(known, learn, choose, seed, how)
-    bank, facts = kept[key]
-    return bank, np.union1d(np.concatenate([learn, choose]), np.union1d(train, validation)), facts
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    bank_, head_
+        The bottleneck's fitted parts.
+    residual_coef_, residual_intercept_
+        The rule on the features, a row for each class.
+    mean_logits_
+        The bottleneck's mean logits on the training clips; they stand for it when it is ablated.
+    accuracy_
+        ``full``, ``concepts_ablated``, ``residual_ablated``, each on ``clips`` clips ``on``
+        validation, or on training where there is no validation.
+    facts_, warnings_
+        The bank's, and ``accuracy``.
+    """
 
+    def __init__(
+        self,
+        bank: Any = None,
+        head: Any = None,
+        *,
+        residual_C: float = 1.0,
+        memory: Any = None,
+        random_state: Chance = None,
+    ) -> None:
+        self.bank = bank
+        self.head = head
+        self.residual_C = residual_C
+        self.memory = memory
+        self.random_state = random_state
 
-def _learnt(
-    known: Known, learn: Array, choose: Array, seed: int, how: Learning
-) -> tuple[ConceptBank, dict[str, Any]]:
-    from obygaze_models.estimators.concepts import DEFAULT_CS, ConceptBank, DegenerateConcept
-    from obygaze_models.tasks import concept_targets
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        concepts: Any = None,
+        concept_names: Sequence[str] | None = None,
+        labelled: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        concepts_val: Any = None,
+        labelled_val: Any = None,
+        groups: Any = None,
+    ) -> HybridBottleneck:
+        """Fit the bottleneck, then the residual; see `ConceptBottleneck.fit`.
 
-    targets = concept_targets(known.levels, known.concepts, how.negatives)
-    Cs = DEFAULT_CS if how.C is None else how.C
-    if isinstance(Cs, float | int):
-        Cs = (Cs,)
-    bank = ConceptBank(how.kind, Cs, balance=how.balance, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegenerateConcept)  # they are among the facts
-        bank.fit(
-            known.features[learn],
-            targets[learn],
-            known.features[choose],
-            targets[choose],
-            names=known.concept_names,
+        The head learns from X alone: the validation clips measure how the model does.
+        """
+        X, y, labelled = _check_rows(self, X, y, labelled, reset=True)
+        rows, labels = X[labelled], y[labelled]
+        self.classes_ = find_classes(labels)
+        codes = encode(labels, self.classes_)
+        if X_val is not None:
+            X_val, y_val, labelled_val = _check_rows(self, X_val, y_val, labelled_val, reset=False)
+        self.bank_ = _fit_bank(
+            self, X, y, labelled, concepts=concepts, concept_names=concept_names,
+            X_val=X_val, concepts_val=concepts_val, groups=groups,
+        )  # fmt: skip
+        head = LogisticProbe(C=0.1) if self.head is None else self.head
+        if not hasattr(head, "decision_function"):
+            raise ExperimentError(
+                f"head {head!r} has no decision_function; a HybridBottleneck needs a linear one, "
+                "such as LogisticProbe"
+            )
+        self.head_ = set_seed(clone(head), self.random_state).fit(self._measure(rows), labels)
+        base = self._concept_logits(rows)
+        self.mean_logits_ = base.mean(axis=0)
+        self.residual_coef_, self.residual_intercept_ = fit_residual(
+            rows, codes, base, self.residual_C
         )
-    facts = {
-        "negatives": how.negatives,
-        "concepts": dict(zip(bank.names_, bank.quality_, strict=True)),
-        "skipped": bank.skipped_,
-        "warnings": bank.warnings_,
-    }
-    if how.refit:
-        bank = _refitted(bank, known, np.union1d(learn, choose), targets)
-    return bank, facts
+        if X_val is not None:
+            rows, labels = X_val[labelled_val], y_val[labelled_val]
+        ablations = {
+            "full": self._logits(rows),
+            "concepts_ablated": self._logits(rows, without="concepts"),
+            "residual_ablated": self._logits(rows, without="residual"),
+        }
+        self.accuracy_: dict[str, Any] = {
+            "on": "training" if X_val is None else "validation",
+            "clips": len(labels),
+            **{
+                name: float((self.classes_[logits.argmax(axis=1)] == labels).mean())
+                for name, logits in ablations.items()
+            },
+        }
+        self.facts_ = {**getattr(self.bank_, "facts_", {}), "accuracy": self.accuracy_}
+        self.warnings_ = list(getattr(self.bank_, "warnings_", []))
+        return self
+
+    def concept_scores(self, X: Any) -> Array:
+        """The input of the head: one column for each concept, [N, K]."""
+        check_is_fitted(self)
+        return self._measure(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def concept_names(self) -> tuple[str, ...]:
+        """The names of the columns of `concept_scores`."""
+        check_is_fitted(self)
+        return tuple(str(name) for name in self.bank_.get_feature_names_out())
+
+    def residual_logits(self, X: Any) -> Array:
+        """What the features add to each class's logit, [N, classes]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return np.asarray(X @ self.residual_coef_.T + self.residual_intercept_)
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self)
+        return softmax(self._logits(validate_data(self, X, dtype=np.float64, reset=False)))
+
+    def predict_proba_without(self, X: Any, part: str) -> Array:
+        """The probabilities without ``"concepts"``, or without the ``"residual"``."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return softmax(self._logits(X, without=part))
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def _measure(self, X: Array) -> Array:
+        return np.asarray(self.bank_.transform(X))
+
+    def _concept_logits(self, X: Array) -> Array:
+        return as_logits(self.head_.decision_function(self._measure(X)))
+
+    def _logits(self, X: Array, *, without: str | None = None) -> Array:
+        if without == "concepts":
+            base = np.broadcast_to(self.mean_logits_, (len(X), len(self.classes_)))
+        else:
+            base = self._concept_logits(X)
+        if without == "residual":
+            return base
+        return np.asarray(base + (X @ self.residual_coef_.T + self.residual_intercept_))
 
 
-def _refitted(bank: ConceptBank, known: Known, rows: Array, targets: Array) -> ConceptBank:
-    """The same concepts with the C that they have, learnt from more clips."""
-    from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
+class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier on the annotated concepts: what perfect concepts would score.
 
-    chosen = {name: C for name, C in zip(bank.names_, bank.C_, strict=True) if C is not None}
-    Cs = chosen or bank.Cs
-    columns = [known.concept_names.index(name) for name in bank.names_]
-    again = ConceptBank(bank.kind, Cs, balance=bank.balance, random_state=bank.random_state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegenerateConcept)  # the first bank has told
-        return again.fit(known.features[rows], targets[rows][:, columns], names=bank.names_)
+    Parameters
+    ----------
+    head
+        Any classifier; by default a decision tree of at most ten levels.
+    random_state
+        That of the head, where it has none of its own.
+
+    Attributes
+    ----------
+    classes_, head_
+        The labels, sorted; and the fitted head.
+    """
+
+    def __init__(self, head: Any = None, *, random_state: Chance = None) -> None:
+        self.head = head
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        concepts: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        concepts_val: Any = None,
+    ) -> OracleBottleneck:
+        """Fit the head on concepts [N, K]; X is not looked at.
+
+        With validation clips the head learns from them, too, as that of a `ConceptBottleneck`.
+        """
+        concepts, y = self._read(X, concepts), np.asarray(y)
+        validate_data(self, X, skip_check_array=True)
+        if X_val is not None:
+            concepts = np.concatenate([concepts, self._read(X_val, concepts_val)])
+            y = np.concatenate([y, np.asarray(y_val)])
+        self.classes_ = find_classes(y)
+        head = DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
+        self.head_ = set_seed(clone(head), self.random_state).fit(concepts, y)
+        return self
+
+    def predict_proba(self, X: Any, *, concepts: Any = None) -> Array:
+        """The probability of each class, [N, classes], by the clips' annotated concepts [N, K]."""
+        check_is_fitted(self)
+        return np.asarray(self.head_.predict_proba(self._read(X, concepts)))
+
+    def predict(self, X: Any, *, concepts: Any = None) -> Array:
+        """The most probable class of each row."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.predict_proba(X, concepts=concepts).argmax(axis=1)])
+
+    def _read(self, X: Any, concepts: Any) -> Array:
+        if concepts is None:
+            raise ExperimentError(
+                "an OracleBottleneck reads annotated concepts, not features; pass concepts=C to "
+                "fit and to predict_proba (it only works for labelled clips)"
+            )
+        concepts = np.asarray(concepts, dtype=np.float64)
+        if concepts.ndim != 2 or len(concepts) != len(X):
+            raise ExperimentError(
+                f"concepts of shape {concepts.shape} do not fit {len(X)} clips; give [N, K]"
+            )
+        if not concepts.shape[1]:
+            raise ExperimentError("the labels mark no concepts, which an oracle bottleneck reads")
+        return np.asarray(concepts)
 
 
-def _with_bank(
-    known: Known,
-    train: Array,
-    validation: Array,
-    labels: Array,
-    seed: int,
-    how: Learning,
-) -> Callable[..., Fitted]:
-    """What fits a `PCBMClassifier` with given options on a bank, once that is learnt."""
-    from obygaze_models.estimators.pcbm import PCBMClassifier
-
-    bank, seen, facts = fit_bank(known, train, validation, seed, how)
-    rows = np.concatenate([train, validation])
-
-    def fit(**options: Any) -> Fitted:
-        model = PCBMClassifier(bank, **{"random_state": seed, **options})
-        model.fit(known.features[rows], labels[rows])
-        return Fitted(model, _classes(labels), seen, facts=facts)
-
-    return fit
+def _check_rows(
+    model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
+) -> tuple[Array, Array, Array]:
+    """Features, labels, and whether each clip has a label."""
+    X, y = validate_data(model, X, y, dtype=np.float64, reset=reset)
+    rows = np.ones(len(X), bool) if labelled is None else np.asarray(labelled, dtype=bool)
+    if rows.shape != (len(X),):
+        raise ExperimentError(f"labelled has shape {rows.shape}; give one value for each clip")
+    return X, y, rows
 
 
-def _oracle(
-    known: Known, train: Array, validation: Array, labels: Array, seed: int, **options: Any
-) -> Fitted:
-    from obygaze_models.estimators.pcbm import OracleBottleneck
+def _fit_bank(model: Any, X: Array, y: Array, labelled: Array, **given: Any) -> Any:
+    """The fitted bank of a bottleneck; it gets what its `fit` names, or requests by routing."""
+    bank = ConceptBank() if model.bank is None else model.bank
+    if isinstance(bank, FrozenEstimator):
+        check_is_fitted(bank.estimator)
+        return bank.estimator
+    accepted = keywords(bank.fit)
+    if get_config()["enable_metadata_routing"]:
+        accepted |= get_routing_for_object(bank).consumes("fit", given)
+    if "concepts" not in accepted:
+        X, y = X[labelled], y[labelled]
+    passed = {name: value for name, value in given.items() if name in accepted}
+    passed = {name: value for name, value in passed.items() if value is not None}
+    bank = set_seed(clone(bank), model.random_state)
+    return check_memory(model.memory).cache(_fitted)(bank, X, y, passed)
 
-    if not known.concept_names:
-        raise ExperimentError("the labels mark no concepts, which an oracle bottleneck reads")
-    rows = np.concatenate([train, validation])
-    concepts = known.concepts.astype(np.float64)
-    model = OracleBottleneck(**options, random_state=seed).fit(concepts[rows], labels[rows])
-    return Fitted(model, _classes(labels), np.unique(rows), inputs=concepts)
 
-
-def _classes(labels: Array) -> int:
-    return int(labels.max()) + 1
+def _fitted(bank: Any, X: Array, y: Array, passed: dict[str, Any]) -> Any:
+    return bank.fit(X, y, **passed)

@@ -1,7 +1,8 @@
-"""Labels as codes: a class's place among the sorted classes."""
+"""Class labels as codes, and scores as probabilities."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,23 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from obygaze_features.errors import ExperimentError
 
-__all__ = ["classes_of", "codes_of"]
-
 Array = NDArray[Any]
+Chance = int | np.random.RandomState | None
 
 
-def classes_of(y: Array, *, at_least: int = 2) -> Array:
-    """The classes among training labels, sorted."""
+def find_classes(y: Array) -> Array:
+    """The classes of training labels, sorted; two or more."""
     check_classification_targets(y)
     classes = np.unique(y)
-    if len(classes) < at_least:
-        raise ExperimentError(f"all {len(y)} labels are of one class, {classes[0]!r}")
+    if len(classes) < 2:
+        raise ExperimentError(
+            f"only one class ({classes[0]!r}) in all {len(y)} labels; a classifier needs two"
+        )
     return classes
 
 
-def codes_of(y: Array, classes: Array) -> Array:
-    """Each label's place in `classes`."""
+def encode(y: Array, classes: Array) -> Array:
+    """The position of each label in `classes`."""
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         raise ExperimentError(
@@ -33,3 +35,55 @@ def codes_of(y: Array, classes: Array) -> Array:
             f"{classes.tolist()}"
         )
     return np.searchsorted(classes, y)
+
+
+def softmax(logits: Array) -> Array:
+    """Each row's scores as probabilities, in float64."""
+    logits = np.asarray(logits, dtype=np.float64)
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+
+def as_logits(decisions: Array) -> Array:
+    """Decision values [N] or [N, 1] of two classes as [N, 2]; those of more as they are."""
+    decisions = np.asarray(decisions)
+    if decisions.ndim == 2 and decisions.shape[1] > 1:
+        return decisions
+    decisions = decisions.reshape(-1, 1)
+    return np.hstack([np.zeros_like(decisions), decisions])
+
+
+def fit_temperature(logits: Array, codes: Array) -> float:
+    """The temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
+
+    It changes how confident a model is, and never which class comes first.
+    """
+    from scipy.optimize import minimize_scalar
+
+    logits = np.asarray(logits, dtype=np.float64)
+
+    def log_loss(log_temperature: float) -> float:
+        scaled = logits / np.exp(log_temperature)
+        peak = scaled.max(axis=1)
+        total = peak + np.log(np.exp(scaled - peak[:, None]).sum(axis=1))
+        return float((total - scaled[np.arange(len(codes)), codes]).mean())
+
+    # Where the classes are separated, the best temperature is 0: the bounds keep it finite.
+    return float(np.exp(minimize_scalar(log_loss, bounds=(-6, 6), method="bounded").x))
+
+
+def set_seed(estimator: Any, random_state: Chance) -> Any:
+    """Give an estimator and its parts the random state, where they have none of their own."""
+    if random_state is not None and hasattr(estimator, "get_params"):
+        free = {
+            name: random_state
+            for name, value in estimator.get_params(deep=True).items()
+            if value is None and name.split("__")[-1] == "random_state"
+        }
+        estimator.set_params(**free)
+    return estimator
+
+
+def keywords(method: Any) -> frozenset[str]:
+    """The names of a method's parameters but X and y."""
+    return frozenset(inspect.signature(method).parameters) - {"self", "X", "y"}

@@ -4,293 +4,453 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.directions import Output, project
-from obygaze_models.estimators.svm import LinearSVMFit, SharedGram, choose_c, fit_linear_svm
-from obygaze_models.metrics import auroc, score
-
-__all__ = ["DEFAULT_CS", "ConceptBank", "DegenerateConcept", "fit_direction"]
+from obygaze_models.estimators.classes import Chance
+from obygaze_models.estimators.svm import DEFAULT_CS, as_cs, choose_svm
+from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
+from obygaze_models.warnings import RunWarning
 
 Array = NDArray[Any]
-DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
+Output = Literal["distance", "decision"]
+#: Directions drawn at random where no concepts say how many.
+RANDOM_DIRECTIONS = 8
 
 
 class DegenerateConcept(UserWarning):
-    """A concept's direction is not what it seems."""
+    """A concept's direction is unreliable."""
 
 
 class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """One direction a concept, from clips that are marked with any number of concepts.
-
-    scikit-learn's common checks do not apply: the targets are a matrix with entries of -1
-    (takes no part), and a bank cannot be fitted without them.
+    """One direction for each concept; a clip may show any number of concepts.
 
     Parameters
     ----------
     kind
-        ``"svm"``: normals of linear SVMs, the paper's. ``"mean-difference"``: from the mean of
-        the negatives to that of the positives, in closed form; the hyperplane lies midway.
-    Cs
-        For SVMs, from which validation chooses by AUC, a concept at a time; or the C of each
-        concept by its name.
+        ``"svm"``: normals of linear SVMs, as in the paper. ``"mean-difference"``: from the mean
+        of the negatives to that of the positives; the hyperplane is midway.
+    C
+        The cost of a clip on the wrong side; or several, of which the AUC chooses one for each
+        concept; or the C of each concept by its name.
     balance
-        What is done about rare concepts. ``"weights"``: their clips count more (the released
-        code). ``"subsample"``: as many negatives are drawn as there are positives (the paper).
+        For rare concepts. ``"weights"``: their clips cost more (the released code).
+        ``"subsample"``: as many negatives are drawn as there are positives (the paper).
     output
-        What `transform` gives: signed ``"distance"``, or the SVM's ``"decision"`` values.
+        What `transform` returns: signed ``"distance"`` from the hyperplanes, or the SVMs'
+        ``"decision"`` values.
+    refit
+        Where validation clips chose C, fit once more on both, as the released code does.
+    cv
+        Without validation clips: the number of folds that choose C, or a splitter.
     random_state
-        Fixes what is drawn.
+        Fixes the draw of negatives.
 
     Attributes
     ----------
-    names_
-        The concepts that could be learnt; of all below a row each.
-    columns_
-        The targets' columns that they are.
+    names_, columns_
+        The concepts that could be learned, and their columns among the targets.
     cavs_, intercepts_
-        Unit normals [K, D], and offsets [K]: signed distance = ``X @ cav + intercept``.
+        Unit normals [K, D] and offsets [K]: signed distance = ``X @ cav + intercept``.
     scales_
-        Lengths of the normals before: decision value = distance * scale.
+        The normals' lengths before: decision value = distance * scale.
     C_
-        The chosen C of each concept; None for a mean difference.
+        The C of each concept; None for a mean difference.
     quality_
-        For each concept: ``on`` (validation or training), ``auc``, ``f1``, ``balanced_accuracy``,
-        counts of positives and negatives, and of an SVM ``C``, ``aucs`` (of each C that had a
-        say; see `choose_c`),
-        ``bounded`` (see `LinearSVMFit`), ``margin``, ``solver`` and ``converged``.
+        For each concept: ``on`` (the clips it was measured on: ``validation``,
+        ``cross-validation`` or ``training``), ``auc``, ``f1``, ``balanced_accuracy``, counts,
+        and of an SVM ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
+        ``duality_gap`` (see `obygaze_models.estimators.svm_solver.LinearSVMFit`).
     skipped_
-        Concepts that could not be learnt, each with the reason.
-    warnings_
-        What a reader of these directions has to know.
+        The reason for each concept that could not be learned.
+    warnings_, facts_
+        Warnings as data; and ``concepts`` (quality by name), ``skipped``, ``warnings``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> C = X[:, :2] > 0
+    >>> bank = ConceptBank().fit(X, C, concept_names=["Look", "Body"])
+    >>> bank.get_feature_names_out().tolist(), bank.transform(X).shape
+    (['Look', 'Body'], (60, 2))
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kind": [StrOptions({"svm", "mean-difference"})],
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like", Mapping],
+        "balance": [StrOptions({"weights", "subsample"})],
+        "output": [StrOptions({"distance", "decision"})],
+        "refit": ["boolean"],
+        "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"])],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
         kind: Literal["svm", "mean-difference"] = "svm",
-        Cs: Sequence[float] | Mapping[str, float] = DEFAULT_CS,
+        *,
+        C: float | Sequence[float] | Mapping[str, float] = DEFAULT_CS,
         balance: Literal["weights", "subsample"] = "weights",
         output: Output = "distance",
-        random_state: int | np.random.RandomState | None = None,
+        refit: bool = False,
+        cv: Any = 5,
+        random_state: Chance = None,
     ) -> None:
         self.kind = kind
-        self.Cs = Cs
+        self.C = C
         self.balance = balance
         self.output = output
+        self.refit = refit
+        self.cv = cv
         self.random_state = random_state
 
     def fit(
         self,
         X: Any,
-        Y: Any,
+        y: Any = None,
+        *,
+        concepts: Any = None,
+        concept_names: Sequence[str] | None = None,
         X_val: Any = None,
-        Y_val: Any = None,
-        names: Sequence[str] | None = None,
+        concepts_val: Any = None,
+        groups: Any = None,
     ) -> ConceptBank:
-        """Learn a direction for each column of Y.
+        """Learn a direction for each concept.
 
         Parameters
         ----------
-        X, Y
-            Features [N, D], and for each clip and concept 1, 0, or -1 (takes no part): [N, K].
-        X_val, Y_val
-            The same, for clips that choose C and on which quality is measured.
-        names
-            The concepts' names.
+        X
+            Features [N, D].
+        y
+            The concepts, if `concepts` is not given; else it is not looked at.
+        concepts
+            For each clip and concept 1 (shown), 0 (not shown) or -1 (unknown, or no part): [N, K].
+        concept_names
+            The names of the K concepts; by default the columns of a data frame.
+        X_val, concepts_val
+            Clips that choose C and measure quality. Without them folds of X do both.
+        groups
+            The film of each clip: a film stays in one fold.
         """
-        X, Y = _checked(self, X, Y, names, reset=True)
-        if (X_val is None) != (Y_val is None):
-            raise ExperimentError("validation takes both features and targets (X_val, Y_val)")
+        self._validate_params()
+        targets = y if concepts is None else concepts
+        names = _find_names(targets, concept_names)
+        X, targets = self._check(X, targets, names, reset=True)
+        if (X_val is None) != (concepts_val is None):
+            raise ExperimentError("validation clips need both X_val and concepts_val")
         if X_val is not None:
-            X_val, Y_val = _checked(self, X_val, Y_val, names, reset=False)
-        elif self.kind == "svm" and len(self.Cs) > 1 and not isinstance(self.Cs, Mapping):
-            raise ExperimentError("to choose among several C takes validation data; or give one C")
-        names = tuple(names or [f"concept {one + 1}" for one in range(Y.shape[1])])
+            X_val, concepts_val = self._check(X_val, concepts_val, names, reset=False)
+        names = names or tuple(f"concept {place + 1}" for place in range(targets.shape[1]))
+        groups = None if groups is None else np.asarray(groups)
         chance = check_random_state(self.random_state)
-        gram = SharedGram(X)
+        products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
         self.names_: list[str] = []
         self.quality_: list[dict[str, Any]] = []
         self.C_: list[float | None] = []
         self.skipped_: dict[str, str] = {}
-        self.warnings_: list[str] = []
-        fits, kept = [], []
+        self.warnings_: list[RunWarning] = []
+        fits: list[LinearSVMFit] = []
+        columns = []
         for column, name in enumerate(names):
-            targets = Y[:, column]
-            rows = np.flatnonzero(targets >= 0)
-            positives = int(targets[rows].sum())
+            rows = np.flatnonzero(targets[:, column] >= 0)
+            positives = int(targets[rows, column].sum())
             if not 0 < positives < len(rows):
                 missing = "positive" if positives == 0 else "negative"
-                self.skipped_[name] = f"no {missing} among {counted(len(rows), 'training clip')}"
+                reason = f"no {missing} among {counted(len(rows), 'training clip')}"
+                self.skipped_[name] = reason
+                self.warnings_.append(RunWarning("concepts-left-out", name, reason))
                 continue
             if self.balance == "subsample":
-                rows = _balanced(rows, targets, chance)
-            held_out = None
-            if Y_val is not None:
-                held = np.flatnonzero(Y_val[:, column] >= 0)
-                if 0 < Y_val[held, column].sum() < len(held):
-                    held_out = X_val[held], Y_val[held, column]
-            fit, aucs = self._direction(name, gram, rows, targets[rows], held_out)
+                rows = _subsample(rows, targets[:, column], chance)
+            validation = None
+            if concepts_val is not None:
+                held = np.flatnonzero(concepts_val[:, column] >= 0)
+                validation = X_val[held], concepts_val[held, column]
+            fit, quality = self._fit_concept(
+                name, X, rows, targets[rows, column], validation, groups, products
+            )
             fits.append(fit)
-            kept.append(column)
+            columns.append(column)
             self.names_.append(name)
             self.C_.append(fit.C if self.kind == "svm" else None)
-            self.quality_.append(_quality(fit, gram.features[rows], targets[rows], held_out))
-            if self.kind == "svm":
-                self.quality_[-1] |= {
-                    "C": fit.C,
-                    "aucs": aucs,
-                    "bounded": fit.bounded,
-                    "margin": fit.margin,
-                    "solver": fit.solver,
-                    "converged": fit.converged,
-                }
+            self.quality_.append(quality)
         if not fits:
-            said = "; ".join(f"{name} has {why}" for name, why in self.skipped_.items())
-            raise ExperimentError(f"no concept can be learnt: {said}")
-        self.columns_ = np.array(kept)
-        self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
-        self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
-        self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
-        if self.warnings_:
-            warnings.warn("; ".join(self.warnings_), DegenerateConcept, stacklevel=2)
+            reasons = "; ".join(f"{name} has {reason}" for name, reason in self.skipped_.items())
+            raise ExperimentError(f"no concept can be learned: {reasons}")
+        self.columns_ = np.array(columns)
+        self._keep(fits)
+        unreliable = [one for one in self.warnings_ if one.code == "concepts-unreliable"]
+        self.facts_ = {
+            "concepts": dict(zip(self.names_, self.quality_, strict=True)),
+            "skipped": self.skipped_,
+            "warnings": [f"{one.subject}: {one.text}" for one in unreliable],
+        }
+        if unreliable:
+            text = "; ".join(f"{one.subject}: {one.text}" for one in unreliable)
+            warnings.warn(text, DegenerateConcept, stacklevel=2)
+        if self.refit and X_val is not None:
+            self._refit(np.vstack([X, X_val]), np.vstack([targets, concepts_val])[:, columns])
         return self
 
     def transform(self, X: Any) -> Array:
-        """What each clip measures along each concept, [N, K]; see ``output``."""
+        """The position of each clip along each concept, [N, K]; see ``output``."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return project(self, X, self.output)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the concepts that `transform` gives, in its order."""
+        """The names of the concepts, in the order of `transform`."""
         check_is_fitted(self)
         return np.array(self.names_, dtype=object)
 
     def cosines(self) -> Array:
-        """How alike the directions are, [K, K]: 1 the same, 0 nothing in common."""
+        """The cosine of each direction with each other, [K, K]."""
         check_is_fitted(self)
         return np.asarray(self.cavs_ @ self.cavs_.T)
 
-    def _choices(self, name: str) -> list[float]:
-        """The C that a concept may have, ascending."""
-        if not isinstance(self.Cs, Mapping):
-            return sorted(self.Cs)
-        if name not in self.Cs:
-            raise ExperimentError(
-                f"no C is given for the concept {name!r}; there are {', '.join(self.Cs)}"
-            )
-        return [self.Cs[name]]
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
 
-    def _direction(
+    def _check(
+        self, X: Any, concepts: Any, names: Sequence[str] | None, *, reset: bool
+    ) -> tuple[Array, Array]:
+        """Features and concepts as arrays that fit each other."""
+        X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
+        if concepts is None:
+            raise ExperimentError(
+                "a ConceptBank requires y to be passed, but the target y is None; pass "
+                "fit(X, y, concepts=C) or fit(X, C) with C [N, K]: 1 shown, 0 not, -1 unknown"
+            )
+        if np.ndim(concepts) != 2:
+            raise ExperimentError(
+                "a ConceptBank learns concepts, and none were given; pass fit(X, y, concepts=C) "
+                "or fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown"
+            )
+        if np.shape(concepts)[1] == 0:
+            raise ExperimentError("the labels mark no concepts, which a ConceptBank learns")
+        concepts = check_array(concepts, dtype=None)
+        if len(concepts) != len(X) or (names is not None and len(names) != concepts.shape[1]):
+            raise ExperimentError(
+                f"concepts of shape {concepts.shape} do not fit {counted(len(X), 'clip')}"
+                + ("" if names is None else f" and {counted(len(names), 'concept name')}")
+            )
+        if not np.isin(concepts, (-1, 0, 1)).all():
+            raise ExperimentError("a concept is 1 (shown), 0 (not shown) or -1 (unknown)")
+        return X, concepts.astype(np.int8)
+
+    def _fit_concept(
         self,
         name: str,
-        gram: SharedGram,
+        X: Array,
         rows: Array,
         y: Array,
-        held_out: tuple[Array, Array] | None,
-    ) -> tuple[LinearSVMFit, dict[str, float]]:
-        """The direction of one concept; of an SVM also the AUC of each C. Keeps warnings."""
-        Cs, aucs = self._choices(name), {}
-        if self.kind == "svm" and len(Cs) > 1 and held_out is not None:
-            weight = "balanced" if self.balance == "weights" else None
-            fit, by_c = choose_c(gram, rows, y, Cs, weight, *held_out)
-            aucs = {str(C): auc for C, auc in by_c.items()}
-            if fit.converged and len(by_c) < len(Cs):
-                self.warnings_.append(
-                    f"{name}: {gram.solver} was stopped before its end at C = {Cs[len(by_c)]:g}, "
-                    "so C is chosen among smaller ones"
-                )
-        else:
-            middle = Cs[(len(Cs) - 1) // 2]
-            fit = fit_direction(gram, rows, y, self.kind, self.balance, middle)
-            if self.kind == "svm" and len(Cs) > 1:
-                self.warnings_.append(
-                    f"{name}: the validation clips are all of one kind, so C cannot be chosen "
-                    f"by them and is {middle:g}, the middle one"
-                )
+        validation: tuple[Array, Array] | None,
+        groups: Array | None,
+        products: Array | None,
+    ) -> tuple[LinearSVMFit, dict[str, Any]]:
+        """One concept's hyperplane and its quality; adds to the warnings."""
+        features = X if len(rows) == len(X) else X[rows]
+        usable = validation is not None and 0 < validation[1].sum() < len(validation[1])
+        if self.kind == "mean-difference":
+            fit = fit_mean_difference(features, y)
+            return fit, _quality(fit, features, y, validation if usable else None, None)
+        Cs = self._choices(name)
+        choice = choose_svm(
+            features,
+            y == 1,
+            Cs,
+            self._class_weight,
+            validation=validation,
+            cv=self.cv,
+            groups=None if groups is None else groups[rows],
+            products=None if products is None else products[np.ix_(rows, rows)],
+        )
+        fit = choice.fit
+        if choice.by == "default":
+            clips = "validation clips" if validation is not None else "clips"
+            self._warn(
+                name, f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
+            )
         if fit.degenerate:
-            self.warnings_.append(
-                f"{name}: at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: "
-                "a difference of means whose offset is arbitrary; give larger C, or larger features"
+            self._warn(
+                name,
+                f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
+                "difference of means with an arbitrary offset; give larger C or scale the features",
             )
-        if not fit.converged:
-            self.warnings_.append(
-                f"{name}: {fit.solver} was stopped before its end at C = {fit.C:g}, so this is "
-                "not quite the SVM; give smaller C, or smaller features"
+        quality = _quality(fit, features, y, validation if usable else None, choice.held_out)
+        return fit, quality | {
+            "C": fit.C,
+            "aucs": {str(C): auc for C, auc in choice.aucs.items()},
+            "bounded": fit.bounded,
+            "margin": fit.margin,
+            "solver": fit.solver,
+            "converged": True,
+            "duality_gap": fit.duality_gap,
+        }
+
+    def _warn(self, name: str, text: str) -> None:
+        self.warnings_.append(RunWarning("concepts-unreliable", name, text))
+
+    def _choices(self, name: str) -> list[float]:
+        if not isinstance(self.C, Mapping):
+            return as_cs(self.C)
+        if name not in self.C:
+            raise ExperimentError(
+                f"no C is given for the concept {name!r}; there are {', '.join(self.C)}"
             )
-        return fit, aucs
+        return as_cs(self.C[name])
+
+    @property
+    def _class_weight(self) -> str | None:
+        return "balanced" if self.balance == "weights" else None
+
+    def _keep(self, fits: Sequence[LinearSVMFit]) -> None:
+        self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
+        self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
+        self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
+
+    def _refit(self, X: Array, targets: Array) -> None:
+        """Learn the directions once more, with the C that were chosen; quality stays."""
+        chosen = {name: C for name, C in zip(self.names_, self.C_, strict=True) if C is not None}
+        again = clone(self).set_params(refit=False, C=chosen or self.C)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegenerateConcept)  # the first fit has warned
+            again.fit(X, targets, concept_names=self.names_)
+        self.cavs_, self.intercepts_, self.scales_ = again.cavs_, again.intercepts_, again.scales_
+
+
+class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Directions that mean nothing: what a bottleneck scores by its width alone.
+
+    Parameters
+    ----------
+    n_directions
+        How many; by default one for each concept that `fit` is given, or else 8.
+    random_state
+        Fixes them.
+
+    Attributes
+    ----------
+    cavs_, intercepts_, scales_
+        Unit normals [K, D] of hyperplanes through the training clips' mean; all scales are 1.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_directions": [Interval(Integral, 1, None, closed="left"), None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, n_directions: int | None = None, *, random_state: Chance = None) -> None:
+        self.n_directions = n_directions
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, concepts: Any = None) -> RandomDirections:
+        """Draw the directions; of X only the width and the mean matter, of concepts the number."""
+        self._validate_params()
+        X = validate_data(self, X, dtype=np.float64)
+        count = self.n_directions
+        if count is None:
+            count = RANDOM_DIRECTIONS if concepts is None else np.shape(concepts)[1]
+        if not count:
+            raise ExperimentError("the labels mark no concepts to be matched; give n_directions")
+        normals = check_random_state(self.random_state).normal(size=(count, X.shape[1]))
+        self.cavs_ = normals / np.linalg.norm(normals, axis=1, keepdims=True)
+        self.intercepts_ = -self.cavs_ @ X.mean(axis=0)
+        self.scales_ = np.ones(count)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Signed distances [N, K]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return project(self, X, "distance")
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """``random 1``, ``random 2`` ..."""
+        check_is_fitted(self)
+        return np.array([f"random {place + 1}" for place in range(len(self.cavs_))], dtype=object)
+
+
+def project(bank: Any, X: Array, output: str) -> Array:
+    """The positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
+
+    ``"distance"``: the signed distance from each hyperplane. ``"decision"``: the SVM's decision
+    value, which is the distance times the length of its normal.
+    """
+    distances = np.asarray(X, dtype=np.float64) @ bank.cavs_.T + bank.intercepts_
+    return np.asarray(distances * bank.scales_ if output == "decision" else distances)
+
+
+def fit_mean_difference(X: Array, y: Array) -> LinearSVMFit:
+    """The hyperplane midway between the means of negatives and positives."""
+    positive, negative = (X[y == code].mean(axis=0) for code in (1, 0))
+    coef = positive - negative
+    if not np.any(coef):
+        raise ExperimentError("a concept's positives and negatives have the very same mean")
+    offset = -float(coef @ (positive + negative) / 2)
+    return LinearSVMFit(coef, offset, 0.0, 0.0, "closed form", 0.0)
 
 
 def fit_direction(
-    gram: SharedGram,
-    rows: Array,
-    y: Array,
-    kind: str,
-    balance: str,
-    C: float | None,
+    bank: ConceptBank, X: Array, y: Array, C: float | None, products: Array | None = None
 ) -> LinearSVMFit:
-    """One direction on some rows; ``C`` is not looked at for a mean difference."""
-    if kind == "svm":
-        assert C is not None
-        return fit_linear_svm(gram, rows, y, C, "balanced" if balance == "weights" else None)
-    positive, negative = (gram.features[rows[y == code]].mean(axis=0) for code in (1, 0))
-    coef = positive - negative
-    norm = float(np.linalg.norm(coef))
-    if norm == 0:
-        raise ExperimentError("a concept's positives and negatives have the very same mean")
-    offset = -float(coef @ (positive + negative) / 2)
-    return LinearSVMFit(coef, offset, 0.0, None, 1 / norm, "closed form", True)
+    """One direction, learned as a bank learns its own; C is None for a mean difference."""
+    if C is None:
+        return fit_mean_difference(X, y)
+    return LinearSVM(X, y == 1, bank._class_weight, products=products).fit(C)
 
 
-def _checked(
-    bank: ConceptBank,
-    X: Any,
-    Y: Any,
-    names: Sequence[str] | None,
-    *,
-    reset: bool,
-) -> tuple[Array, Array]:
-    X = validate_data(bank, X, dtype=np.float64, reset=reset)
-    Y = check_array(Y, dtype=np.int8)
-    if len(Y) != len(X) or (names is not None and len(names) != Y.shape[1]):
-        raise ExperimentError(
-            f"targets of shape {Y.shape} do not fit {counted(len(X), 'clip')}"
-            + ("" if names is None else f" and {counted(len(names), 'concept name')}")
-        )
-    if not np.isin(Y, (-1, 0, 1)).all():
-        raise ExperimentError("a concept's target is 1, 0, or -1 where a clip takes no part")
-    return X, Y
+def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if names is None and hasattr(concepts, "columns"):
+        names = [str(name) for name in concepts.columns]
+    return None if names is None else tuple(names)
 
 
-def _balanced(rows: Array, targets: Array, chance: np.random.RandomState) -> Array:
+def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Array:
     """All rows of the rarer kind, and as many of the other."""
     kinds = [rows[targets[rows] == code] for code in (0, 1)]
     fewer = min(map(len, kinds))
-    return np.sort(np.concatenate([chance.choice(of, fewer, replace=False) for of in kinds]))
+    return np.sort(np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds]))
 
 
 def _quality(
     fit: LinearSVMFit,
     X: Array,
     y: Array,
-    held_out: tuple[Array, Array] | None,
+    validation: tuple[Array, Array] | None,
+    held_out: Array | None,
 ) -> dict[str, Any]:
-    on, truth = held_out or (X, y)
-    decisions = fit.decide(on)
-    scores = score(truth, (decisions > 0).astype(float))
+    """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
+    on, truth = "training", y
+    if validation is not None:
+        on, truth = "validation", validation[1]
+        values = fit.decide(validation[0])
+    elif held_out is not None:
+        on = "cross-validation"
+        known = np.isfinite(held_out)
+        truth, values = y[known], held_out[known]
+    else:
+        values = fit.decide(X)
+    shown = (values > 0).astype(np.int8)
     return {
-        "on": "training" if held_out is None else "validation",
-        "auc": auroc(truth, decisions),
-        "f1": scores["f1"],
-        "balanced_accuracy": scores["balanced_accuracy"],
+        "on": on,
+        "auc": float(roc_auc_score(truth, values)),
+        "f1": float(f1_score(truth, shown)),
+        "balanced_accuracy": float(balanced_accuracy_score(truth, shown)),
         "positives": int(truth.sum()),
         "negatives": int(len(truth) - truth.sum()),
         "training_positives": int(y.sum()),

@@ -4,50 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.calibration import fit_temperature, softmax
-from obygaze_models.estimators.classes import classes_of, codes_of
+from obygaze_models.estimators.classes import Chance, encode, find_classes, fit_temperature, softmax
 
-__all__ = ["MLPClassifier"]
+Array = NDArray[Any]
 
 
-class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Hidden layers with ReLU, trained by Adam on the cross-entropy.
+class MLPProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Hidden layers with ReLU, trained by Adam on the cross-entropy, stopped early.
 
     Parameters
     ----------
-    hidden
-        Units of each hidden layer; as many layers as numbers.
+    hidden_layer_sizes
+        Units of each hidden layer; a number is one layer.
     author
-        Train as the paper's released code does: the loss is put on probabilities where it
-        is meant for logits, and the last epoch is kept, not the best.
+        Train as the paper's released code does: the loss gets probabilities where it expects
+        logits, and the last epoch is kept, not the best.
     class_weight
-        None, ``"balanced"``, or a weight for each class: how much a clip of it counts.
+        None, ``"balanced"``, or a weight for each class.
     calibrate
-        Choose a temperature on the validation data, by log-loss. It changes how sure the
-        model is, never what it predicts.
-    learning_rate
+        Choose a temperature on the validation clips, by log loss. It changes how confident the
+        model is, and never what it predicts.
+    learning_rate_init
         Adam's step.
     batch_size
-        Clips a step; the last batch of an epoch may be smaller, and is never dropped.
-    max_epochs
-        Passes over the training data at most.
-    patience
+        Clips a step; the last batch of an epoch may be smaller.
+    max_iter
+        Epochs at most.
+    early_stopping
+        Watch the loss on validation clips, stop by it, and keep the best epoch. The clips are
+        those that `fit` is given, or else a share of the training clips.
+    validation_fraction
+        That share; of each class alike.
+    n_iter_no_change
         Stop after so many epochs without a lower validation loss.
     min_epochs
         Never stop before this epoch.
     random_state
-        Fixes the first weights and the order of the clips.
+        Fixes the first weights, the order of the clips and the validation share.
 
     Attributes
     ----------
@@ -55,142 +62,188 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The labels, sorted.
     coefs_, intercepts_
         The layers' weights: those of the best epoch.
-    best_epoch_
-        The epoch they come from, counted from 1.
+    best_epoch_, n_iter_
+        The epoch they come from, counted from 1; and how many were run.
     temperature_
-        What the logits are divided by; 1 unless calibrated.
+        The divisor of the logits; 1 unless calibrated.
     history_
-        An epoch a row: ``epoch``, ``train_loss`` and, with validation data,
-        ``validation_loss``.
+        For each epoch ``epoch``, ``train_loss`` and, with validation clips, ``validation_loss``.
+    facts_
+        ``best_epoch`` and ``temperature``.
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
+        "author": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "calibrate": ["boolean"],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "min_epochs": [Interval(Integral, 0, None, closed="left")],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (128,),
+        hidden_layer_sizes: int | tuple[int, ...] = (128,),
+        *,
         author: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
         calibrate: bool = False,
-        learning_rate: float = 1e-3,
+        learning_rate_init: float = 1e-3,
         batch_size: int = 16,
-        max_epochs: int = 100,
-        patience: int = 5,
+        max_iter: int = 100,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
         min_epochs: int = 5,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: Chance = None,
     ) -> None:
-        self.hidden = hidden
+        self.hidden_layer_sizes = hidden_layer_sizes
         self.author = author
         self.class_weight = class_weight
         self.calibrate = calibrate
-        self.learning_rate = learning_rate
+        self.learning_rate_init = learning_rate_init
         self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
         self.min_epochs = min_epochs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> MLPClassifier:
-        """Train; with validation data stop early and keep the best epoch.
+    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> MLPProbe:
+        """Train; the validation clips stop the training and choose the epoch.
 
         Parameters
         ----------
         X, y
             Features [N, D] and one label a row.
         X_val, y_val
-            The same, for clips that decide when to stop. Without them all epochs are run
-            and the last is kept.
+            The same of the clips that stop the training; without them, and unless
+            `early_stopping` is off, a share of X is held out.
         """
-        import torch  # noqa: F401  # limits reach only what is loaded by then
+        import torch  # noqa: F401  # thread limits apply only to libraries loaded before them
 
+        self._validate_params()
+        sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes))
+        if sizes.ndim != 1 or sizes.dtype.kind != "i" or not len(sizes) or (sizes < 1).any():
+            raise ExperimentError(
+                f"hidden_layer_sizes is {self.hidden_layer_sizes!r}; give a whole number above 0, "
+                "or one for each hidden layer"
+            )
         # Steps this small take a hundred times longer where threads wait for each other.
         with threadpool_limits(1):
-            return self._fit(X, y, X_val, y_val)
+            return self._fit(X, y, X_val, y_val, sizes.tolist())
 
-    def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> MLPClassifier:
+    def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any, hidden: list[int]) -> MLPProbe:
         import torch
 
         X, y = validate_data(self, X, y, dtype=np.float32)
-        self.classes_ = classes_of(y)
-        if self.calibrate and X_val is None:
-            raise ExperimentError("calibrate=True takes validation data (X_val, y_val)")
-        codes = codes_of(y, self.classes_)
-        clip_weights = np.ones(len(self.classes_))
-        if self.class_weight is not None:
-            weight_of = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-            # Scaled to a mean of 1 over all clips, not over a batch as torch's own mean does:
-            # there, a batch of one class would count in full, whatever the class's weight.
-            clip_weights = weight_of / weight_of[codes].mean()
-        # A class's row: what a clip of it counts, in its column.
-        truth_of = torch.diag(torch.tensor(clip_weights, dtype=torch.float32))
-        features, truth = torch.from_numpy(X), truth_of[torch.from_numpy(codes)]
-        watched = None
+        self.classes_ = find_classes(y)
+        chance = check_random_state(self.random_state)
         if X_val is not None:
             X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float32, reset=False)
-            watched_codes = codes_of(y_val, self.classes_)
-            watched = torch.from_numpy(X_val), truth_of[torch.from_numpy(watched_codes)]
+        elif self.early_stopping:
+            X, X_val, y, y_val = self._hold_out(X, y, chance)
+        elif self.calibrate:
+            raise ExperimentError(
+                "calibrate=True needs validation clips; give X_val and y_val, or early_stopping"
+            )
+        codes = encode(y, self.classes_)
+        clip_weights = np.ones(len(self.classes_))
+        if self.class_weight is not None:
+            weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+            # Scaled to a mean of 1 over all clips, not over a batch as torch's own mean does:
+            # there, a batch of one class would count in full, whatever the class's weight.
+            clip_weights = weights / weights[codes].mean()
+        # A class's row: the weight of its clips, in its column.
+        target_rows = torch.diag(torch.tensor(clip_weights, dtype=torch.float32))
+        features, targets = torch.tensor(X), target_rows[torch.from_numpy(codes)]
+        validation = None
+        if X_val is not None:
+            val_codes = encode(y_val, self.classes_)
+            validation = torch.tensor(X_val), target_rows[torch.from_numpy(val_codes)]
 
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
-        generator = torch.Generator().manual_seed(seed)
-        sizes = [X.shape[1], *self.hidden, len(self.classes_)]
-        # All weights in one row, so that Adam has one to look after, and their gradients.
-        row = torch.cat([_layer(*pair, generator) for pair in pairwise(sizes)])
+        generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
+        sizes = [X.shape[1], *hidden, len(self.classes_)]
+        # All weights in one row, so that Adam has one tensor to update, and their gradients.
+        row = torch.cat([_first_weights(*pair, generator) for pair in pairwise(sizes)])
         row.grad = torch.empty_like(row)
-        layers, gradients = _parts(row, sizes), _parts(row.grad, sizes)
-        adam = torch.optim.Adam([row], lr=self.learning_rate, fused=True)
+        layers, gradients = _split_layers(row, sizes), _split_layers(row.grad, sizes)
+        adam = torch.optim.Adam([row], lr=self.learning_rate_init, fused=True)
 
         self.history_: list[dict[str, float]] = []
         best_loss, best_epoch, best = np.inf, 0, row
-        for epoch in range(1, self.max_epochs + 1):
+        for epoch in range(1, self.max_iter + 1):
             total = torch.zeros(())
             order = torch.randperm(len(features), generator=generator)
-            batches = features[order].split(self.batch_size), truth[order].split(self.batch_size)
-            for some, their in zip(*batches, strict=True):
-                seen = _forward(some, layers)
-                loss, slope = _loss(seen[-1], their, author=self.author)
-                _backward(seen, slope, layers, gradients)
+            batches = features[order].split(self.batch_size), targets[order].split(self.batch_size)
+            for batch, batch_targets in zip(*batches, strict=True):
+                activations = _forward(batch, layers)
+                loss, slope = _loss(activations[-1], batch_targets, author=self.author)
+                _backward(activations, slope, layers, gradients)
                 adam.step()
-                total += loss * len(some)
+                total += loss * len(batch)
             self.history_.append({"epoch": epoch, "train_loss": total.item() / len(features)})
-            if watched is None:
+            if validation is None:
                 best_epoch = epoch
                 continue
-            loss, _ = _loss(_forward(watched[0], layers)[-1], watched[1], author=self.author)
-            loss_now = loss.item()
-            self.history_[-1]["validation_loss"] = loss_now
-            if loss_now < best_loss:
-                best_loss, best_epoch = loss_now, epoch
+            logits = _forward(validation[0], layers)[-1]
+            validation_loss = _loss(logits, validation[1], author=self.author)[0].item()
+            self.history_[-1]["validation_loss"] = validation_loss
+            if validation_loss < best_loss:
+                best_loss, best_epoch = validation_loss, epoch
                 best = row.clone()
-            elif epoch >= self.min_epochs and epoch - best_epoch >= self.patience:
+            elif epoch >= self.min_epochs and epoch - best_epoch >= self.n_iter_no_change:
                 break
 
         if self.author:
             best_epoch, best = epoch, row
         if not best.isfinite().all():
             raise ExperimentError(
-                f"the MLP's weights have grown beyond all numbers in epoch {epoch}; "
-                "look at the features' size, or lower learning_rate"
+                f"the weights overflowed in epoch {epoch}; scale the features, or lower "
+                f"learning_rate_init ({self.learning_rate_init:g})"
             )
-        self.best_epoch_ = best_epoch
-        found = _parts(best, sizes)
-        self.coefs_ = [weight.numpy() for weight, _ in found]
-        self.intercepts_ = [offset.numpy() for _, offset in found]
+        self.best_epoch_, self.n_iter_ = best_epoch, epoch
+        best_layers = _split_layers(best, sizes)
+        self.coefs_ = [weight.numpy() for weight, _ in best_layers]
+        self.intercepts_ = [offset.numpy() for _, offset in best_layers]
         self.temperature_ = 1.0
         if self.calibrate:
-            self.temperature_ = fit_temperature(self._logits(X_val), watched_codes)
+            self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
+        self.facts_ = {"best_epoch": self.best_epoch_, "temperature": self.temperature_}
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def _hold_out(self, X: Array, y: Array, chance: np.random.RandomState) -> list[Array]:
+        """Training and validation clips: X, X_val, y, y_val."""
+        held = max(round(self.validation_fraction * len(y)), len(self.classes_))
+        fewest = np.unique(y, return_counts=True)[1].min()
+        if fewest < 2 or len(y) - held < len(self.classes_):
+            raise ExperimentError(
+                f"too few clips ({len(y)}, {fewest} of the rarest class) to hold out clips of "
+                "every class for early stopping; give X_val and y_val, or early_stopping=False"
+            )
+        parts: list[Array] = train_test_split(X, y, test_size=held, stratify=y, random_state=chance)
+        return parts
+
+    def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float32, reset=False)
         return softmax(self._logits(X) / self.temperature_)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def _logits(self, X: NDArray[Any]) -> NDArray[Any]:
-        # In float64, so that what is said of a clip does not depend on those beside it.
+    def _logits(self, X: Array) -> Array:
+        # In float64, so that a clip's prediction does not depend on the clips beside it.
         X = X.astype(np.float64)
         *hidden, last = zip(self.coefs_, self.intercepts_, strict=True)
         for weight, offset in hidden:
@@ -198,7 +251,7 @@ class MLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(X @ last[0] + last[1])
 
 
-def _layer(inputs: int, outputs: int, generator: Any) -> Any:
+def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
     """Weights and then offsets, drawn as torch's own linear layer draws them."""
     import torch
 
@@ -206,41 +259,41 @@ def _layer(inputs: int, outputs: int, generator: Any) -> Any:
     return torch.empty((inputs + 1) * outputs).uniform_(-bound, bound, generator=generator)
 
 
-def _parts(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
+def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
     """Each layer's weights [inputs, outputs] and offsets, as views of one row of numbers."""
-    parts, start = [], 0
+    layers, start = [], 0
     for inputs, outputs in pairwise(sizes):
         middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
-        parts.append((row[start:middle].view(inputs, outputs), row[middle:end]))
+        layers.append((row[start:middle].view(inputs, outputs), row[middle:end]))
         start = end
-    return parts
+    return layers
 
 
 def _forward(features: Any, layers: list[tuple[Any, Any]]) -> list[Any]:
-    """What goes into each layer, and last the logits."""
-    seen = [features]
-    *hidden, (last, its_offset) = layers
+    """The input of each layer, and last the logits."""
+    activations = [features]
+    *hidden, (last, last_offset) = layers
     for weight, offset in hidden:
-        seen.append(offset.addmm(seen[-1], weight).relu_())
-    return [*seen, its_offset.addmm(seen[-1], last)]
+        activations.append(offset.addmm(activations[-1], weight).relu_())
+    return [*activations, last_offset.addmm(activations[-1], last)]
 
 
-def _loss(logits: Any, truth: Any, *, author: bool) -> tuple[Any, Any]:
+def _loss(logits: Any, targets: Any, *, author: bool) -> tuple[Any, Any]:
     """The mean cross-entropy, and its gradient by the logits.
 
-    By hand, as autograd's bookkeeping takes longer than what it keeps for steps this small.
+    By hand: with autograd, steps this small take 1.3 times as long.
     """
     scores = logits.softmax(1) if author else logits
     logs = scores.log_softmax(1)
-    loss = -(logs * truth).sum() / len(truth)
-    slope = (logs.exp() * truth.sum(1, keepdim=True) - truth) / len(truth)
+    loss = -(logs * targets).sum() / len(targets)
+    slope = (logs.exp() * targets.sum(1, keepdim=True) - targets) / len(targets)
     if author:
         slope = scores * (slope - (slope * scores).sum(1, keepdim=True))
     return loss, slope
 
 
 def _backward(
-    seen: list[Any],
+    activations: list[Any],
     slope: Any,
     layers: list[tuple[Any, Any]],
     gradients: list[tuple[Any, Any]],
@@ -250,7 +303,7 @@ def _backward(
 
     for layer in reversed(range(len(layers))):
         by_weight, by_offset = gradients[layer]
-        torch.mm(seen[layer].T, slope, out=by_weight)
+        torch.mm(activations[layer].T, slope, out=by_weight)
         torch.sum(slope, 0, out=by_offset)
         if layer:
-            slope = slope.mm(layers[layer][0].T) * (seen[layer] > 0)
+            slope = slope.mm(layers[layer][0].T) * (activations[layer] > 0)

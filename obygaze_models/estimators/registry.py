@@ -1,213 +1,225 @@
-"""The estimators that an experiment can name. A new one: its function, and one line here."""
+"""The estimators that an experiment can name. A new one: its file, and one line here.
+
+Another package provides one by an entry point:
+``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``; and any
+scikit-learn classifier takes part as ``"package.module:Class"``.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import types
-import typing
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from importlib.metadata import entry_points
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import Chance, keywords, set_seed
 
-if TYPE_CHECKING:
-    from obygaze_models.dataset import ClipDataset as Known
-
-__all__ = ["ESTIMATORS", "Fitted", "Learner", "describe_estimators", "make_learner"]
-
-Array = NDArray[Any]
-
-#: Name -> the function that fits it; its keyword-only parameters are the options.
-ESTIMATORS = {
-    "mlp": "obygaze_models.estimators.learners:mlp",
-    "mlp-author": "obygaze_models.estimators.learners:mlp_author",
-    "svm": "obygaze_models.estimators.learners:svm",
-    "logistic": "obygaze_models.estimators.learners:logistic",
-    "knn": "obygaze_models.estimators.learners:knn",
-    "film-prior": "obygaze_models.estimators.learners:film_prior",
-    "majority": "obygaze_models.estimators.learners:majority",
-    "pcbm-tree": "obygaze_models.estimators.bottlenecks:pcbm_tree",
-    "pcbm-logistic": "obygaze_models.estimators.bottlenecks:pcbm_logistic",
-    "pcbm-elastic-net": "obygaze_models.estimators.bottlenecks:pcbm_elastic_net",
-    "pcbm-hybrid": "obygaze_models.estimators.bottlenecks:pcbm_hybrid",
-    "oracle-tree": "obygaze_models.estimators.bottlenecks:oracle_tree",
-    "oracle-logistic": "obygaze_models.estimators.bottlenecks:oracle_logistic",
-    "random-directions": "obygaze_models.estimators.bottlenecks:random_directions",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What came of a learner's fit.
-
-    Parameters
-    ----------
-    model
-        The fitted estimator; `obygaze_models.persistence.save_model` takes it.
-    classes
-        How many classes the labels have; those that training lacked get probability 0.
-    seen
-        The rows that had any part in the fit, labels, concepts or validation: what an audit
-        for leaks has to look at.
-    history
-        An epoch a row, where there are epochs.
-    facts
-        What is worth keeping in a record: the chosen C, the best epoch, concept quality.
-    inputs
-        Which table of the known clips the model reads in place of features, if it does:
-        their annotated concepts, or their films.
-    """
-
-    model: Any
-    classes: int
-    seen: Array
-    history: list[dict[str, Any]] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-    inputs: Array | None = None
-
-    def probabilities(self, X: Array, known_rows: Array | None = None) -> Array:
-        """The probability of each class, [n, classes].
-
-        Parameters
-        ----------
-        X
-            Features [n, D].
-        known_rows
-            The clips' rows in what the learner was given; oracles and film priors need it.
-        """
-        if self.inputs is not None:
-            if known_rows is None:
-                raise ExperimentError(
-                    f"a {type(self.model).__name__} predicts from annotations, not from features; "
-                    "it can only be asked about labelled clips"
-                )
-            X = self.inputs[known_rows]
-        table = np.zeros((len(X), self.classes))
-        table[:, self.model.classes_] = self.model.predict_proba(X)
-        return table
+ENTRY_POINT_GROUP = "obygaze.estimators"
+_CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
+_OWN = "obygaze_models.estimators."
 
 
 @dataclass(frozen=True)
-class Learner:
-    """An estimator's name and options, ready to be fitted."""
+class Entry:
+    """How an estimator is made.
 
-    name: str
-    options: Mapping[str, Any]
+    Parameters
+    ----------
+    path
+        ``module:Class``.
+    parameters
+        Those that differ from the class's own; a part of it as ``module:Class``, and the
+        part's parameters as ``part__parameter``.
+    before_balancing
+        Fit on all clips of the task in the training folds, also those that balancing leaves out.
+    title
+        One line for people; by default the first of the class's docstring.
+    """
 
-    def fit(
-        self, known: Known, train: Array, validation: Array, labels: Array, seed: int
-    ) -> Fitted:
-        """Learn from the training rows; the validation rows choose and stop.
-
-        Parameters
-        ----------
-        known
-            All clips of the experiment.
-        train, validation
-            Rows of `known`.
-        labels
-            A class from 0 up for each clip of `known`, negative where it takes no part.
-        seed
-            Fixes all chance.
-        """
-        function = _function(self.name)
-        fitted: Fitted = function(known, train, validation, labels, seed, **self.options)
-        return fitted
+    path: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    before_balancing: bool = False
+    title: str = ""
 
 
-def make_learner(name: str, options: Mapping[str, Any] | None = None) -> Learner:
-    """The learner of that name, its options checked.
+_BOTTLENECK = f"{_OWN}bottlenecks:ConceptBottleneck"
+_BANK = {"bank": f"{_OWN}concepts:ConceptBank"}
+_TREE = {"head": "sklearn.tree:DecisionTreeClassifier", "head__max_depth": 10}
+_LOGISTIC = {"head": f"{_OWN}logistic:LogisticProbe", "head__C": 0.1}
+_ELASTIC_NET = {"head": f"{_OWN}logistic:LogisticProbe", "head__l1_ratio": 0.5}
+
+ESTIMATORS = {
+    "mlp": Entry(f"{_OWN}mlp:MLPProbe", title="The paper's network, stopped by validation."),
+    "mlp-author": Entry(
+        f"{_OWN}mlp:MLPProbe",
+        {"author": True},
+        title="The network as the released code trains it.",
+    ),
+    "svm": Entry(f"{_OWN}svm:LinearSVMProbe", title="A linear SVM; validation chooses C."),
+    "logistic": Entry(f"{_OWN}logistic:LogisticProbe", title="Logistic regression."),
+    "knn": Entry(
+        "sklearn.neighbors:KNeighborsClassifier",
+        {"metric": "cosine"},
+        title="The nearest training clips.",
+    ),
+    "film-prior": Entry(
+        f"{_OWN}baselines:FilmPrior",
+        before_balancing=True,
+        title="How common the classes are in a clip's film, before balancing.",
+    ),
+    "majority": Entry(
+        "sklearn.dummy:DummyClassifier",
+        {"strategy": "prior"},
+        before_balancing=True,
+        title="The classes' shares in the training folds before balancing.",
+    ),
+    "pcbm-tree": Entry(
+        _BOTTLENECK, _BANK | _TREE, title="A decision tree on distances from concepts."
+    ),
+    "pcbm-logistic": Entry(
+        _BOTTLENECK, _BANK | _LOGISTIC, title="Logistic regression on distances from concepts."
+    ),
+    "pcbm-elastic-net": Entry(
+        _BOTTLENECK, _BANK | _ELASTIC_NET, title="A sparse linear rule on distances from concepts."
+    ),
+    "pcbm-hybrid": Entry(
+        f"{_OWN}bottlenecks:HybridBottleneck",
+        _BANK | _LOGISTIC,
+        title="A linear bottleneck and a residual; validation measures it without its concepts.",
+    ),
+    "oracle-tree": Entry(
+        f"{_OWN}bottlenecks:OracleBottleneck",
+        _TREE,
+        title="A decision tree on the annotated concepts.",
+    ),
+    "oracle-logistic": Entry(
+        f"{_OWN}bottlenecks:OracleBottleneck",
+        _LOGISTIC,
+        title="Logistic regression on the annotated concepts.",
+    ),
+    "random-directions": Entry(
+        _BOTTLENECK,
+        {"bank": f"{_OWN}concepts:RandomDirections"} | _TREE,
+        title="A bottleneck of directions that mean nothing, as many as there are concepts.",
+    ),
+}
+
+
+def find_entry(name: str) -> Entry:
+    """The entry of a name: ours, an installed package's, or ``module:Class`` itself."""
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    plugins = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if name in plugins:
+        return Entry(plugins[name])
+    if _CLASS.fullmatch(name):
+        return Entry(name)
+    raise ExperimentError(
+        unknown_name("estimator", name, [*ESTIMATORS, *plugins])
+        + "; or name any scikit-learn classifier as package.module:Class"
+    )
+
+
+def make_estimator(
+    name: str, options: Mapping[str, Any] | None = None, *, random_state: Chance = None
+) -> Any:
+    """An unfitted estimator, its options checked.
+
+    Parameters
+    ----------
+    name
+        Of `ESTIMATORS`, of an entry point, or ``module:Class``.
+    options
+        Its parameters, as `get_params` has them: ``bank__C``. A part may be ``module:Class``.
+    random_state
+        That of the estimator and its parts, where the options give none.
 
     Examples
     --------
-    >>> make_learner("mlp", {"hidden": [64]})
-    Learner(name='mlp', options={'hidden': (64,)})
+    >>> make_estimator("mlp", {"hidden_layer_sizes": [64]}, random_state=0)
+    MLPProbe(hidden_layer_sizes=[64], random_state=0)
     """
-    if name not in ESTIMATORS:
-        raise ExperimentError(unknown_name("estimator", name, ESTIMATORS))
-    function = _function(name)
-    kinds = typing.get_type_hints(function)
-    known = [
-        parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
-    checked = {}
-    for option, value in (options or {}).items():
-        if option not in known:
-            raise ExperimentError(f"estimator {name!r}: {unknown_name('option', option, known)}")
-        checked[option] = tuple(value) if isinstance(value, list) else value
-        if not _is_of(kinds[option], checked[option]):
-            raise ExperimentError(
-                f"option {option!r} of estimator {name!r} is {value!r}, "
-                f"where {_in_words(kinds[option])} is meant"
-            )
-    return Learner(name, checked)
+    entry = find_entry(name)
+    options = dict(options or {})
+    replaced = tuple(f"{key}__" for key in options if "__" not in key)
+    parameters = {
+        key: value for key, value in entry.parameters.items() if not key.startswith(replaced)
+    } | options
+    kind = _load(entry.path)
+    if not all(hasattr(kind, method) for method in ("fit", "get_params", "set_params")):
+        raise ExperimentError(f"{entry.path} is not a scikit-learn classifier")
+    parameters = {key: _make_part(value) for key, value in parameters.items()}
+    own = inspect.signature(kind).parameters
+    try:
+        estimator = kind(**{key: value for key, value in parameters.items() if key in own})
+    except TypeError as problem:
+        raise ExperimentError(f"estimator {name!r} cannot be made: {problem}") from None
+    for key in sorted(parameters.keys() - own.keys()):
+        known = estimator.get_params(deep=True)
+        if key not in known:
+            raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, known)}")
+        estimator.set_params(**{key: parameters[key]})
+    _validate(name, estimator)
+    if not hasattr(estimator, "predict_proba"):
+        raise ExperimentError(
+            f"estimator {name!r} ({entry.path}) has no predict_proba, which experiments ask for; "
+            "take a classifier that has one, or sklearn.calibration:CalibratedClassifierCV"
+        )
+    return set_seed(estimator, random_state)
 
 
 def describe_estimators() -> dict[str, dict[str, Any]]:
-    """What each estimator is, in a line, and its options with what they are by default."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in ESTIMATORS:
-        function = _function(name)
-        found[name] = {
-            "title": (inspect.getdoc(function) or "").splitlines()[0],
-            "options": {
-                one.name: one.default
-                for one in inspect.signature(function).parameters.values()
-                if one.kind is one.KEYWORD_ONLY
-            },
+    """For each estimator its title and its options with their defaults."""
+    described: dict[str, dict[str, Any]] = {}
+    plugins = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
+    for name in (*ESTIMATORS, *sorted(plugins - {*ESTIMATORS})):
+        try:
+            estimator = make_estimator(name)
+        except ExperimentError as problem:
+            described[name] = {"title": f"cannot be loaded: {first_line(problem)}", "options": {}}
+            continue
+        options = {
+            key: type(value).__name__ if hasattr(value, "get_params") else value
+            for key, value in estimator.get_params(deep=True).items()
+            if key != "memory" and not key.endswith("random_state")
         }
-    return found
+        if "concepts" in keywords(estimator.fit):
+            options["negatives"] = "a"
+        doc = inspect.getdoc(type(estimator)) or name
+        described[name] = {
+            "title": find_entry(name).title or doc.splitlines()[0],
+            "options": options,
+        }
+    return described
 
 
-def _function(name: str) -> Callable[..., Fitted]:
-    module, _, attribute = ESTIMATORS[name].partition(":")
-    function: Callable[..., Fitted] = getattr(importlib.import_module(module), attribute)
-    return function
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as problem:
+        raise ExperimentError(
+            f"{path} cannot be imported ({first_line(problem)}). Install its package, or set "
+            "PYTHONPATH"
+        ) from None
 
 
-def _is_of(kind: Any, value: Any) -> bool:
-    """Whether a value is of an option's type, as its annotation gives it."""
-    if typing.get_origin(kind) is Literal:
-        return value in typing.get_args(kind)
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return any(_is_of(one, value) for one in typing.get_args(kind))
-    if typing.get_origin(kind) is tuple:
-        inner = typing.get_args(kind)[0]
-        return isinstance(value, tuple) and bool(value) and all(_is_of(inner, v) for v in value)
-    if typing.get_origin(kind) is dict:
-        inner = typing.get_args(kind)[1]
-        return (
-            isinstance(value, dict)
-            and bool(value)
-            and all(_is_of(inner, v) for v in value.values())
-        )
-    if isinstance(value, bool):
-        return kind is bool
-    if isinstance(value, int | float) and kind in (int, float):
-        return value > 0 and (kind is float or isinstance(value, int))
-    return isinstance(value, kind)
+def _make_part(value: Any) -> Any:
+    """A part that is given as ``module:Class``; other values as they are."""
+    return _load(value)() if isinstance(value, str) and _CLASS.fullmatch(value) else value
 
 
-def _in_words(kind: Any) -> str:
-    if typing.get_origin(kind) is Literal:
-        return " or ".join(map(repr, typing.get_args(kind)))
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return " or ".join(_in_words(one) for one in typing.get_args(kind))
-    if typing.get_origin(kind) is tuple:
-        return f"a list, each {_in_words(typing.get_args(kind)[0])},"
-    if typing.get_origin(kind) is dict:
-        return f"a table, each entry {_in_words(typing.get_args(kind)[1])},"
-    return {
-        int: "a whole number above 0",
-        float: "a number above 0",
-        bool: "true or false",
-        type(None): "nothing",
-    }.get(kind, "a text")
+def _validate(name: str, estimator: Any) -> None:
+    """Raise now what `fit` would raise of parameters, of the parts, too."""
+    for part in (estimator, *estimator.get_params(deep=False).values()):
+        if isinstance(part, type) or not hasattr(part, "_parameter_constraints"):
+            continue
+        try:
+            part._validate_params()
+        except ValueError as problem:
+            raise ExperimentError(f"estimator {name!r}: {problem}") from None

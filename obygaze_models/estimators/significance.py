@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from obygaze_models.estimators.concepts import ConceptBank, fit_direction
-from obygaze_models.estimators.svm import SharedGram
-from obygaze_models.metrics import auroc
+from obygaze_models.estimators.svm_solver import GRAM_ROWS
 
 __all__ = ["Significance", "concept_significance", "holm", "permutation_p", "random_label_cavs"]
 
@@ -80,7 +80,8 @@ def concept_significance(
         Fixes the shuffles.
     """
     check_is_fitted(bank)
-    gram, chance = SharedGram(X), check_random_state(random_state)
+    X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
+    products = X @ X.T if len(X) <= GRAM_ROWS else None
     held_features = np.asarray(X_held, dtype=np.float64)
     found = []
     for name, C, cav, column in zip(bank.names_, bank.C_, bank.cavs_, bank.columns_, strict=True):
@@ -90,10 +91,10 @@ def concept_significance(
         if not 0 < truth.sum() < len(truth):
             continue
         null = [
-            _area(truth, clips @ _random_direction(bank, gram, targets, C, chance))
+            roc_auc_score(truth, clips @ _random_direction(bank, X, products, targets, C, chance))
             for _ in range(runs)
         ]
-        found.append((name, _area(truth, clips @ cav), np.array(null)))
+        found.append((name, float(roc_auc_score(truth, clips @ cav)), np.array(null)))
     ps = [permutation_p(auc, null) for _, auc, null in found]
     return [
         Significance(
@@ -117,24 +118,20 @@ def random_label_cavs(
     lie otherwise in the features, and make a test that is too strict or too lax.
     """
     check_is_fitted(bank)
-    gram, chance = SharedGram(X), check_random_state(random_state)
+    X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
+    products = X @ X.T if len(X) <= GRAM_ROWS else None
     concepts = list(zip(bank.C_, bank.columns_, strict=True))
     cavs = []
     for run in range(runs):
         C, column = concepts[run % len(concepts)]
-        cavs.append(_random_direction(bank, gram, Y[:, column], C, chance))
+        cavs.append(_random_direction(bank, X, products, Y[:, column], C, chance))
     return np.array([cav / np.linalg.norm(cav) for cav in cavs])
-
-
-def _area(truth: Array, measured: Array) -> float:
-    area = auroc(truth, measured)
-    assert area is not None, "there are clips of both kinds"
-    return area
 
 
 def _random_direction(
     bank: ConceptBank,
-    gram: SharedGram,
+    X: Array,
+    products: Array | None,
     targets: Array,
     C: float | None,
     chance: np.random.RandomState,
@@ -147,8 +144,9 @@ def _random_direction(
         kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
         fewer = min(map(len, kinds))
         some = np.concatenate([chance.choice(of, fewer, replace=False) for of in kinds])
-    fit = fit_direction(gram, rows[some], shuffled[some], bank.kind, bank.balance, C)
-    return np.asarray(fit.coef)
+    chosen = rows[some]
+    part = None if products is None else products[np.ix_(chosen, chosen)]
+    return fit_direction(bank, X[chosen], shuffled[some], C, part).coef
 
 
 def permutation_p(observed: float, null: Array) -> float:

@@ -1,314 +1,284 @@
-"""Linear support vector machines: many fits on one Gram matrix.
-
-To choose C for many concepts over many folds takes hundreds of fits on the same clips. The
-clips' inner products are computed once, in float64, and each fit picks its own out of them:
-the same solver and, but for rounding, the same numbers as ``SVC(kernel="linear")``. Above
-`GRAM_LIMIT` rows the matrix would not fit a laptop; there liblinear solves the hinge loss's
-dual, which also shrinks the intercept and so is a slightly different model.
-
-Where the classes cannot be told apart and C is large beside the features' squared length, the
-solver takes millions of steps for a plane that means nothing. `fit_linear_svm` stops it after
-`STEPS` a clip and says so; `choose_c` climbs no further. C is never rescaled.
-"""
+"""A linear SVM on frozen features, its C chosen on validation clips or by cross-validation."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import SVC, LinearSVC
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.calibration import as_logits, fit_temperature, softmax
-from obygaze_models.estimators.classes import classes_of, codes_of
-from obygaze_models.metrics import auroc
-
-__all__ = [
-    "GRAM_LIMIT",
-    "STEPS",
-    "LinearSVMClassifier",
-    "LinearSVMFit",
-    "SharedGram",
-    "choose_c",
-    "fit_linear_svm",
-]
+from obygaze_models.estimators.classes import (
+    as_logits,
+    encode,
+    find_classes,
+    fit_temperature,
+    softmax,
+)
+from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
 
 Array = NDArray[Any]
-
-#: Rows above which liblinear stands in: 8,000 rows are a matrix of 512 MB.
-GRAM_LIMIT = 8_000
-#: The most steps of libsvm for each training clip. Fits on features with any signal take 1 to 10.
-STEPS = 50
+DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 
 
-class SharedGram:
-    """Features of N clips and, made when first asked for, their inner products.
-
-    Parameters
-    ----------
-    X
-        Features [N, D].
-    limit
-        Rows above which there is no matrix.
-    """
-
-    def __init__(self, X: Array, *, limit: int = GRAM_LIMIT) -> None:
-        self.features = np.ascontiguousarray(X, dtype=np.float64)
-        self.solver = "libsvm" if len(X) <= limit else "liblinear"
-        self._matrix: Array | None = None
-        self._last: tuple[bytes, Array] | None = None
-
-    def among(self, rows: Array) -> Array:
-        """The inner products of some rows with each other; those asked for last are kept."""
-        if self._matrix is None:
-            self._matrix = self.features @ self.features.T
-        key = rows.tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, self._matrix[np.ix_(rows, rows)]
-        return self._last[1]
+class NoChoice(UserWarning):
+    """There are too few clips to choose C by, so the middle one is taken."""
 
 
 @dataclass(frozen=True, eq=False)
-class LinearSVMFit:
-    """A hyperplane: ``X @ coef + intercept`` is above 0 on the positives' side.
+class ChosenSVM:
+    """The SVM at the chosen C.
 
     Parameters
     ----------
-    coef, intercept
-        Its normal [D] and its offset.
-    C
-        What a clip on the wrong side costs.
-    bounded
-        The share of the training clips whose dual is at its bound; None with liblinear, which
-        does not tell. At 1 the fit is degenerate: a difference of means with no margin to speak
-        of, whose offset is arbitrary.
-    margin
-        Half the width of the empty street, 1 / |coef|.
-    solver
-        ``libsvm`` or ``liblinear``.
-    converged
-        Whether the solver came to its end, so that this is the SVM at C, or was stopped before.
+    fit
+        The hyperplane.
+    aucs
+        The AUC of each C on the clips that chose; empty where there was no choice.
+    held_out
+        The decision values by which cross-validation chose, [N] for the training clips; None
+        where validation clips chose, or nothing.
+    by
+        ``validation``, ``cross-validation``, ``given`` or ``default``: too few clips to choose.
     """
 
-    coef: Array
-    intercept: float
-    C: float
-    bounded: float | None
-    margin: float
-    solver: str
-    converged: bool
-
-    @property
-    def degenerate(self) -> bool:
-        """Whether every dual is at its bound."""
-        return self.bounded is not None and self.bounded > 1 - 1e-9
-
-    def decide(self, X: Array) -> Array:
-        """Decision values [N], in float64."""
-        return np.asarray(X, dtype=np.float64) @ self.coef + self.intercept
+    fit: LinearSVMFit
+    aucs: dict[float, float]
+    held_out: Array | None
+    by: str
 
 
-def fit_linear_svm(
-    gram: SharedGram,
-    rows: Array,
-    y: Array,
-    C: float,
-    class_weight: str | None = "balanced",
-    *,
-    products: Array | None = None,
-) -> LinearSVMFit:
-    """Fit on some rows of a shared matrix.
-
-    Parameters
-    ----------
-    gram
-        The clips.
-    rows, y
-        Which of them to train on, and whether each is positive.
-    C
-        What a clip on the wrong side costs.
-    class_weight
-        ``"balanced"``: the rarer class's clips cost more, by as much as they are rarer.
-    products
-        ``gram.among(rows)``, where several fits on the same rows share it.
-    """
-    y = np.asarray(y).astype(np.int64)
-    classes_of(y)
-    if gram.solver == "libsvm":
-        products = gram.among(rows) if products is None else products
-        # A few clips cost next to nothing, so that they may take as long as a thousand.
-        steps = STEPS * max(len(rows), 1_000)
-        model = SVC(C=C, kernel="precomputed", class_weight=class_weight, max_iter=steps)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`
-            model.fit(products, y)
-        support, duals = model.support_, model.dual_coef_[0]
-        coef = duals @ gram.features[rows[support]]
-        weights = (
-            np.ones(2)
-            if class_weight is None
-            else compute_class_weight(class_weight, classes=np.array([0, 1]), y=y)
-        )
-        at_bound = np.abs(duals) >= C * weights[y[support]] * (1 - 1e-9)
-        bounded = float(at_bound.sum() / len(rows))
-        converged = model.fit_status_ == 0
-        intercept = float(model.intercept_[0])
-    else:
-        model = LinearSVC(
-            C=C, loss="hinge", dual=True, class_weight=class_weight, random_state=0, max_iter=500
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`
-            model.fit(gram.features[rows], y)
-        coef, intercept = model.coef_[0], float(model.intercept_[0])
-        bounded, converged = None, bool(model.n_iter_ < model.max_iter)
-    norm = float(np.linalg.norm(coef))
-    if norm == 0:
-        raise ExperimentError("an SVM's positives and negatives have the very same features")
-    return LinearSVMFit(coef, intercept, float(C), bounded, 1 / norm, gram.solver, converged)
-
-
-def choose_c(
-    gram: SharedGram,
-    rows: Array,
+def choose_svm(
+    X: Array,
     y: Array,
     Cs: Sequence[float],
-    class_weight: str | None,
-    X_val: Array,
-    y_val: Array,
-) -> tuple[LinearSVMFit, dict[float, float]]:
-    """The fit that ranks the validation clips best, and each C's AUC there.
+    class_weight: Any,
+    *,
+    validation: tuple[Array, Array] | None = None,
+    cv: Any = 5,
+    groups: Array | None = None,
+    products: Array | None = None,
+) -> ChosenSVM:
+    """Fit at the C that ranks clips best that were not trained on.
 
-    C is raised until a fit does not converge; that one and larger ones have no AUC and no
-    say, unless it is the smallest, which is then returned. Of equals one that is not degenerate
-    is taken, and then the smallest C. Signs have no say: where a C is too small they are all
-    the same, and right as often as one class is common.
+    Of equals a fit that is not degenerate is taken, and then the smallest C. Signs do not count:
+    where C is too small they are all the same, and right as often as one class is common.
+
+    Parameters
+    ----------
+    X, y
+        Features [N, D], float64, and whether each clip is positive.
+    Cs
+        One C, or several to choose from.
+    class_weight
+        ``"balanced"`` or None; or an array, the weight of each clip.
+    validation
+        Features and labels of clips that choose. Without them folds of X choose.
+    cv, groups
+        The number of these folds, or a splitter; and the group of each clip, which stays in one
+        fold.
+    products
+        ``X @ X.T``, where it is already there.
     """
-    products = gram.among(rows) if gram.solver == "libsvm" else None
-    fits: list[LinearSVMFit] = []
-    for C in sorted(Cs):
-        fit = fit_linear_svm(gram, rows, y, C, class_weight, products=products)
-        if fit.converged or not fits:
-            fits.append(fit)
-        if not fit.converged:
-            break
-    found = [auroc(y_val, fit.decide(X_val)) for fit in fits]
-    aucs = [0.5 if area is None else area for area in found]  # of one class nothing is ranked
-    best = max(
-        range(len(fits)), key=lambda one: (aucs[one], not fits[one].degenerate, -fits[one].C)
+    problem = LinearSVM(X, y, class_weight, products=products)
+    if len(Cs) == 1:
+        return ChosenSVM(problem.fit(Cs[0]), {}, None, "given")
+    ascending = sorted(Cs)
+    if validation is not None:
+        if not 0 < validation[1].sum() < len(validation[1]):
+            return ChosenSVM(problem.fit(_middle(Cs)), {}, None, "default")
+        fits = [problem.fit(C) for C in ascending]
+        aucs = [_auc(validation[1], fit.decide(validation[0])) for fit in fits]
+        best = _best(aucs, [fit.degenerate for fit in fits])
+        return ChosenSVM(fits[best], dict(zip(ascending, aucs, strict=True)), None, "validation")
+    folds = split_folds(y, cv, groups)
+    if folds is None:
+        return ChosenSVM(problem.fit(_middle(Cs)), {}, None, "default")
+    if products is None and len(X) <= GRAM_ROWS:
+        products = X @ X.T
+    values = np.full((len(ascending), len(X)), np.nan)
+    scores, degenerate = np.zeros((len(folds), len(ascending))), np.zeros(len(ascending), bool)
+    for fold, (train, test) in enumerate(folds):
+        part = None if products is None else products[np.ix_(train, train)]
+        weight = class_weight[train] if isinstance(class_weight, np.ndarray) else class_weight
+        inner = LinearSVM(X[train], y[train], weight, products=part)
+        for place, C in enumerate(ascending):
+            fit = inner.fit(C)
+            values[place, test] = fit.decide(X[test])
+            scores[fold, place] = _auc(y[test], values[place, test])
+            degenerate[place] |= fit.degenerate
+    means = scores.mean(axis=0).tolist()
+    best = _best(means, degenerate.tolist())
+    aucs_by_c = dict(zip(ascending, means, strict=True))
+    return ChosenSVM(problem.fit(ascending[best]), aucs_by_c, values[best], "cross-validation")
+
+
+def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]] | None:
+    """Training and test rows of each fold; None where there are too few clips for two folds."""
+    if hasattr(cv, "split"):
+        folds = list(cv.split(np.zeros((len(y), 1)), y, groups))
+    else:
+        count = min(cv, int(np.bincount(y.astype(np.int64), minlength=2).min()))
+        if groups is not None:
+            count = min(count, len(np.unique(groups)))
+        if count < 2:
+            return None
+        splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
+        folds = list(splitter(count).split(np.zeros((len(y), 1)), y, groups))
+    both = [(a, b) for a, b in folds if all(0 < y[part].sum() < len(part) for part in (a, b))]
+    return both or None
+
+
+def as_cs(C: float | Sequence[float]) -> list[float]:
+    """The values of C that a parameter gives, one or several."""
+    Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
+    if not Cs or not all(np.isfinite(one) and one > 0 for one in Cs):
+        raise ExperimentError(f"C is {C!r}; give a number above 0, or several to choose from")
+    return Cs
+
+
+def _auc(y: Array, values: Array) -> float:
+    return float(roc_auc_score(y, values))
+
+
+def _middle(Cs: Sequence[float]) -> float:
+    return Cs[(len(Cs) - 1) // 2]
+
+
+def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
+    # Rounded, so that equal rankings are equal numbers.
+    return max(
+        range(len(aucs)), key=lambda place: (round(aucs[place], 12), not degenerate[place], -place)
     )
-    return fits[best], {fit.C: auc for fit, auc in zip(fits, aucs, strict=True)}
 
 
-class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LinearSVMProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear SVM; with more than two classes one against the rest.
 
     Parameters
     ----------
     C
-        What a clip on the wrong side costs; or several, of which validation chooses by AUC.
-    balanced
-        Whether the rarer class's clips cost more, by as much as they are rarer.
+        The cost of a clip on the wrong side; or several, of which the AUC chooses one for each
+        hyperplane: on the validation clips that `fit` is given, or else by cross-validation.
+    class_weight
+        ``"balanced"``: the clips of the rarer side cost more. None: all cost the same. Or the
+        weight of each class's clips.
+    cv
+        The number of folds that choose C, or a splitter.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
     coef_, intercept_
-        The hyperplanes: one for two classes, else one a class.
-    C_
-        The C of each hyperplane.
-    bounded_
-        The share of training clips whose dual is at its bound, for each hyperplane; see
-        `LinearSVMFit`.
-    converged_
-        Whether each hyperplane's solver came to its end; see `LinearSVMFit`.
+        The hyperplanes: one for two classes, else one for each class.
+    C_, duality_gap_, bounded_
+        For each hyperplane the C, the certificate, and the share of training clips whose dual is
+        at its bound; see `obygaze_models.estimators.svm_solver.LinearSVMFit`.
     temperature_
         Probabilities are the softmax (for two classes: the sigmoid) of decision values divided
-        by it, chosen by log-loss on validation, or else on the training data, where it
-        makes too sure. An offset is not fitted: a half stays on the hyperplane.
-    solver_
-        ``libsvm``, or ``liblinear`` above `GRAM_LIMIT` rows.
+        by it. It is chosen by log loss on the clips that chose C, or else on the training
+        clips, where it is too confident. There is no offset: 1/2 stays on the hyperplane.
+    facts_
+        ``C``, ``bounded``, ``solver``, ``duality_gap``.
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"])],
+    }
 
     def __init__(
         self,
-        C: float | Sequence[float] = 1.0,
-        balanced: bool = True,
+        C: float | Sequence[float] = DEFAULT_CS,
+        *,
+        class_weight: str | Mapping[Any, float] | None = "balanced",
+        cv: Any = 5,
     ) -> None:
         self.C = C
-        self.balanced = balanced
+        self.class_weight = class_weight
+        self.cv = cv
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        X_val: Any = None,
-        y_val: Any = None,
-        *,
-        gram: SharedGram | None = None,
-        rows: Array | None = None,
-    ) -> LinearSVMClassifier:
-        """Fit; validation data choose C and the temperature.
+        self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, groups: Any = None
+    ) -> LinearSVMProbe:
+        """Fit; validation clips choose C and the temperature.
 
         Parameters
         ----------
         X, y
             Features [N, D] and one label a row.
         X_val, y_val
-            The same, for clips to choose by.
-        gram, rows
-            The matrix that several fits share, and where in it the rows of `X` are.
+            The same of the clips that choose.
+        groups
+            The film of each clip: without validation clips, a film stays in one fold.
         """
+        self._validate_params()
+        Cs = as_cs(self.C)
         X, y = validate_data(self, X, y, dtype=np.float64)
-        self.classes_ = classes_of(y)
-        codes = codes_of(y, self.classes_)
+        self.classes_ = find_classes(y)
+        codes = encode(y, self.classes_)
         if X_val is not None:
             X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)
-            val_codes = codes_of(y_val, self.classes_)
-        if gram is None or rows is None:
-            gram, rows = SharedGram(X), np.arange(len(X))
-        Cs = [self.C] if isinstance(self.C, int | float) else list(self.C)
-        if len(Cs) > 1 and X_val is None:
-            raise ExperimentError("to choose among several C takes validation data; or give one C")
-        class_weight = "balanced" if self.balanced else None
-        fits = []
+            val_codes = encode(y_val, self.classes_)
+        products = X @ X.T if len(X) <= GRAM_ROWS else None
+        weight: Any = self.class_weight
+        if isinstance(weight, Mapping):
+            weight = compute_class_weight(weight, classes=self.classes_, y=y)[codes]
+        chosen = []
         for code in [1] if len(self.classes_) == 2 else range(len(self.classes_)):
-            if len(Cs) == 1:
-                fits.append(fit_linear_svm(gram, rows, codes == code, Cs[0], class_weight))
-                continue
-            is_class = val_codes == code
-            if not 0 < is_class.sum() < len(is_class):
-                raise ExperimentError(
-                    f"all {len(is_class)} validation labels are on one side of class "
-                    f"{self.classes_[code]!r}, so that no C can be chosen there; give one C"
+            validation = None if X_val is None else (X_val, val_codes == code)
+            choice = choose_svm(
+                X, codes == code, Cs, weight,
+                validation=validation, cv=self.cv, groups=groups, products=products,
+            )  # fmt: skip
+            if choice.by == "default":
+                if X_val is not None:
+                    raise ExperimentError(
+                        f"all {len(X_val)} validation labels are on one side of class "
+                        f"{self.classes_[code]!r}, so C cannot be chosen by them; give one C"
+                    )
+                warnings.warn(
+                    f"too few clips of class {self.classes_[code]!r} to choose C by "
+                    f"cross-validation; it is {choice.fit.C:g}",
+                    NoChoice,
+                    stacklevel=2,
                 )
-            fit, _ = choose_c(gram, rows, codes == code, Cs, class_weight, X_val, is_class)
-            fits.append(fit)
+            chosen.append(choice)
+        self._keep([choice.fit for choice in chosen])
+        held_out = [choice.held_out for choice in chosen if choice.held_out is not None]
+        if X_val is not None:
+            self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
+        elif len(held_out) == len(chosen) and np.isfinite(held_out).all():
+            self.temperature_ = fit_temperature(as_logits(np.stack(held_out, axis=1)), codes)
+        else:
+            self.temperature_ = fit_temperature(self._logits(X), codes)
+        return self
+
+    def _keep(self, fits: list[LinearSVMFit]) -> None:
         self.coef_ = np.stack([fit.coef for fit in fits])
         self.intercept_ = np.array([fit.intercept for fit in fits])
         self.C_ = [fit.C for fit in fits]
         self.bounded_ = [fit.bounded for fit in fits]
-        self.converged_ = [fit.converged for fit in fits]
-        self.solver_ = gram.solver
-        if not all(self.converged_):
-            warnings.warn(
-                f"{gram.solver} was stopped before its end at C = {min(self.C_):g}, so this is not "
-                "quite the SVM; give a smaller C, or smaller features",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        chosen_on = (X, codes) if X_val is None else (X_val, val_codes)
-        self.temperature_ = fit_temperature(self._logits(chosen_on[0]), chosen_on[1])
-        return self
+        self.duality_gap_ = [fit.duality_gap for fit in fits]
+        self.facts_ = {
+            "C": self.C_,
+            "bounded": self.bounded_,
+            "solver": fits[0].solver,
+            "converged": [True] * len(fits),
+            "duality_gap": self.duality_gap_,
+        }
 
     def decision_function(self, X: Any) -> Array:
         """Decision values: [N] for two classes, else [N, classes]."""
@@ -324,7 +294,7 @@ class LinearSVMClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return softmax(self._logits(X) / self.temperature_)
 
     def predict(self, X: Any) -> Array:
-        """The class on whose side each row lies."""
+        """The class on whose side each row is."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return np.asarray(self.classes_[self._logits(X).argmax(axis=1)])

@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.results import FitPredictions, Results, average_over_fits
+from obygaze_models.experiments.run_folder import FitPredictions, Results, average_over_fits
 from obygaze_models.intervals import REPLICATES, Difference, paired_differences
 
 __all__ = ["Compared", "Comparison", "Contestant", "compare_runs"]

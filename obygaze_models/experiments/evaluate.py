@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset as Known
-from obygaze_models.estimators.registry import Fitted, Learner
 from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.fit import EstimatorSpec, Fit, FitMemo, fit_estimator
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.protocols import Fold as Draw
 from obygaze_models.tasks import Task
@@ -31,7 +31,7 @@ class Trained:
     model: str
     task: Task
     draw: Draw
-    fitted: Fitted
+    fitted: Fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def evaluate(
     known: Known,
     problems: Sequence[Problem],
     draws_of: Callable[[Problem], list[Draw]],
-    learners: Mapping[str, Learner],
+    learners: Mapping[str, EstimatorSpec],
     *,
     keep: Callable[[Trained], None] = lambda trained: None,
 ) -> Evaluation:
@@ -142,13 +142,17 @@ def evaluate(
         for name in learners
         for draw in draws[problem.train.name]
     ]
+    memo = FitMemo()
     # Steps this small are faster on one thread than on several.
     with threadpool_limits(1):
         for problem, name, draw in progress(todo, "train", unit="model"):
             task = problem.train
             labels = task.labels(known)
             try:
-                fitted = learners[name].fit(known, draw.train, draw.validation, labels, draw.seed)
+                fitted = fit_estimator(
+                    learners[name], known, draw.train, draw.validation, labels, draw.seed, memo
+                )
+                found = _predict(known, problem, name, draw, fitted)
             except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
                 # One that cannot learn here does not take the others' work with it.
                 what = f"{name}, {draw.name}"
@@ -159,18 +163,18 @@ def evaluate(
             history += [{**key, **epoch} for epoch in fitted.history]
             before = seen.get((task.name, draw.run), np.array([], dtype=np.intp))
             seen[task.name, draw.run] = np.union1d(before, fitted.seen)
-            predictions += _predict(known, problem, name, draw, fitted)
+            predictions += found
     if not predictions:
         raise ExperimentError(f"nothing could be learnt: {skipped[-1].what}: {skipped[-1].why}")
     return Evaluation(known, draws, skipped, predictions, history, seen)
 
 
 def _predict(
-    known: Known, problem: Problem, model: str, draw: Draw, fitted: Fitted
+    known: Known, problem: Problem, model: str, draw: Draw, fitted: Fit
 ) -> list[Prediction]:
     """All test sets of a run; a clip of several is asked about once."""
     rows = np.unique(np.concatenate(list(draw.tests.values())))
-    said = fitted.probabilities(known.features[rows], rows)
+    said = fitted.probabilities(known, rows)
     found = []
     for test in problem.tests:
         if test.name in draw.tests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -16,7 +16,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
-from obygaze_models.estimators.registry import Learner, make_learner
+from obygaze_models.experiments.fit import AGAINST, EstimatorSpec
 from obygaze_models.protocols import BALANCES, PROTOCOLS
 from obygaze_models.stores import POOLINGS
 from obygaze_models.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
@@ -160,6 +160,11 @@ class Experiment:
     ] = ()
 
     def __post_init__(self) -> None:
+        for field in fields(self):  # from Python lists and texts will do
+            value = getattr(self, field.name)
+            if isinstance(value, list) or (field.name == "test_negatives" and value):
+                object.__setattr__(self, field.name, _as_tuple(value))
+        object.__setattr__(self, "manifest", Path(self.manifest))
         for what, value, known in (
             ("protocol", self.protocol, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
@@ -194,9 +199,9 @@ class Experiment:
         _ = self.learners
 
     @property
-    def learners(self) -> dict[str, Learner]:
+    def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
-        found: dict[str, Learner] = {}
+        found: dict[str, EstimatorSpec] = {}
         for one in self.estimators:
             options = {"name": one} if isinstance(one, str) else dict(one)
             name = str(options.pop("name"))
@@ -212,7 +217,7 @@ class Experiment:
                     "digit"
                 )
             try:
-                found[listed] = make_learner(name, options)
+                found[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
         folders = {folder_name(listed).casefold(): listed for listed in found}
@@ -291,6 +296,10 @@ class Experiment:
             LevelTask(self.positives, self.train_negatives),
             tuple(LevelTask(self.positives, levels) for levels in tests),
         )
+
+
+def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(_as_tuple(part) if isinstance(part, list) else part for part in value)
 
 
 def load_experiment(path: str | Path) -> Experiment:

@@ -71,12 +71,12 @@ def explain_models(known: ClipDataset, trained: Sequence[Trained]) -> str:
     banks: dict[tuple[str, int], Any] = {}
     for one in trained:
         bank = bank_of(one.fitted.model)
-        if bank is not None and one.fitted.inputs is None:
+        if bank is not None and one.fitted.reads == "features":
             banks.setdefault((one.task.name, one.draw.index), bank)
     lines = []
     for one in progress(trained, "explain", unit="model"):
         bank = banks.get((one.task.name, one.draw.index))
-        if bank is None or one.fitted.inputs is not None:
+        if bank is None or one.fitted.reads != "features":
             continue
         rows = np.unique(np.concatenate(list(one.draw.tests.values())))
         model = one.fitted.model

@@ -19,11 +19,10 @@ from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import ClipDataset, Join
-from obygaze_models.estimators.registry import Fitted
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.facts import unreliable_concepts
-from obygaze_models.experiments.official import official_measure, uses_external_data
+from obygaze_models.experiments.fit import Fit
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.record import (
     Features,
@@ -36,13 +35,13 @@ from obygaze_models.experiments.record import (
     RunRecord,
     StoreRecord,
 )
-from obygaze_models.experiments.scores import class_counts, score_runs, score_tests
+from obygaze_models.experiments.scores import class_counts, score_models, score_test_sets
 from obygaze_models.intervals import LEVEL, REPLICATES
 from obygaze_models.leaks import Leak, find_leaks, footage_of
 from obygaze_models.metrics import TREC
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import store_fingerprint
-from obygaze_models.tasks import Task
+from obygaze_models.tasks import Task, official_measure, uses_external_data
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["about_features", "about_model", "make_record"]
@@ -93,6 +92,7 @@ def make_record(
             *_warnings(manifest, attributes, evaluation, leaked),
             *(_without_features(plan, joined) if measure else []),
             *_concept_warnings(experiment, plan, models),
+            *_unsaved_warnings(models),
         ],
         ablated=_ablated(models),
         manifest=ManifestRecord(
@@ -146,8 +146,8 @@ def make_record(
             for leak in found
         ],
         films=_films(evaluation),
-        tests=score_tests(evaluation.predictions, seed=experiment.seed),
-        scores=score_runs(
+        tests=score_test_sets(evaluation.predictions, seed=experiment.seed),
+        scores=score_models(
             evaluation.predictions,
             known.groups.tolist(),
             seed=experiment.seed,
@@ -190,7 +190,7 @@ def about_model(
     name: str,
     experiment: Experiment,
     task: Task,
-    fitted: Fitted,
+    fitted: Fit,
     known: ClipDataset,
     manifest: Manifest,
     features: Mapping[str, Any],
@@ -200,7 +200,8 @@ def about_model(
     return {
         "model": name,
         "estimator": experiment.learners[name].name,
-        "options": dict(experiment.learners[name].options),
+        "options": experiment.learners[name].table,
+        "reads": fitted.reads,
         "task": task.name,
         "learns": dict(vars(task)),
         "classes": list(task.classes),
@@ -300,6 +301,15 @@ def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]
         name: {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
         for name, runs in of.items()
     }
+
+
+def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
+    """The estimators whose models could not be saved."""
+    reasons = {one["model"]: one["not_saved"] for one in models if "not_saved" in one}
+    return [
+        RunWarning("not-saved", name, f"{name} is not among the saved models: {reason}.")
+        for name, reason in reasons.items()
+    ]
 
 
 def _leak_warning(test: str, draws: Sequence[Fold], found: Sequence[Leak]) -> RunWarning:

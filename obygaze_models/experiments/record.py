@@ -1,7 +1,7 @@
 """``run.json``: what a run was made of and what it scored, as types. Format version 4.
 
 A record is read and written here and nowhere else. The other files of a run folder are read by
-`obygaze_models.experiments.results`.
+`obygaze_models.experiments.run_folder`.
 """
 
 from __future__ import annotations

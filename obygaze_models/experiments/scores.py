@@ -1,9 +1,9 @@
-"""Scores of predictions: of each run, their mean and interval, and what guessing gets."""
+"""Scores of a run's predictions: of each fit, their mean and interval, and those of guessing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,106 +22,124 @@ from obygaze_models.experiments.record import (
 from obygaze_models.intervals import ScoredClips, film_intervals
 from obygaze_models.metrics import TREC, average_precision, score, trec_ranks
 
-__all__ = ["class_counts", "score_runs", "score_tests"]
+__all__ = ["class_counts", "score_models", "score_test_sets"]
 
 
-def score_runs(
+def score_models(
     predictions: Sequence[Prediction],
     films: Sequence[str],
     *,
     seed: int,
     trec_ids: Sequence[str] | None = None,
 ) -> list[ModelScores]:
-    """For each model and test set the scores of each run, their mean, deviation and interval.
+    """For each model and test set the scores of each fit, their mean, deviation and interval.
 
-    The deviation is that of these very runs (divided by n), as numpy gives it; the interval is
-    that of `film_intervals`. Where runs fall into groups, such as the film that was left out,
-    each group has its mean and deviation, too. With the clips' ids in `trec_ids` average precision
-    as trec_eval has it is among the scores.
+    Parameters
+    ----------
+    predictions
+        Of all fits.
+    films
+        The film of each clip, by row.
+    seed
+        Of the draws of films.
+    trec_ids
+        The clips' ids, by row; with them trec_eval's average precision is among the scores.
     """
-    grouped: dict[tuple[str, str], list[Prediction]] = {}
-    for one in predictions:
-        grouped.setdefault((one.model, one.test.name), []).append(one)
-    rows = []
-    for (model, test), of in grouped.items():
-        ranks = [_trec_ranks(one, trec_ids) for one in of]
-        runs = [_score(one, rank) for one, rank in zip(of, ranks, strict=True)]
-        scored = [
-            ScoredClips(one.labels, _said(one), [films[row] for row in one.rows.tolist()], rank)
-            for one, rank in zip(of, ranks, strict=True)
-        ]
-        names = list(dict.fromkeys(one.draw.group for one in of))
-        groups = {
-            name: [run for run, one in zip(runs, of, strict=True) if one.draw.group == name]
-            for name in names
-            if name
-        }
-        rows.append(
-            ModelScores(
-                model=model,
-                test=test,
-                mean=_over(np.mean, runs),
-                std=_over(np.std, runs),
-                interval=film_intervals(scored, seed=seed),
-                films=len({film for one in scored for film in one.films}),
-                groups={
-                    name: GroupScores(
-                        fits=len(group), mean=_over(np.mean, group), std=_over(np.std, group)
-                    )
-                    for name, group in groups.items()
-                },
-                fits=[one.draw.run for one in of],
-                by_fit=runs,
+    fits_of: dict[tuple[str, str], list[Prediction]] = {}
+    for prediction in predictions:
+        fits_of.setdefault((prediction.model, prediction.test.name), []).append(prediction)
+    return [
+        _score_model(model, test, fits, films, seed, trec_ids)
+        for (model, test), fits in fits_of.items()
+    ]
+
+
+def _score_model(
+    model: str,
+    test: str,
+    fits: Sequence[Prediction],
+    films: Sequence[str],
+    seed: int,
+    trec_ids: Sequence[str] | None,
+) -> ModelScores:
+    scored, by_fit = [], []
+    by_group: dict[str, list[Scores]] = {}
+    for fit in fits:
+        rows, binary = fit.rows.tolist(), len(fit.test.classes) == 2
+        probabilities = fit.probabilities[:, 1] if binary else fit.probabilities
+        scores = score(fit.labels, probabilities)
+        ranks = None
+        if trec_ids is not None:
+            # Every clip here is ranked, so that the ranks are enough; clips without features are
+            # in a warning of the run.
+            ranks = trec_ranks([trec_ids[row] for row in rows], probabilities)
+            scores[TREC] = average_precision(fit.labels, ranks)
+        scored.append(ScoredClips(fit.labels, probabilities, [films[row] for row in rows], ranks))
+        by_fit.append(scores)
+        if fit.draw.group:
+            by_group.setdefault(fit.draw.group, []).append(scores)
+    return ModelScores(
+        model=model,
+        test=test,
+        mean=_over_fits(np.mean, by_fit),
+        std=_over_fits(np.std, by_fit),
+        interval=film_intervals(scored, seed=seed),
+        films=len({film for fit in scored for film in fit.films}),
+        groups={
+            name: GroupScores(
+                fits=len(group), mean=_over_fits(np.mean, group), std=_over_fits(np.std, group)
             )
-        )
-    return rows
+            for name, group in by_group.items()
+        },
+        fits=[fit.draw.index for fit in fits],
+        by_fit=by_fit,
+    )
 
 
-def score_tests(predictions: Sequence[Prediction], *, seed: int) -> dict[str, TestSet]:
-    """Each test set's size, and what guessing scores there: the mean over the runs' test clips.
+def score_test_sets(predictions: Sequence[Prediction], *, seed: int) -> dict[str, TestSet]:
+    """Each test set's size and what guessing scores there: the mean over the fits' test clips.
 
-    Where all runs share their test clips that is the closed form at these clips' share. A coin is
-    thrown for real, too, for each run's test clips; of these the mean and the deviation are means.
+    Where all fits share their test clips that is the closed form at these clips' share of
+    positives. A coin is also thrown many times for each fit's test clips; its mean and deviation
+    are averaged over the fits.
     """
-    found: dict[str, dict[int, Prediction]] = {}
-    for one in predictions:
-        found.setdefault(one.test.name, {})[one.draw.run] = one
-    tests = {}
-    for name, of in found.items():
-        classes = next(iter(of.values())).test.classes
-        label_of = {
-            row: label
-            for one in of.values()
-            for row, label in zip(one.rows.tolist(), one.labels.tolist(), strict=True)
+    labels_of: dict[str, dict[int, Prediction]] = {}
+    for prediction in predictions:
+        labels_of.setdefault(prediction.test.name, {})[prediction.draw.index] = prediction
+    return {name: _score_test_set(list(by.values()), seed) for name, by in labels_of.items()}
+
+
+def _score_test_set(fits: Sequence[Prediction], seed: int) -> TestSet:
+    classes = fits[0].test.classes
+    label_of: dict[int, int] = {}
+    for fit in fits:
+        label_of.update(zip(fit.rows.tolist(), fit.labels.tolist(), strict=True))
+    counts = class_counts(np.array(list(label_of.values())), classes)
+    guesses: dict[str, Scores] = {}
+    coin = None
+    if len(classes) == 2:
+        closed_forms = [baselines(float(fit.labels.mean())) for fit in fits]
+        guesses = {
+            name: _over_fits(np.mean, [scores[name] for scores in closed_forms])
+            for name in closed_forms[0]
         }
-        counts = class_counts(np.array(list(label_of.values())), classes)
-        guesses: dict[str, Any] = {}
-        if len(classes) == 2:
-            by_run = [baselines(float(one.labels.mean())) for one in of.values()]
-            guesses = {guess: _over(np.mean, [run[guess] for run in by_run]) for guess in by_run[0]}
-        share = None if counts.positives is None else counts.positives / counts.clips
-        chance = None
-        if guesses:
-            thrown = [
-                simulated(len(one.labels), int(one.labels.sum()), seed=seed) for one in of.values()
-            ]
-            chance = Simulated(
-                mean=_over(np.mean, [one["mean"] for one in thrown]),
-                std=_over(np.mean, [one["std"] for one in thrown]),
-            )
-        tests[name] = TestSet(
-            clips=counts.clips,
-            positives=counts.positives,
-            classes=counts.classes,
-            share=share,
-            baselines=guesses,
-            simulated=chance,
+        throws = [simulated(len(fit.labels), int(fit.labels.sum()), seed=seed) for fit in fits]
+        coin = Simulated(
+            mean=_over_fits(np.mean, [scores["mean"] for scores in throws]),
+            std=_over_fits(np.mean, [scores["std"] for scores in throws]),
         )
-    return tests
+    return TestSet(
+        clips=counts.clips,
+        positives=counts.positives,
+        classes=counts.classes,
+        share=None if counts.positives is None else counts.positives / counts.clips,
+        baselines=guesses,
+        simulated=coin,
+    )
 
 
 def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:
-    """Clips in all and of each class; and the positive ones, where there are two classes."""
+    """How many clips there are, and of each class; and the positives of two classes."""
     count = Counter(labels.tolist())
     return ClassCounts(
         clips=len(labels),
@@ -130,27 +148,10 @@ def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:
     )
 
 
-def _said(one: Prediction) -> NDArray[Any]:
-    """The probability of the positive class, or of each where there are several."""
-    return one.probabilities[:, 1] if len(one.test.classes) == 2 else one.probabilities
-
-
-def _trec_ranks(one: Prediction, ids: Sequence[str] | None) -> NDArray[Any] | None:
-    if ids is None:
-        return None
-    return trec_ranks([ids[row] for row in one.rows.tolist()], _said(one))
-
-
-def _score(one: Prediction, trec: NDArray[Any] | None) -> Scores:
-    scores = score(one.labels, _said(one))
-    # All clips here are returned, so that the ranks say all; what has no features is cautioned of.
-    return scores if trec is None else {**scores, TREC: average_precision(one.labels, trec)}
-
-
-def _over(statistic: Any, runs: Sequence[Scores]) -> Scores:
-    """A statistic of each metric over the runs in which it is defined; None if in none."""
+def _over_fits(statistic: Callable[[list[float]], Any], fits: Sequence[Scores]) -> Scores:
+    """A statistic of each metric over the fits in which it is defined; None if in none."""
     result: Scores = {}
-    for metric in runs[0]:
-        values = [run[metric] for run in runs if run[metric] is not None]
-        result[metric] = float(statistic(values)) if values else None
+    for key in fits[0]:
+        values = [value for scores in fits if (value := scores[key]) is not None]
+        result[key] = float(statistic(values)) if values else None
     return result

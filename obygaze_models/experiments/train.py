@@ -18,6 +18,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.dataset import Join
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.fit import fit_estimator
 from obygaze_models.experiments.make_record import about_features, about_model
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.model_card import CARD, model_card
@@ -122,7 +123,7 @@ def train_model(
                 "fold has clips of each"
             )
     with threadpool_limits(1):
-        fitted = learners[name].fit(known, train, validation, labels, seed)
+        fitted = fit_estimator(learners[name], known, train, validation, labels, seed)
     features = about_features(experiment, store)
     about = about_model(name, experiment, task, fitted, known, manifest, features)
     from obygaze_models.persistence import save_model

@@ -9,14 +9,14 @@ from typing import Any
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
-from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.contributions import (
     Explanation,
     Neighbour,
     explain_clip,
     nearest_clips,
 )
-from obygaze_models.fitting import check_features, features_of
+from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import load_model
 
 __all__ = ["ExplainedClip", "explain_clips"]
@@ -57,7 +57,7 @@ def explain_clips(
     fitted, about = load_model(model)
     opened = open_store(store)
     check_features(about, opened)
-    if concepts is not None and not isinstance(fitted, MLPClassifier):
+    if concepts is not None and not isinstance(fitted, MLPProbe):
         raise ExperimentError(
             f"{model} is a {type(fitted).__name__}; only networks are read by others' concepts"
         )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from obygaze_models.experiments.clip_table import Clip
 from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.metrics import auroc, average_precision
 from obygaze_models.tasks import concept_targets
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.readings import Reading, Step, read_clips
 
 __all__ = [
@@ -164,8 +165,9 @@ def nearest_clips(
 def _why(reading: Reading, model: Any, labels: list[str]) -> WeightedSum | TreePath | Sensitivity:
     """The first clip of a reading."""
     if reading.steps is not None and reading.leaves is not None:
-        leaf = reading.leaves[0]
-        shares = dict(zip(labels, map(float, model.head_.value[leaf]), strict=True))
+        leaf, tree = reading.leaves[0], as_tree(model.head_)
+        assert tree is not None
+        shares = dict(zip(labels, map(float, tree.value[leaf]), strict=True))
         return TreePath(tuple(reading.steps[0]), leaf, shares)
     assert reading.weights is not None
     assert reading.logit is not None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.clip_table import Clip
+from obygaze_models.experiments.run_folder import Clip
 
 __all__ = ["Factor", "FilmFactors", "error_factors", "factors_of_clips"]
 

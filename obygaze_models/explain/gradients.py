@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.mlp import MLPProbe
 
 __all__ = ["activations", "logit_gradients", "logits"]
 
 Array = NDArray[Any]
 
 
-def activations(model: MLPClassifier, X: Array, layer: int) -> Array:
+def activations(model: MLPProbe, X: Array, layer: int) -> Array:
     """What the clips X [N, D] are after a hidden layer, counted from 1; at 0, themselves."""
     _check(model, layer)
     return _forward(model, X)[layer]
 
 
-def logit_gradients(model: MLPClassifier, X: Array, code: int, *, layer: int = 0) -> Array:
+def logit_gradients(model: MLPProbe, X: Array, code: int, *, layer: int = 0) -> Array:
     """The derivative of one class's logit, before any temperature, [N, units of the layer].
 
     Parameters
@@ -43,12 +43,12 @@ def logit_gradients(model: MLPClassifier, X: Array, code: int, *, layer: int = 0
     return np.asarray(gradients)
 
 
-def logits(model: MLPClassifier, X: Array) -> Array:
+def logits(model: MLPProbe, X: Array) -> Array:
     """The classes' logits before any temperature, [N, classes]."""
     return np.asarray(_forward(model, X)[-1] @ model.coefs_[-1] + model.intercepts_[-1])
 
 
-def _forward(model: MLPClassifier, X: Array) -> list[Array]:
+def _forward(model: MLPProbe, X: Array) -> list[Array]:
     """The features, then what each hidden layer makes of them, in float64 as in prediction."""
     seen = [np.asarray(X, dtype=np.float64)]
     for weight, offset in zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True):
@@ -56,7 +56,7 @@ def _forward(model: MLPClassifier, X: Array) -> list[Array]:
     return seen
 
 
-def _check(model: MLPClassifier, layer: int) -> None:
+def _check(model: MLPProbe, layer: int) -> None:
     hidden = len(model.coefs_) - 1
     if not 0 <= layer <= hidden:
         raise ExperimentError(

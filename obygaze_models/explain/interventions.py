@@ -12,8 +12,9 @@ from sklearn.metrics import f1_score
 from sklearn.utils import check_random_state
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.directions import project
-from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
+from obygaze_models.estimators.classes import as_logits
+from obygaze_models.estimators.concepts import project
 
 __all__ = ["Annotated", "Curve", "Interventions", "intervene"]
 
@@ -78,7 +79,7 @@ class Interventions:
 
 
 def intervene(
-    model: PCBMClassifier | PCBMHybrid,
+    model: ConceptBottleneck | HybridBottleneck,
     names: Sequence[str],
     train: Annotated,
     test: Annotated,
@@ -116,7 +117,7 @@ def intervene(
             f"they have {', '.join(names) or 'none'}"
         )
     columns = [list(names).index(name) for name in concepts]
-    measured = project(model.bank_, train.features, model.output)
+    measured = model.concept_scores(train.features)
     shown = np.asarray(train.concepts, dtype=bool)[:, columns]
     for name, marked in zip(concepts, shown.T, strict=True):
         if marked.all() or not marked.any():
@@ -129,11 +130,11 @@ def intervene(
         for marks in (shown, ~shown)
     )
     truth = np.asarray(test.concepts, dtype=bool)[:, columns]
-    before = project(model.bank_, test.features, model.output)
+    before = model.concept_scores(test.features)
     corrected = np.where(truth, present, absent)
     residual = np.zeros(1)
-    if isinstance(model, PCBMHybrid):
-        residual = model.residual_.logits(np.asarray(test.features, dtype=np.float64))
+    if isinstance(model, HybridBottleneck):
+        residual = model.residual_logits(test.features)
 
     def scores(ranks: Array) -> list[tuple[float, float | None]]:
         """After 0, 1 ... K corrections; `ranks` [N or 1, K] are the places in the order."""
@@ -157,15 +158,15 @@ def intervene(
 
 
 def _score(
-    model: PCBMClassifier | PCBMHybrid,
+    model: ConceptBottleneck | HybridBottleneck,
     measured: Array,
     residual: Array,
     labels: Array,
 ) -> tuple[float, float | None]:
-    if isinstance(model, PCBMHybrid):
-        said = model.head_.logits(measured) + residual
+    if isinstance(model, HybridBottleneck):
+        said = as_logits(model.head_.decision_function(measured)) + residual
     else:
-        said = model.head_.probabilities(measured)
+        said = model.head_.predict_proba(measured)
     predicted = model.classes_[said.argmax(axis=1)]
     accuracy = float((predicted == labels).mean())
     if len(model.classes_) == 2:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.directions import RandomDirections, project
-from obygaze_models.estimators.heads import LinearHead, TreeHead
-from obygaze_models.estimators.mlp import MLPClassifier
-from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
+from obygaze_models.estimators.concepts import RandomDirections, project
+from obygaze_models.estimators.mlp import MLPProbe
+from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.explain.gradients import logit_gradients, logits
 
 __all__ = ["Kind", "Reading", "Step", "bank_of", "read_clips"]
@@ -52,7 +52,7 @@ class Reading:
     weights
         What a logit gains with a concept, [N, K]; None for a tree.
     intercept, residual, logit
-        [N]; what is at no concept's account, what a `PCBMHybrid` adds past its concepts, and
+        [N]; what is at no concept's account, what a `HybridBottleneck` adds past its concepts, and
         the whole; None where there is no such thing.
     steps, leaves
         A tree's questions to each clip, and the node where it ends; None for others.
@@ -102,12 +102,15 @@ def read_clips(
         Concepts by which to read a network: a fitted `ConceptBank`. Bottlenecks have their own.
     """
     names = [str(one) if classes is None else classes[one] for one in model.classes_.tolist()]
-    if isinstance(model, PCBMClassifier | PCBMHybrid):
-        measured = project(model.bank_, X, model.output)
-        if isinstance(model.head_, TreeHead):
-            return _paths(model.head_, measured, _names(model.bank_), names[-1:] * len(X))
-        return _sums(model, model.head_, measured, X, names)
-    if isinstance(model, MLPClassifier) and bank is not None:
+    if isinstance(model, ConceptBottleneck | HybridBottleneck):
+        measured = model.concept_scores(X)
+        tree = as_tree(model.head_)
+        if tree is not None:
+            return _paths(tree, measured, model.concept_names(), names[-1:] * len(X))
+        if not hasattr(model.head_, "coef_"):
+            return None  # another kind of head has no parts to show
+        return _sums(model, measured, X, names)
+    if isinstance(model, MLPProbe) and bank is not None:
         return _sensitivities(model, X, bank, names)
     return None
 
@@ -116,7 +119,7 @@ def _names(bank: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in bank.get_feature_names_out())
 
 
-def _paths(head: TreeHead, measured: Array, names: tuple[str, ...], labels: list[str]) -> Reading:
+def _paths(head: TreeArrays, measured: Array, names: tuple[str, ...], labels: list[str]) -> Reading:
     columns = measured.astype(np.float32)  # as the tree compares
     every, leaves = [], []
     for row in range(len(columns)):
@@ -132,30 +135,30 @@ def _paths(head: TreeHead, measured: Array, names: tuple[str, ...], labels: list
 
 
 def _sums(
-    model: PCBMClassifier | PCBMHybrid,
-    head: LinearHead,
+    model: ConceptBottleneck | HybridBottleneck,
     measured: Array,
     X: Array,
     names: list[str],
 ) -> Reading:
     towards = _towards(model, X)
-    rows = np.zeros_like(towards) if len(head.coef) == 1 else towards  # two classes share a row
-    weights, intercept = head.coef[rows], head.intercept[rows]
+    head = model.head_
+    rows = np.zeros_like(towards) if len(head.coef_) == 1 else towards  # two classes share a row
+    weights, intercept = head.coef_[rows], head.intercept_[rows]
     residual = None
     logit = (weights * measured).sum(axis=1) + intercept
-    if isinstance(model, PCBMHybrid):
+    if isinstance(model, HybridBottleneck):
         # It has a row a class also where there are two, whose logit is their difference.
-        left = model.residual_.logits(np.asarray(X, dtype=np.float64))
+        left = model.residual_logits(X)
         residual = left[np.arange(len(X)), towards] - (left[:, 0] if len(names) == 2 else 0)
         logit = logit + residual
     labels = [names[one] for one in towards.tolist()]
     return Reading(
-        "sum", _names(model.bank_), labels, measured, weights, intercept, residual, logit
+        "sum", model.concept_names(), labels, measured, weights, intercept, residual, logit
     )
 
 
 def _sensitivities(
-    model: MLPClassifier,
+    model: MLPProbe,
     X: Array,
     bank: Any,
     names: list[str],

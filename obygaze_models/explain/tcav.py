@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.significance import holm, permutation_p
 from obygaze_models.explain.gradients import logit_gradients
 
@@ -88,7 +88,7 @@ def random_cavs(X: Array, runs: int = 500, *, random_state: int = 0) -> Array:
 
 
 def tcav(
-    model: MLPClassifier,
+    model: MLPProbe,
     X: Array,
     code: int,
     cavs: Array,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.results import Clip, Explained
+from obygaze_models.experiments.run_folder import Clip, Explained
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model, default_run
 from obygaze_models.report.score_tables import PROTOCOLS

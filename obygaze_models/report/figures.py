@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.estimators.trees import TreeArrays, as_tree
+from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures import (
     Bar,
@@ -243,7 +243,7 @@ def tree_figure(runs: Sequence[ReportRun]) -> PageFigure | None:
 
 def _saved_tree(
     run: ReportRun, model: str, task: str, fit: int
-) -> tuple[TreeHead, list[str], list[str]] | None:
+) -> tuple[TreeArrays, list[str], list[str]] | None:
     """A tree that was saved with the run; None if its folder was removed."""
     for saved in saved_models(run.results.run):
         if (saved["model"], saved["task"], saved["fit"]) == (model, task, fit):
@@ -251,9 +251,9 @@ def _saved_tree(
                 loaded, about = load_model(run.results.run.folder / saved["folder"])
             except ExperimentError:
                 return None
-            if isinstance(getattr(loaded, "head_", None), TreeHead):
-                names = [str(name) for name in loaded.bank_.get_feature_names_out()]
-                return loaded.head_, names, list(about["classes"])
+            tree = as_tree(getattr(loaded, "head_", None))
+            if tree is not None and hasattr(loaded, "concept_names"):
+                return tree, list(loaded.concept_names()), list(about["classes"])
     return None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.report import figures
 from obygaze_models.report.concepts import concept_tables
 from obygaze_models.report.explorer import explorer_data, read_thumbnails, script_json

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from obygaze_models.experiments.record import RunRecord
-from obygaze_models.experiments.results import (
+from obygaze_models.experiments.run_folder import (
     Clip,
     Explained,
     FitPredictions,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.text import join_some
-from obygaze_models.experiments.official import official_in_words
 from obygaze_models.experiments.record import LeakCount, TestSet
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.experiments.run_folder import saved_models
+from obygaze_models.experiments.summary import describe_official
 from obygaze_models.report.html import Html, count, html, joined, number
 from obygaze_models.report.runs import ReportRun
 from obygaze_models.report.score_tables import PROTOCOL_HEADINGS, ScoreTable
@@ -253,7 +253,7 @@ def _test_set(run: int, name: str, test: TestSet) -> Html:
 
 
 def _official(run: ReportRun) -> list[Html]:
-    return [html("{}", official_in_words(run.record))] if run.record.official else []
+    return [html("{}", describe_official(run.record))] if run.record.official else []
 
 
 def _fits(run: ReportRun) -> Html:

@@ -12,8 +12,8 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
-from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Results, read_results
 from obygaze_models.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
 from obygaze_models.warnings import synthetic_warnings
 

@@ -10,7 +10,7 @@ from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.figures import Bar, Series, grouped_bars
 from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.estimators.heads import TreeHead
-from obygaze_models.experiments.results import Results
-from obygaze_models.experiments.run import saved_models
+from obygaze_models.estimators.trees import TreeArrays
+from obygaze_models.experiments.run_folder import Results, saved_models
 from obygaze_models.figures import count_visits, level_series, tree_outline
 from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
@@ -83,7 +82,7 @@ def _first_model(results: Results, name: str) -> tuple[Any, int] | None:
     return None
 
 
-def _questions(head: TreeHead, concepts: list[str]) -> list[Line]:
+def _questions(head: TreeArrays, concepts: list[str]) -> list[Line]:
     """The inner nodes of the first levels, each after its parent."""
     lines, waiting = [], [(0, 0, "")]
     while waiting:

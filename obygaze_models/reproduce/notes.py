@@ -8,7 +8,7 @@ from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.experiments.plan import RELEASED
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.metrics import METRICS
 from obygaze_models.reproduce.context import Setting
 from obygaze_models.reproduce.render import Block, Line, Table, Value

@@ -11,7 +11,7 @@ from obygaze_features.errors import ManifestError
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.record import ModelScores
-from obygaze_models.experiments.results import Results
+from obygaze_models.experiments.run_folder import Results
 from obygaze_models.metrics import f1_titles
 from obygaze_models.published import AVERAGES, CHANCE, CHANCE_VERSIONS, chance_row, published_row
 from obygaze_models.reproduce.context import (
@@ -271,7 +271,7 @@ def _estimator(
     options = reference_json("readings.json")[reading]
     estimator = {"name": HEADS[head][0], **options["concepts"], **options[head][negatives]}
     if "concept_C" in options:
-        estimator["concept_C"] = {
+        estimator["bank__C"] = {
             context.manifest.scheme.concept(name): C for name, C in options["concept_C"].items()
         }
     return estimator

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from obygaze_features.backbones.registry import find_maker
+from obygaze_features.errors import BackboneError
+
 ROOT = Path(__file__).parents[2]
 
 MAKER = '''
@@ -124,3 +127,10 @@ for line in (
     printed = run(site, commands.format(folder=str(site)))
     assert "tiny-toy" in printed
     assert (site / "stores/tiny-toy.zarr/zarr.json").is_file()
+
+
+def test_a_module_that_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_maker.py").write_text("class Colours(Unknown):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BackboneError, match=r"broken_maker raises NameError .*'Unknown'"):
+        find_maker("broken_maker:Colours")

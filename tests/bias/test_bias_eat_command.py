@@ -136,7 +136,9 @@ def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
 def test_each_concept_of_a_bank_against_prompts(obygaze, prompts, tmp_path):
     chance = np.random.default_rng(0)
     bank = ConceptBank("mean-difference")
-    bank.fit(chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2)), names=["Look", "Body"])
+    bank.fit(
+        chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2)), concept_names=["Look", "Body"]
+    )
     backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
     save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
     given = sets(

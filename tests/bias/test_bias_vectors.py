@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyClassifier
 
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.pcbm import PCBMClassifier
-from obygaze_models.estimators.simple import MajorityClassifier
 from obygaze_models.persistence import save_model
+from tests.estimators.clips import tree_on
 
 VEC = "rose 1 0.5\nlily -2e-1 3\nant 0 1\n"
 
@@ -95,12 +95,12 @@ def test_a_store_with_its_items_and_a_pooled_array(images):
 def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
     chance = np.random.default_rng(0)
     X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, size=(60, 2))
-    bank = ConceptBank("mean-difference").fit(X, Y, names=["Look", "Facial expression"])
+    bank = ConceptBank("mean-difference").fit(X, Y, concept_names=["Look", "Facial expression"])
     backbone = {"name": "tiny", "weights_sha256": "0" * 64}
     save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = PCBMClassifier(bank).fit(X, Y[:, 0])
+        model = tree_on(bank).fit(X, Y[:, 0])
     save_model(model, tmp_path / "model", {})
     for name, weights in (("bank", "0" * 64), ("model", "")):
         found = open_vectors(tmp_path / name)
@@ -111,6 +111,6 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
             ["Look", "Facial expression"],
             weights,
         )
-    save_model(MajorityClassifier().fit(X, Y[:, 0]), tmp_path / "guess", {})
+    save_model(DummyClassifier(strategy="prior").fit(X, Y[:, 0]), tmp_path / "guess", {})
     with pytest.raises(BiasError, match="guess is a model without concept directions"):
         open_vectors(tmp_path / "guess")

@@ -4,17 +4,40 @@ from __future__ import annotations
 
 import ast
 import csv
+from copy import copy
 from pathlib import Path
 
 import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.tree import DecisionTreeClassifier
 
 from obygaze_models.dataset import ClipDataset as Known
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck
+from obygaze_models.estimators.logistic import LogisticProbe
 
 CODES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "EN": "EN", "HN": "HN", "S": "S"}
 CONCEPTS = (
     "Type of plan", "Look", "Body", "Posture", "Clothes", "Appearance", "Exp of emotion",
     "Activities",
 )  # fmt: skip
+
+
+def tree_on(bank, **options) -> ConceptBottleneck:
+    """A decision tree on a bank that stays as it is fitted."""
+    head = DecisionTreeClassifier(**{"max_depth": 10, "random_state": 0} | options)
+    return ConceptBottleneck(FrozenEstimator(bank), head)
+
+
+def logistic_on(bank, **options) -> ConceptBottleneck:
+    """A linear head on a bank that stays as it is fitted."""
+    return ConceptBottleneck(FrozenEstimator(bank), LogisticProbe(**{"C": 0.1} | options))
+
+
+def with_output(bank, output: str):
+    """The bank, giving distances or decision values."""
+    changed = copy(bank)
+    changed.output = output
+    return changed
 
 
 def authors_clips(data: Path, *, width: int = 64, signal: float = 0.35) -> Known:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from click.testing import Result
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from examples.centroids import Centroids
 from obygaze_models import persistence
 from obygaze_models.estimators import registry
-from tests.world import World
 
-TEXT = Path(__file__).parents[2].joinpath("CONTRIBUTING.md").read_text()
+ROOT = Path(__file__).parents[2]
+TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
+SECTION = TEXT.partition("\n## A model, step by step\n")[2].partition("\n## ")[0]
 EXPERIMENT = """
 name = "a recipe"
 manifest = {manifest!r}
@@ -25,33 +26,90 @@ store = {store!r}
 split = "ten"
 positives = ["S"]
 train_negatives = ["EN"]
-estimators = [{{name = "centroid", sharpness = 2.0}}]
 """
 
 
-def test_a_model_is_added_as_the_recipe_says(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
-    """A file and two lines; here they are added to what runs, not to the files."""
-    section = TEXT.partition("\n## A model, step by step\n")[2].partition("\n## ")[0]
-    file, learner, kind = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    module = ModuleType("obygaze_models.estimators.centroids")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(file, module.__dict__)
-    for table, line in ((registry.ESTIMATORS, learner), (persistence._KINDS, kind)):
-        for name, place in ast.literal_eval(f"{{{line}}}").items():
-            monkeypatch.setitem(table, name, place)
-    check_estimator(module.CentroidClassifier())
+@parametrize_with_checks([Centroids()])
+def test_the_example_follows_scikit_learns_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def write(world, tmp_path):
+    """Writes an experiment's file with a line of estimators."""
+
+    def write(estimators: str) -> Path:
+        head = EXPERIMENT.format(manifest=str(world.manifest), store=str(world.store))
+        path = tmp_path / "e.toml"
+        path.write_text(head + estimators)
+        return path
+
+    return write
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", SECTION, re.DOTALL)
+
+
+def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
+    """In a copy of the package: the file is copied, the line is put in, nothing else changes."""
+    copy = tmp_path / "copy"
+    for package in ("obygaze_models", "obygaze_features", "examples", "manifests"):
+        shutil.copytree(ROOT / package, copy / package)
+    shutil.copy(ROOT / "cli.py", copy)
+    [shell] = blocks("console")
+    _, source, target = shell.removeprefix("$ ").split()
+    shutil.copy(copy / source, copy / target)
+    listing = copy / "obygaze_models" / "estimators" / "registry.py"
+    text, line = listing.read_text(), blocks("python")[0]
+    listing.write_text(text.replace("ESTIMATORS = {\n", f"ESTIMATORS = {{\n{line}", 1))
 
     def run(*words: object) -> str:
-        result = obygaze("models", *words)
-        assert result.exit_code == 0, result.output
-        return result.stdout
+        code = f"import sys; sys.path.insert(0, {str(copy)!r}); from cli import main; main()"
+        command = [sys.executable, "-c", code, "models", *map(str, words)]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-    toml = tmp_path / "e.toml"
-    toml.write_text(EXPERIMENT.format(manifest=str(world.manifest), store=str(world.store)))
-    assert re.search(r"centroid +0\.[6-9]", run("run", toml, "-o", tmp_path / "run"))
-    run("train", toml, "-o", tmp_path / "model")
+    toml = write(blocks("toml")[0])
+    assert re.search(r"centroids +0\.[6-9]", run("run", toml, "-o", tmp_path / "run"))
+    run("train", toml, "--estimator", "centroids", "-o", tmp_path / "model")
     run("predict", tmp_path / "model", world.store, "-o", tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text().count("\n") == 201
     assert "The nearer mean of the training clips." in run("list")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """As if a package with the documented entry point were installed."""
+    name, value = re.search(r"^(\w+) = \"(.*)\"$", blocks("toml")[1], re.MULTILINE).groups()
+    point = EntryPoint(name, value.replace("your_package", "examples"), "obygaze.estimators")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+
+
+def test_a_model_of_another_package(installed, world, tmp_path, write, obygaze):
+    toml = write('estimators = ["majority", {name = "centroids", sharpness = 2.0}]')
+    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"centroids +0\.[6-9]", result.stdout)
+    assert "not among the saved models" not in result.output
+    [folder, *_] = sorted((tmp_path / "run" / "models" / "centroids").iterdir())
+    model, _ = persistence.load_model(folder)
+    assert model.predict_proba(world.features).shape == (200, 2)
+    assert "The nearer mean" in obygaze("models", "list").stdout
+
+
+def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):
+    toml = write(
+        'estimators = ["logistic", "examples.centroids:Centroids", {as = "forest", '
+        'name = "sklearn.ensemble:RandomForestClassifier", n_estimators = 5}]'
+    )
+    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"forest +0\.[6-9]", result.stdout)
+    assert "forest is not among the saved models" in result.output
+    assert "examples.centroids.Centroids" in result.output
+    assert [path.name for path in (tmp_path / "run" / "models").iterdir()] == ["logistic"]
+    page = obygaze("report", tmp_path / "run", "-o", tmp_path / "page.html")
+    assert page.exit_code == 0, page.output

@@ -39,7 +39,7 @@ def test_a_signal_is_significant_and_noise_is_not():
     Y[:, 1] = 0
     X = chance.normal(size=(240, 10))
     X[:, 0] += 2 * Y[:, 0]
-    bank = ConceptBank(Cs=[0.1], random_state=0).fit(X[:120], Y[:120])
+    bank = ConceptBank(C=0.1).fit(X[:120], Y[:120])
     assert list(bank.skipped_) == ["concept 2"]
     signal, noise = concept_significance(
         bank, X[:120], Y[:120], X[120:], Y[120:], runs=49, random_state=0

@@ -1,20 +1,17 @@
 import time
-import warnings
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
-from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.svm import (
-    LinearSVMClassifier,
-    SharedGram,
-    choose_c,
-    fit_linear_svm,
-)
+from obygaze_models.estimators.svm import LinearSVMProbe, choose_svm
+from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM
 from obygaze_models.tasks import concept_targets
 
 CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
@@ -31,22 +28,125 @@ def folds_and_targets(known):
 @pytest.mark.parametrize("class_weight", ["balanced", None])
 @pytest.mark.parametrize("C", CS)
 def test_decides_as_scikit_learns_own(labelled, C, class_weight):
-    gram = SharedGram(labelled.features)
+    X = labelled.features.astype(np.float64)
     for train, _, targets in list(folds_and_targets(labelled))[:3]:
-        fit = fit_linear_svm(gram, train, targets[train], C, class_weight)
+        fit = LinearSVM(X[train], targets[train], class_weight).fit(C)
         theirs = SVC(C=C, kernel="linear", class_weight=class_weight)
         theirs.fit(labelled.features[train], targets[train])
         decisions = theirs.decision_function(labelled.features)
-        assert fit.decide(labelled.features) == pytest.approx(decisions, abs=1e-5)
-        assert ((fit.decide(labelled.features) > 0) == (decisions > 0)).all()
+        assert fit.solver == "libsvm"
+        assert fit.decide(X) == pytest.approx(decisions, abs=1e-5)
+        assert ((fit.decide(X) > 0) == (decisions > 0)).all()
         assert fit.margin == pytest.approx(1 / np.linalg.norm(theirs.coef_), rel=1e-6)
+
+
+def newton(X, y, class_weight="balanced"):
+    """The solver of large problems, for a small one."""
+    problem = LinearSVM(X, y, class_weight)
+    problem.fit = problem._fit_newton
+    return problem
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", None])
+def test_newtons_method_finds_the_optimum_of_svc(labelled, class_weight):
+    """With a certificate; SVC must be asked for a tight tolerance to be as close."""
+    X = labelled.features.astype(np.float64)
+    train, _, targets = next(folds_and_targets(labelled))
+    problem = newton(X[train], targets[train], class_weight)
+    for C in CS:
+        fit = problem.fit(C)
+        assert fit.solver == "newton"
+        assert fit.duality_gap < 1e-5
+        theirs = SVC(C=C, kernel="linear", class_weight=class_weight, tol=1e-8)
+        theirs.fit(X[train], targets[train])
+        if CS[0] == C:
+            continue  # no clip is on the margin, so the offset is arbitrary
+        decisions = theirs.decision_function(X)
+        assert fit.coef == pytest.approx(theirs.coef_[0], rel=1e-2, abs=2e-2)
+        assert ((fit.decide(X) > 0) == (decisions > 0))[np.abs(decisions) > 1e-2].all()
+
+
+def primal(fit, X, y, C, weights=1.0):
+    signs = np.where(y, 1, -1)
+    slack = np.maximum(0, 1 - signs * fit.decide(X))
+    return fit.coef @ fit.coef / 2 + C * (weights * slack).sum()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(4, 30), st.integers(1, 8), st.sampled_from(CS))
+def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
+    """A general solver of the dual, a quadratic program, finds nothing below the gap."""
+    chance = np.random.default_rng(seed)
+    X, y = chance.normal(size=(clips, width)), np.arange(clips) % 3 == 0
+    fit = newton(X, y, None).fit(C)
+    signs = np.where(y, 1.0, -1.0)
+    Q = (X @ X.T) * np.outer(signs, signs)
+    solved = minimize(
+        lambda a: (a @ Q @ a / 2 - a.sum(), Q @ a - 1),
+        np.full(clips, 0.0), jac=True, method="SLSQP", bounds=[(0, C)] * clips,
+        constraints={"type": "eq", "fun": lambda a: a @ signs, "jac": lambda a: signs},
+        options={"maxiter": 1000, "ftol": 1e-14},
+    )  # fmt: skip
+    value = primal(fit, X, y, C)
+    assert value == pytest.approx(-solved.fun, rel=1e-4, abs=1e-6)
+    assert fit.duality_gap < 1e-5
+
+
+HARD = {
+    "no signal": lambda X, y: (X, y),
+    "more dimensions than clips": lambda X, y: (X[:40], y[:40]),
+    "duplicated": lambda X, y: (np.tile(X[:50], (6, 1)), np.tile(y[:50], 6)),
+    "duplicated with both labels": lambda X, y: (np.tile(X[:50], (6, 1)), np.arange(300) % 2 == 0),
+    "separable": lambda X, y: (X + 20 * y[:, None], y),
+    "one positive": lambda X, y: (X, np.arange(len(y)) == 3),
+    "large": lambda X, y: (1e3 * X, y),
+    "small": lambda X, y: (1e-3 * X, y),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_data_end_with_a_certificate(name):
+    chance = np.random.default_rng(3)
+    X, y = HARD[name](chance.normal(size=(300, 64)), chance.random(300) < 0.3)
+    for C in (1e-3, 1.0, 1e3):
+        fit = newton(X, y).fit(C)
+        assert np.isfinite(fit.coef).all()
+        assert fit.duality_gap < 1e-5
+
+
+def test_where_libsvm_does_not_end_newtons_method_does(noise):
+    """1,000 clips in 64 numbers that have nothing to do with the labels."""
+    X, y = noise
+    start = time.perf_counter()
+    fit = LinearSVM(X, y).fit(1e6)
+    assert time.perf_counter() - start < 20
+    assert fit.solver == "newton"
+    assert fit.duality_gap < 1e-5
+    assert LinearSVM(X, y).fit(1e-3).solver == "libsvm"
+
+
+def test_above_the_limit_the_same_svm_is_solved_otherwise():
+    chance = np.random.default_rng(0)
+    X, y = chance.normal(size=(GRAM_ROWS + 200, 8)), np.arange(GRAM_ROWS + 200) % 4 == 0
+    X[y] += 1
+    model = LinearSVMProbe(C=0.1).fit(X, y)
+    theirs = SVC(kernel="linear", C=0.1, class_weight="balanced").fit(X, y)
+    assert model.facts_["solver"] == "newton"
+    assert model.duality_gap_[0] < 1e-5
+    assert (model.predict(X) == theirs.predict(X)).mean() > 0.999
+
+
+@pytest.fixture
+def noise():
+    chance = np.random.default_rng(3)
+    return chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
 
 
 def test_the_c_with_the_highest_auc_is_chosen(labelled):
     train, test, targets = next(folds_and_targets(labelled))
-    X = labelled.features
-    fit, aucs = choose_c(
-        SharedGram(X), train, targets[train], CS, "balanced", X[test], targets[test]
+    X = labelled.features.astype(np.float64)
+    choice = choose_svm(
+        X[train], targets[train], CS, "balanced", validation=(X[test], targets[test])
     )
     expected = {
         C: roc_auc_score(
@@ -57,93 +157,22 @@ def test_the_c_with_the_highest_auc_is_chosen(labelled):
         )
         for C in CS
     }
-    assert aucs == pytest.approx(expected)
-    assert expected[fit.C] == max(expected.values())
+    assert choice.aucs == pytest.approx(expected)
+    assert expected[choice.fit.C] == max(expected.values())
 
 
 def test_a_c_that_is_too_small_is_seen(labelled):
     train, _, targets = next(folds_and_targets(labelled))
-    gram = SharedGram(labelled.features)
-    small = fit_linear_svm(gram, train, targets[train], 1e-4)
+    X = labelled.features[train].astype(np.float64)
+    small = LinearSVM(X, targets[train]).fit(1e-4)
     assert small.bounded == 1
     assert small.degenerate
     # By hand: all duals at the bound make the difference of the classes' means, scaled.
-    positive, negative = (gram.features[train[targets[train] == one]].mean(0) for one in (1, 0))
+    positive, negative = (X[targets[train] == code].mean(0) for code in (1, 0))
     alike = small.coef @ (positive - negative)
     alike /= np.linalg.norm(small.coef) * np.linalg.norm(positive - negative)
     assert alike == pytest.approx(1)
-    assert not fit_linear_svm(gram, train, targets[train], 10).degenerate
-
-
-def test_above_the_limit_liblinear_stands_in_and_says_so(labelled):
-    train, _, targets = next(folds_and_targets(labelled))
-    exact, other = (
-        fit_linear_svm(SharedGram(labelled.features, limit=limit), train, targets[train], 1.0)
-        for limit in (2_000, 100)
-    )
-    assert (exact.solver, other.solver) == ("libsvm", "liblinear")
-    assert other.bounded is None
-    assert other.converged
-    agree = (exact.decide(labelled.features) > 0) == (other.decide(labelled.features) > 0)
-    assert agree.mean() > 0.97
-
-
-def test_ten_times_faster_than_one_fit_at_a_time(labelled):
-    train, test, targets = next(folds_and_targets(labelled))
-    X, y = labelled.features, targets
-    X = np.hstack([X, np.random.default_rng(0).normal(size=(len(X), 448)) / 30]).astype("float32")
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # probability=True is on its way out
-        gram = SharedGram(X)
-        choose_c(gram, train, y[train], CS, "balanced", X[test], y[test])
-        ours, theirs = [], []
-        for _ in range(2):
-            start = time.perf_counter()
-            choose_c(gram, train, y[train], CS, "balanced", X[test], y[test])
-            ours.append(time.perf_counter() - start)
-            start = time.perf_counter()
-            for C in CS:
-                SVC(C=C, kernel="linear", class_weight="balanced", probability=True).fit(
-                    X[train], y[train]
-                )
-            theirs.append(time.perf_counter() - start)
-    assert min(theirs) > 10 * min(ours)
-
-
-@pytest.fixture
-def noise():
-    """1,000 clips in 64 numbers that have nothing to do with the labels: libsvm never ends."""
-    chance = np.random.default_rng(3)
-    return chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
-
-
-def test_where_libsvm_would_not_end_it_is_stopped_and_that_is_said(noise):
-    X, y = noise
-    gram, rows = SharedGram(X), np.arange(1_000)
-    start = time.perf_counter()
-    fit = fit_linear_svm(gram, rows, y, 1e6)
-    assert time.perf_counter() - start < 5
-    assert not fit.converged
-    assert np.isfinite(fit.coef).all()
-    small = fit_linear_svm(gram, rows, y, 1e-3)
-    assert small.converged
-    theirs = SVC(C=1e-3, kernel="linear", class_weight="balanced").fit(X, y)
-    assert small.decide(X) == pytest.approx(theirs.decision_function(X), abs=1e-5)
-    with pytest.warns(ConvergenceWarning, match="stopped before its end at C = 1e\\+06"):
-        model = LinearSVMClassifier(C=1e6).fit(X, y)
-    assert model.converged_ == [False]
-
-
-def test_a_c_is_chosen_among_those_at_which_the_svm_ends(noise):
-    X, y = noise
-    half = np.arange(500)
-    gram = SharedGram(X)
-    fit, aucs = choose_c(gram, half, y[half], (1e6, 1e-3, 1e7, 1e-2), None, X[500:], y[500:])
-    assert fit.converged
-    assert list(aucs) == [1e-3, 1e-2]
-    fit, aucs = choose_c(gram, half, y[half], (1e7, 1e6), None, X[500:], y[500:])
-    assert not fit.converged
-    assert list(aucs) == [fit.C] == [1e6]
+    assert not LinearSVM(X, targets[train]).fit(10).degenerate
 
 
 @pytest.fixture
@@ -158,7 +187,7 @@ def three_kinds():
 
 def test_more_than_two_classes_one_against_the_rest(three_kinds):
     X, y = three_kinds
-    model = LinearSVMClassifier(C=1.0).fit(X[:200], y[:200])
+    model = LinearSVMProbe(C=1.0).fit(X[:200], y[:200])
     for column, name in enumerate(["EN", "HN", "S"]):
         theirs = SVC(kernel="linear", class_weight="balanced").fit(X[:200], y[:200] == name)
         assert model.decision_function(X)[:, column] == pytest.approx(
@@ -170,7 +199,7 @@ def test_more_than_two_classes_one_against_the_rest(three_kinds):
 def test_probabilities_are_half_on_the_hyperplane_and_fit_validation(three_kinds):
     X, y = three_kinds
     y = y == "S"
-    model = LinearSVMClassifier().fit(X[:150], y[:150], X[150:], y[150:])
+    model = LinearSVMProbe(C=1.0).fit(X[:150], y[:150], X_val=X[150:], y_val=y[150:])
     decisions = model.decision_function(X)
     said = model.predict_proba(X)[:, 1]
     assert ((said > 0.5) == (decisions > 0)).all()
@@ -188,7 +217,7 @@ def test_probabilities_are_half_on_the_hyperplane_and_fit_validation(three_kinds
 def test_c_is_chosen_on_validation_or_not_at_all(three_kinds):
     X, y = three_kinds
     y = y == "S"
-    model = LinearSVMClassifier(C=[0.001, 1.0]).fit(X[:150], y[:150], X[150:], y[150:])
+    model = LinearSVMProbe(C=[0.001, 1.0]).fit(X[:150], y[:150], X_val=X[150:], y_val=y[150:])
     # scikit-learn's own, each fitted to the same clips: that of the better AUC is taken.
     areas = {
         C: roc_auc_score(
@@ -200,7 +229,25 @@ def test_c_is_chosen_on_validation_or_not_at_all(three_kinds):
         for C in (0.001, 1.0)
     }
     assert model.C_[0] == max(areas, key=areas.__getitem__)
-    with pytest.raises(ExperimentError, match="takes validation data"):
-        LinearSVMClassifier(C=[0.001, 1.0]).fit(X, y)
     with pytest.raises(ExperimentError, match="all 100 validation labels are on one side"):
-        LinearSVMClassifier(C=[0.1, 1.0]).fit(X, y, X[:100], np.ones(100, dtype=bool))
+        LinearSVMProbe(C=[0.1, 1.0]).fit(X, y, X_val=X[:100], y_val=np.ones(100, dtype=bool))
+
+
+def test_without_validation_c_and_temperature_are_cross_validated(three_kinds):
+    X, y = three_kinds
+    model = LinearSVMProbe(C=[0.001, 1.0]).fit(X, y == "S")
+    theirs = SVC(kernel="linear", class_weight="balanced")
+    means = [
+        cross_val_score(theirs.set_params(C=C), X, y == "S", scoring="roc_auc").mean()
+        for C in (0.001, 1.0)
+    ]
+    assert [(0.001, 1.0)[int(np.argmax(means))]] == model.C_
+    assert LinearSVMProbe(C=[0.001, 1.0]).fit(X, y).coef_.shape == (3, 6)
+
+
+def test_weights_of_classes_are_those_of_svc(three_kinds):
+    X, y = three_kinds
+    y, weights = y == "S", {False: 1.0, True: 5.0}
+    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, y)
+    theirs = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, y)
+    assert model.decision_function(X) == pytest.approx(theirs.decision_function(X), abs=1e-3)

@@ -341,6 +341,9 @@ def test_a_folder_of_nothing_makes_no_store(tmp_path):
         import_features(tmp_path / "nowhere", manifest(), tmp_path / "s.zarr", kind="pth")
     with pytest.raises(UsageError, match=r"ends in \.zarr"):
         import_features(tmp_path / "f", manifest(), tmp_path / "s")
+    with pytest.raises(UsageError, match=r"x\.mat does not exist"):
+        import_features(tmp_path / "x.mat", manifest(), tmp_path / "s.zarr")
+    (tmp_path / "x.mat").touch()
     with pytest.raises(UsageError, match="unknown kind of features"):
         import_features(tmp_path / "x.mat", manifest(), tmp_path / "s.zarr")
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
 
 from obygaze_features.errors import UsageError
 from obygaze_features.store import diff, open_store
@@ -91,6 +93,13 @@ def test_rows_are_in_order_only_where_it_is_said(bring):
     np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
 
 
+def test_bfloat16_tensors_are_read_as_float32(bring):
+    write_ids("ids.txt")
+    rounded = torch.from_numpy(ROWS).bfloat16()
+    save_torch_file({"native": rounded[ORDER].contiguous()}, "X.safetensors")
+    check(bring("safetensors", "X.safetensors", "--ids", "ids.txt"), native=rounded.float().numpy())
+
+
 @pytest.mark.parametrize("kind", ["one", "several", "by id"])
 def test_safetensors_become_a_store(bring, kind):
     rows = np.ascontiguousarray(ROWS[ORDER])
@@ -130,6 +139,8 @@ def test_a_number_for_each_row_is_no_array(bring):
 @pytest.mark.parametrize("suffix", ["safetensors", "parquet", "h5"])
 def test_only_npy_and_pth_take_several_files(there, suffix):
     sources = {"native": f"X.{suffix}", "frames": f"F.{suffix}"}
+    for name in sources.values():
+        Path(name).touch()
     with pytest.raises(UsageError, match=f"X.{suffix}: one .* has all arrays"):
         import_features(sources, a_manifest(N), "made.zarr")
 
@@ -137,6 +148,7 @@ def test_only_npy_and_pth_take_several_files(there, suffix):
 @pytest.mark.parametrize("options", [{"ids": IDS}, {"in_order": True}, {"ids": Path("ids.txt")}])
 def test_ids_of_a_file_that_has_its_own_are_refused(there, options):
     for name in ("X.h5", "X.parquet"):
+        Path(name).touch()
         with pytest.raises(UsageError, match=name):
             import_features(name, a_manifest(N), "made.zarr", **options)
 

@@ -80,4 +80,4 @@ def test_says_what_leaks_or_was_left_out_loudly(in_folder):
     result = obygaze("models", "run", "film.toml")
     assert result.exit_code == 0, result.output
     assert "film left out" in result.stdout
-    assert "over 12 runs" in result.stdout
+    assert "over 12 fits" in result.stdout

@@ -24,8 +24,8 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_models.experiments.compare import compare_runs
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Results, read_results
 from obygaze_models.intervals import paired_differences
 from tests.figures.drawn import tips
 from tests.world import make_world, write_store

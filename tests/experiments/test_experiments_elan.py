@@ -17,11 +17,10 @@ from pympi.Elan import Eaf
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
-from obygaze_models.elan import elan_files
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
-from obygaze_models.exports import film_tables
-from obygaze_models.scoring import UNSURE, predict
+from obygaze_models.exports import elan_files, film_tables
+from obygaze_models.inference import UNSURE, predict
 from tests.world import write_store
 
 ITEMS = [
@@ -121,7 +120,7 @@ def check_schema(root: ElementTree.Element) -> None:
 
 def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
     found = predict(model, open_store(store))
-    said = dict(zip(found.ids, found.said, strict=True))
+    said = dict(zip(found.ids, found.predicted, strict=True))
     sure = dict(zip(found.ids, found.probabilities[:, 1].tolist(), strict=True))
     files = elan_files(found, Items.of(ITEMS))
     assert list(files) == ["Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"]
@@ -201,7 +200,7 @@ def test_spreadsheets_get_numbers_and_never_formulas(model, store):
             rows[row["clip"]] = row
             assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row.values())
     assert set(rows) == {one.id for one in ITEMS}
-    for one, said, of in zip(found.ids, found.said, found.probabilities.tolist(), strict=True):
+    for one, said, of in zip(found.ids, found.predicted, found.probabilities.tolist(), strict=True):
         row = rows[one]
         assert row["said"] == said
         assert (said == UNSURE) == (0.4 <= of[1] <= 0.6)

@@ -10,9 +10,9 @@ import pytest
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
-from obygaze_models.estimators.registry import make_learner
 from obygaze_models.experiments.evaluate import evaluate
 from obygaze_models.experiments.experiment import Problem
+from obygaze_models.experiments.fit import EstimatorSpec
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.tasks import ConceptTask, LevelTask
 
@@ -27,7 +27,7 @@ KNOWN = ClipDataset(
 )
 TASK = LevelTask(positives=("S",), negatives=("EN",))
 PLAN = Plan("leak-free", "four", last=3)
-MLP = {"mlp": make_learner("mlp")}
+MLP = {"mlp": EstimatorSpec("mlp")}
 
 
 def run(known, *tasks):

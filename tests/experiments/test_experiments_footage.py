@@ -12,8 +12,8 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
+from obygaze_models.inference import SEEN_RENAMED, predict
 from obygaze_models.leaks import footage_of, overlapping
-from obygaze_models.scoring import RENAMED, predict
 from tests.world import write_store
 
 
@@ -40,8 +40,8 @@ def test_files_and_spans_that_were_trained_on_are_found_under_other_ids(
     other = next(one for one in world.ids if one not in seen)
     expected = {
         Item(seen[0], media="elsewhere.mp4"): "yes",
-        Item("new-1", film="a", media=f"{seen[1]}.mkv", start=1.0, end=2.0): RENAMED,
-        Item("new-2", film="b", media=f"{seen[1]}.avi"): RENAMED,
+        Item("new-1", film="a", media=f"{seen[1]}.mkv", start=1.0, end=2.0): SEEN_RENAMED,
+        Item("new-2", film="b", media=f"{seen[1]}.avi"): SEEN_RENAMED,
         Item("new-3", film="a", media=f"{other}.mp4", start=1.0, end=2.0): "no",
         Item("new-4", film=seen[0].split("-")[0]): "no",
     }
@@ -60,14 +60,14 @@ def test_files_and_spans_that_were_trained_on_are_found_under_other_ids(
     assert "2 show seconds of files that it was trained on under other ids\n" in result.stdout
     with said.open(newline="") as lines:
         assert [row["seen_in_training"] for row in csv.DictReader(lines)] == found.seen
-    assert f",{RENAMED}\n" in (table / "b.csv").read_text(encoding="utf-8")
+    assert f",{SEEN_RENAMED}\n" in (table / "b.csv").read_text(encoding="utf-8")
     marks = [
         tier
         for path in films.glob("*.eaf")
         for tier in ElementTree.parse(path).getroot().iter("TIER")
         if tier.attrib["TIER_ID"].endswith("seen in training")
     ]
-    assert ["".join(tier.itertext()).strip() for tier in marks] == [RENAMED]
+    assert ["".join(tier.itertext()).strip() for tier in marks] == [SEEN_RENAMED]
 
 
 def test_against_brute_force():

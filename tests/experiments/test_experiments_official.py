@@ -17,8 +17,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import read_results
 from obygaze_models.metrics import METRICS
 from obygaze_models.protocols import OfficialSplit
 from obygaze_models.report.page import render_report
@@ -146,7 +146,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     [of] = record["scores"]
     assert of["mean"]["accuracy"] == accuracy_score(truth, said)
     assert f"{of['mean']['accuracy']:.2f}" in result.output
-    assert "One run; the interval is over draws of films." in result.output
+    assert "One fit; the interval is over draws of films." in result.output
     assert "the test clips are of one film, or no films are named" in result.output
     assert "(0.00)" not in result.output
     model = tmp_path / "run/models/logistic/negative-neutral-positive-0"
@@ -303,7 +303,7 @@ BROKEN = {
     "a clip twice": ("1 Q0 ACCEDE00002 1 0.5 t\n" * 2, "line 2: duplicate id 'ACCEDE00002'"),
     "a clip by both names": (
         "1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n",
-        "duplicate id: ACCEDE00002 and ACCEDE00002.mp4 are one clip",
+        "duplicate id: ACCEDE00002 and ACCEDE00002.mp4 are the same clip",
     ),
     "a clip that there is not": (
         "1 Q0 ACCEDE99999 1 0.5 t\n",
@@ -315,8 +315,8 @@ BROKEN = {
     ),
     "a table of predictions": (
         "id,said\nACCEDE00002,0\n",
-        "is a table of predictions, and violence is scored by AP (trec_eval), of a run file of "
-        "trec_eval's; it goes with --labels arousal or --labels valence",
+        "is a table of predictions; violence is scored by AP (trec_eval), from a run file of "
+        "trec_eval's. Use it with --labels arousal or --labels valence",
     ),
 }
 
@@ -342,8 +342,8 @@ CLASSES = {
     ),
     "a run file": (
         "1 Q0 ACCEDE00002 1 0.5 t\n",
-        "is a run file, and arousal is scored by Accuracy, of a table of predictions (id, said); "
-        "it goes with --labels violence",
+        "is a run file; arousal is scored by Accuracy, from a table of predictions (id, said). "
+        "Use it with --labels violence",
     ),
     "no table": ("id;said\nACCEDE00002;0\n", "line 1: wrong delimiter"),
 }

@@ -8,13 +8,14 @@ import pytest
 
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.store import open_store
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.pcbm import PCBMClassifier
+from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
+from obygaze_models.inference import predict
 from obygaze_models.onnx_export import export_onnx
 from obygaze_models.persistence import save_model
-from obygaze_models.scoring import predict
 
 
 def experiment(world, *estimators) -> Experiment:
@@ -33,7 +34,7 @@ def experiment(world, *estimators) -> Experiment:
     "estimator",
     [
         "mlp",
-        {"name": "mlp", "hidden": (16, 8), "calibrate": True},
+        {"name": "mlp", "hidden_layer_sizes": (16, 8), "calibrate": True},
         "logistic",
     ],
     ids=["mlp", "deep", "logistic"],
@@ -56,9 +57,8 @@ def test_a_linear_bottleneck_is_one_layer(tmp_path, output):
     shows = chance.random((300, 3)) < 0.4
     clips = (chance.normal(size=(300, 12)) + shows @ (2 * np.eye(3, 12))).astype(np.float32)
     labels = shows.sum(axis=1) > 1
-    bank = ConceptBank(Cs=(0.1,), random_state=0)
-    bank.fit(clips, shows, clips, shows, names=["a", "b", "c"])
-    model = PCBMClassifier(bank, head="logistic", output=output).fit(clips, labels)
+    bank = ConceptBank(C=0.1, output=output)
+    model = ConceptBottleneck(bank, LogisticProbe(C=0.1)).fit(clips, labels, concepts=shows)
     about = {
         "task": "few vs many", "classes": ["few", "many"],
         "features": {"array": "native", "backbone": {"weights_sha256": "0" * 64}},
@@ -72,7 +72,7 @@ def test_a_linear_bottleneck_is_one_layer(tmp_path, output):
 
 def test_what_is_no_chain_of_layers_is_refused(world, tmp_path):
     train_model(experiment(world, "knn"), tmp_path / "model")
-    with pytest.raises(ExperimentError, match="NearestClips, which is no chain of linear layers"):
+    with pytest.raises(ExperimentError, match="KNeighborsClassifier, which is no chain"):
         export_onnx(tmp_path / "model", tmp_path / "model.onnx")
 
 

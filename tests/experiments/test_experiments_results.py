@@ -3,14 +3,23 @@ import json
 import shutil
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
+from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, Manifest
-from obygaze_models.experiments.results import average_over_fits, read_results
-from obygaze_models.experiments.run import FILES, run_experiment, saved_models
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import (
+    FILES,
+    Run,
+    average_over_fits,
+    load_run,
+    read_results,
+    saved_models,
+)
 from obygaze_models.explain.contributions import TreePath, explain_clip
 from obygaze_models.persistence import load_model
 from tests.world import make_world, write_store
@@ -129,32 +138,16 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("predictions.csv", lambda t: t[: len(t) // 2], "cells where the header has"),
-        ("predictions.csv", lambda t: "\n".join(t.split("\n")[:40]) + "\n", "has nothing of"),
-        ("predictions.csv", lambda t: t.replace("EN+HN vs S", "EN vs HN"), "EN vs HN"),
-        ("predictions.csv", lambda t: t.replace("probability", "chance"), "probability"),
-        ("predictions.csv", lambda t: t.replace("0.", "zero", 1), "zero"),
-        ("clips.csv", lambda t: "\n".join(t.split("\n")[:100]) + "\n", "clips.csv lacks tt"),
-        ("clips.csv", lambda t: t.replace(",7,", ",seven,"), "seven"),
-        ("explanations.jsonl", lambda t: t[:-200], "damaged"),
-        ("explanations.jsonl", lambda t: t.replace('"amounts":[', '"amounts":[0,', 1), "damaged"),
+        ("predictions.csv", lambda t: t[: len(t) // 2], "predictions.csv was changed since"),
+        ("predictions.csv", lambda t: probability(t, "0.25"), "predictions.csv was changed since"),
+        ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), "clips.csv was changed since"),
+        ("explanations.jsonl", lambda t: t[:-200], "jsonl was changed since"),
+        ("models.jsonl", lambda t: t[:-200], "models.jsonl was changed since"),
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), "earlier"),
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 5'), "update"),
         ("run.json", lambda t: t[:900], "cut off, make it again with: obygaze models run"),
-        ("predictions.csv", lambda t: t.replace("S,1,", "S,7,", 1), r"line \d+: label '7', not"),
-        ("predictions.csv", lambda t: probability(t, "nan"), "line 2: probability nan, not from 0"),
-        ("predictions.csv", lambda t: probability(t, "1.5"), "line 2: probability 1.5, not from 0"),
-        ("predictions.csv", lambda t: probability(t, "0.25"), "predictions.csv was changed since"),
-        ("predictions.csv", lambda t: t + t.splitlines()[-1] + "\n", "a clip stands twice"),
-        ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), "clips.csv was changed since"),
-        ("explanations.jsonl", lambda t: t.replace('"ids":["tt', '"ids":["xx', 1), "speaks of xx"),
-        ("explanations.jsonl", lambda t: t.replace('"fit":0', '"fit":77', 1), "by mlp, run 77, of"),
-        ("explanations.jsonl", lambda t: t.replace(':"mlp"', ':"mlq"', 1), "by mlq, run 0, of"),
-        ("explanations.jsonl", lambda t: t.replace("HN vs S", "EN vs S", 1), "speaks of EN vs S"),
-        ("explanations.jsonl", lambda t: t.replace('[0.', '[1.', 1), "jsonl was changed since"),
-        ("models.jsonl", lambda t: t[:-200], "models.jsonl was changed since"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_folder_is_one_line(results, tmp_path, name, change, said):
     shutil.copytree(results.run.folder, tmp_path / "run")
     damage(tmp_path / "run", name, change)
@@ -190,20 +183,16 @@ def test_of_three_classes_each_has_its_probability(marked, experiment, tmp_path)
 def test_saved_models_are_read_or_refused_in_one_line(results, tmp_path):
     models = saved_models(results.run)
     assert [one["fit"] for one in models if one["model"] == "mlp"] == list(range(9))
-    run = replace(results.run, folder=tmp_path)
     text = (results.run.folder / "models.jsonl").read_text(encoding="utf-8")
-    for wrong, said in (
-        (text[:-200], "line 54: not a model of this run"),
-        (text.replace('"folder": "models', '"folder": "..', 1), "line 1: not a model"),
-        ("[]\n", "cut short, run it again with: obygaze models run"),
-        (None, "cannot be read"),
-    ):
-        (tmp_path / "models.jsonl").unlink(missing_ok=True)
-        if wrong is not None:
-            (tmp_path / "models.jsonl").write_text(wrong, encoding="utf-8")
-        with pytest.raises(ExperimentError, match=said) as caught:
-            saved_models(run)
-        assert "\n" not in str(caught.value)
+    (tmp_path / "models.jsonl").write_text(
+        text.replace('"folder": "models', '"folder": "..', 1), encoding="utf-8"
+    )
+    with pytest.raises(ExperimentError, match=r"models\.jsonl was changed since"):
+        saved_models(replace(results.run, folder=tmp_path))
+    files = results.run.record.files | {"models.jsonl": sha256_of(tmp_path / "models.jsonl")}
+    forged = msgspec.structs.replace(results.run.record, files=files)
+    with pytest.raises(ExperimentError, match="is not in the run"):
+        saved_models(Run(tmp_path, forged))
 
 
 def test_a_folder_of_runs_names_one(results):
@@ -228,3 +217,21 @@ def test_means_average_over_fits_are_those_of_a_plain_loop(results):
         assert (found.low[row], found.high[row]) == (min(each.values()), max(each.values()))
         assert (found.fits[row], found.labels[row]) == (len(each), label)
         assert found.wrong[row] == ((mean > 0.5) != label)
+
+
+def test_a_run_answers_in_rows(results):
+    run = load_run(results.run.folder)
+    rows = {(row["model"], row["test"], row["metric"]): row for row in run.scores()}
+    scores = run.record.scores[0]
+    row = rows[scores.model, scores.test, "f1"]
+    assert (row["mean"], row["std"]) == (scores.mean["f1"], scores.std["f1"])
+    assert (row["low"], row["high"]) == scores.interval["f1"]
+    assert len(rows) == sum(len(scores.mean) for scores in run.record.scores)
+    assert [fit.ids for fit in run.predictions()] == [fit.ids for fit in results.said]
+    assert run.clips().keys() == results.clips.keys()
+    assert [why.model for why in run.explanations()] == [why.model for why in results.explained]
+    model, about = load_model(run.models()[0]["folder"])
+    assert about["model"] == run.record.models[0]
+    assert hasattr(model, "predict_proba")
+    assert len(repr(run)) < 300
+    assert "<table>" in run._repr_html_()

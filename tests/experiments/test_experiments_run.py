@@ -9,8 +9,8 @@ from msgspec import to_builtins
 
 from obygaze_features.errors import ExperimentError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, Split
-from obygaze_models.experiments.results import read_results
-from obygaze_models.experiments.run import read_run, run_experiment
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import load_run, read_results
 from obygaze_models.persistence import load_model
 from obygaze_models.report.page import render_report
 from tests.world import RECIPE, make_world, write_store
@@ -59,7 +59,7 @@ def test_history_has_every_epoch_of_every_model(finished_run):
 
 
 def test_a_run_can_be_read_again(finished_run):
-    assert read_run(finished_run.folder) == finished_run
+    assert load_run(finished_run.folder) == finished_run
 
 
 def files_of(run):
@@ -235,7 +235,7 @@ def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):
     scheme.write_text(json.dumps(header))
     names = {"tree": "pcbm-tree", "sum": "pcbm-logistic"}
     bad = tuple(
-        {"name": name, "as": listed, "negatives": "b", "concept_C": 1e-9}
+        {"name": name, "as": listed, "negatives": "b", "bank__C": 1e-9}
         for listed, name in names.items()
     )
     more = replace(
@@ -255,15 +255,15 @@ def test_nothing_is_said_of_what_is_real(finished_run):
 
 def test_a_run_folder_is_checked(tmp_path):
     with pytest.raises(ExperimentError, match=r"is not a run: it has no run\.json"):
-        read_run(tmp_path)
+        load_run(tmp_path)
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ExperimentError, match='is not a run: its "format" is not'):
-        read_run(tmp_path)
+        load_run(tmp_path)
     (tmp_path / "run.json").write_text(
         '{"format": "obygaze-run", "format_version": 9}', encoding="utf-8"
     )
     with pytest.raises(ExperimentError, match="format version 9, this obygaze reads up to 4"):
-        read_run(tmp_path)
+        load_run(tmp_path)
 
 
 def test_a_store_of_other_clips_is_one_clear_line(experiment, tmp_path):

@@ -121,11 +121,11 @@ def test_levels_are_a_class_each(written):
 
 
 def test_estimators_with_options_under_names_of_their_own(written):
-    line = 'estimators = ["mlp", {name = "mlp", as = "narrow", hidden = [8]}]'
+    line = 'estimators = ["mlp", {name = "mlp", as = "narrow", hidden_layer_sizes = [8]}]'
     learners = load_experiment(written(FILE + line)).learners
     assert list(learners) == ["mlp", "narrow"]
     assert learners["narrow"].name == "mlp"
-    assert learners["narrow"].options["hidden"] == (8,)
+    assert learners["narrow"].options["hidden_layer_sizes"] == [8]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_estimators_with_options_under_names_of_their_own(written):
         ('concepts = ["Look"]', "has positives and concepts; one task at a time"),
         ('estimators = ["mlp", "mlp"]', "two estimators are called 'mlp'"),
         (
-            'estimators = [{name = "mlp", hiden = 8}]',
-            r"unknown option 'hiden'; did you mean hidden",
+            'estimators = [{name = "mlp", batchsize = 8}]',
+            r"unknown option 'batchsize'; did you mean batch_size",
         ),
         ("estimators = [{hidden = 8}]", "estimators must be a list of names, or of tables"),
         ('pooling = ["max"]', "pooling must be the name of a pooling"),

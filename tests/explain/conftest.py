@@ -10,7 +10,7 @@ import pytest
 
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
-from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.mlp import MLPProbe
 from tests.estimators.clips import small_clips
 
 
@@ -32,18 +32,20 @@ class Clips:
 def clips() -> Clips:
     known = small_clips()
     levels = np.array(known.levels)
-    bank = ConceptBank(Cs=(1.0,))
+    bank = ConceptBank(C=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateConcept)
-        bank.fit(known.X, known.concepts.astype(int), names=known.concept_names)
+        bank.fit(known.features, known.concepts.astype(int), concept_names=known.concept_names)
     codes = np.searchsorted(("EN", "HN", "S"), levels)
     return Clips(known, (codes == 2).astype(int), codes, bank)
 
 
 @pytest.fixture(scope="session")
-def network(clips) -> MLPClassifier:
+def network(clips) -> MLPProbe:
     """Three classes, two hidden layers."""
-    return MLPClassifier((12, 6), max_epochs=8, random_state=1).fit(clips.X, clips.levels)
+    return MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1).fit(
+        clips.X, clips.levels
+    )
 
 
 def torch_logits(model, layer):

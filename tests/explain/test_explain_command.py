@@ -3,15 +3,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import cosine_similarity
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
+from obygaze_models.estimators.bottlenecks import HybridBottleneck, OracleBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.mlp import MLPClassifier
-from obygaze_models.estimators.pcbm import OracleBottleneck, PCBMClassifier, PCBMHybrid
-from obygaze_models.fitting import check_features, features_of
+from obygaze_models.estimators.mlp import MLPProbe
+from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import save_model
+from tests.estimators.clips import logistic_on, tree_on
 from tests.world import RECIPE, write_store
 
 NAMES = ["Look", "Body"]
@@ -34,17 +36,19 @@ def saved(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     y = (np.array(world.levels) == "S").astype(int)
     shown = (world.features[:, :2] > 0).astype(int)
-    bank = ConceptBank(Cs=(1.0,)).fit(world.features, shown, names=NAMES)
+    bank = ConceptBank(C=1.0).fit(world.features, shown, concept_names=NAMES)
     models = {
-        "tree": PCBMClassifier(bank, "tree", max_depth=3, random_state=0),
-        "linear": PCBMClassifier(bank, "logistic"),
-        "hybrid": PCBMHybrid(bank),
-        "mlp": MLPClassifier((8,), max_epochs=3, random_state=0),
+        "tree": tree_on(bank, max_depth=3),
+        "linear": logistic_on(bank),
+        "hybrid": HybridBottleneck(FrozenEstimator(bank)),
+        "mlp": MLPProbe((8,), max_iter=3, random_state=0),
     }
     for name, model in models.items():
         save_model(model.fit(world.features, y), folder / name, about())
-    oracle = OracleBottleneck("tree").fit(shown, y)
-    save_model(oracle, folder / "oracle", about() | {"estimator": "oracle-tree"})
+    oracle = OracleBottleneck(random_state=0).fit(world.features, y, concepts=shown)
+    save_model(
+        oracle, folder / "oracle", about() | {"estimator": "oracle-tree", "reads": "concepts"}
+    )
     return folder, models
 
 
@@ -67,8 +71,8 @@ def test_a_trees_path_in_words(say, saved, world):
     sure = model.predict_proba(world.features[[3]])[0]
     label = ("EN", "S")[sure.argmax()]
     assert first.startswith(f"tt0-003: {label}, probability {sure.max():.2f} (")
-    measured = model.measure(world.features[[3]])[0]
-    assert f"measures {measured[model.head_.feature[0]]:.3g}, " in first
+    measured = model.concept_scores(world.features[[3]])[0]
+    assert f"measures {measured[model.head_.tree_.feature[0]]:.3g}, " in first
     assert f"the training clips that end there: {sure[0]:.0%} EN, {sure[1]:.0%} S" in first
     assert "nearest clips  cosine" in second
 
@@ -76,7 +80,7 @@ def test_a_trees_path_in_words(say, saved, world):
 def test_a_linear_rules_parts_as_bars(say, saved, world):
     lines = say("linear", "tt0-003", "--nearest", "0").stdout.splitlines()
     model = saved[1]["linear"]
-    parts = model.measure(world.features[[3]])[0] * model.head_.coef[0]
+    parts = model.concept_scores(world.features[[3]])[0] * model.head_.coef_[0]
     for name, part in zip(NAMES, parts, strict=True):
         (line,) = (line for line in lines if line.split()[0] == name)
         assert float(line.split()[1]) == pytest.approx(part, abs=0.006)
@@ -167,7 +171,7 @@ def test_refuses_a_store_made_otherwise_and_says_how(which, world, tmp_path):
     for refuse in (check_features, lambda said, store: features_of(said, store, world.ids[:2])):
         with pytest.raises(ValueError, match="the model does not fit") as problem:
             refuse(about(**of_model), store)
-        assert f"other.zarr: {words}; take the store" in str(problem.value)
+        assert f"other.zarr: {words}; use the store" in str(problem.value)
         assert "\n" not in str(problem.value)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from obygaze_models.experiments.results import Clip, Explained, read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Clip, Explained, read_results
 from obygaze_models.explain.concept_quality import concept_quality
 from tests.world import make_world
 

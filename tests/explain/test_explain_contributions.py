@@ -1,13 +1,16 @@
 import numpy as np
 import pytest
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.mlp import MLPClassifier
-from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
-from obygaze_models.estimators.simple import NearestClips
+from obygaze_models.estimators.bottlenecks import HybridBottleneck
+from obygaze_models.estimators.logistic import LogisticProbe
+from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.contributions import explain_clip, nearest_clips
+from tests.estimators.clips import logistic_on, tree_on, with_output
 from tests.explain.conftest import torch_logits
 
 
@@ -18,7 +21,8 @@ def logit(probabilities):
 @pytest.mark.parametrize("output", ["distance", "decision"])
 @pytest.mark.parametrize("head", ["logistic", "elastic-net"])
 def test_a_linear_heads_parts_add_up_to_its_logit(clips, head, output):
-    model = PCBMClassifier(clips.bank, head, output, l1_ratio=0.5 * (head == "elastic-net"))
+    bank = with_output(clips.bank, output)
+    model = logistic_on(bank, l1_ratio=0.5 * (head == "elastic-net"))
     model.fit(clips.X, clips.y)
     for x, expected in zip(clips.X[:20], model.predict_proba(clips.X[:20]), strict=True):
         found = explain_clip(model, x, classes=("rest", "S"))
@@ -30,18 +34,18 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, head, output):
             logit(expected)
         )
         assert why.logit == pytest.approx(logit(expected))
-        for one, measured in zip(why.contributions, model.measure([x])[0], strict=True):
+        for one, measured in zip(why.contributions, model.concept_scores([x])[0], strict=True):
             assert one.amount == pytest.approx(one.weight * measured)
         assert [one.concept for one in why.contributions] == list(clips.known.concept_names)
 
 
 def test_of_several_classes_the_predicted_ones_logit_is_explained(clips):
-    model = PCBMClassifier(clips.bank, "logistic", C=10).fit(clips.X, clips.levels)
+    model = logistic_on(clips.bank, C=10).fit(clips.X, clips.levels)
     for x in clips.X[:20]:
         found = explain_clip(model, x, classes=("EN", "HN", "S"))
         code = ("EN", "HN", "S").index(found.label)
         assert found.why.label == found.label
-        expected = model.head_.logits(model.measure([x]))[0, code]
+        expected = model.head_.decision_function(model.concept_scores([x]))[0, code]
         assert found.why.logit == pytest.approx(expected)
         others = max(share for name, share in found.probabilities.items() if name != found.label)
         assert found.probabilities[found.label] >= others
@@ -49,7 +53,8 @@ def test_of_several_classes_the_predicted_ones_logit_is_explained(clips):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
-    model = PCBMHybrid(clips.bank, C=1).fit(clips.X, clips.levels if several else clips.y)
+    model = HybridBottleneck(FrozenEstimator(clips.bank), LogisticProbe(C=1))
+    model.fit(clips.X, clips.levels if several else clips.y)
     for x in clips.X[:20]:
         why = explain_clip(model, x).why
         full = model.predict_proba([x])[0]
@@ -60,14 +65,14 @@ def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
             assert (bare[others] <= why.logit).all()
         else:
             assert why.logit == pytest.approx(logit(full))
-            concepts = logit(model.predict_proba([x], without="residual")[0])
+            concepts = logit(model.predict_proba_without([x], "residual")[0])
             assert why.logit - why.residual == pytest.approx(concepts)
 
 
 def test_a_trees_path_is_scikit_learns(clips):
     measured = clips.bank.transform(clips.X)
     theirs = DecisionTreeClassifier(max_depth=5, random_state=3).fit(measured, clips.levels)
-    model = PCBMClassifier(clips.bank, "tree", max_depth=5, random_state=3)
+    model = tree_on(clips.bank, max_depth=5, random_state=3)
     model.fit(clips.X, clips.levels)
     lengths = set()
     for row, x in enumerate(clips.X[:40]):
@@ -97,7 +102,7 @@ def test_a_networks_parts_are_its_derivatives_along_the_concepts(clips, several)
     import torch
 
     y = clips.levels if several else clips.y
-    model = MLPClassifier((12, 6), max_epochs=8, random_state=1).fit(clips.X, y)
+    model = MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1).fit(clips.X, y)
     network = torch_logits(model, 0)
     measured = clips.bank.transform(clips.X)
     for row, x in enumerate(clips.X[:10]):
@@ -114,8 +119,8 @@ def test_a_networks_parts_are_its_derivatives_along_the_concepts(clips, several)
 
 
 def test_without_concepts_there_is_no_why(clips):
-    network = MLPClassifier(max_epochs=1).fit(clips.X, clips.y)
-    votes = NearestClips().fit(clips.X, clips.y)
+    network = MLPProbe(max_iter=1).fit(clips.X, clips.y)
+    votes = KNeighborsClassifier(metric="cosine").fit(clips.X, clips.y)
     for model in (network, votes):
         found = explain_clip(model, clips.X[0])
         assert found.why is None
@@ -123,7 +128,7 @@ def test_without_concepts_there_is_no_why(clips):
 
 
 def test_refuses_a_bank_of_other_features(clips):
-    network = MLPClassifier(max_epochs=1).fit(clips.X[:, :4], clips.y)
+    network = MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
     with pytest.raises(ExperimentError, match="16 numbers, the clip's features 4"):
         explain_clip(network, clips.X[0, :4], bank=clips.bank)
 

@@ -1,20 +1,24 @@
 import numpy as np
 import pytest
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score, f1_score
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.directions import RandomDirections
-from obygaze_models.estimators.pcbm import PCBMClassifier, PCBMHybrid
+from obygaze_models.estimators.bottlenecks import HybridBottleneck
+from obygaze_models.estimators.classes import as_logits
+from obygaze_models.estimators.concepts import RandomDirections
+from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.explain.interventions import Annotated, intervene
+from tests.estimators.clips import logistic_on, tree_on, with_output
 
 DRAWS = 4
 
 
 def models(clips):
-    yield PCBMClassifier(clips.bank, "tree", max_depth=4, random_state=0), clips.y
-    yield PCBMClassifier(clips.bank, "logistic", "decision", C=1), clips.y
-    yield PCBMClassifier(clips.bank, "logistic", C=10), clips.levels
-    yield PCBMHybrid(clips.bank, C=1), clips.y
+    yield tree_on(clips.bank, max_depth=4, random_state=0), clips.y
+    yield logistic_on(with_output(clips.bank, "decision"), C=1), clips.y
+    yield logistic_on(clips.bank, C=10), clips.levels
+    yield HybridBottleneck(FrozenEstimator(clips.bank), LogisticProbe(C=1)), clips.y
 
 
 def sides(clips):
@@ -34,7 +38,7 @@ def test_interventions_are_those_done_clip_by_clip(clips, which):
     assert found.concepts == clips.known.concept_names
     assert found.clips == (~train).sum()
 
-    scale = clips.bank.scales_ if getattr(model, "output", "") == "decision" else np.ones(3)
+    scale = clips.bank.scales_ if model.bank_.output == "decision" else np.ones(3)
     distances = clips.bank.transform(clips.X)
     mean = {
         (concept, shown): (distances * scale)[train][
@@ -50,10 +54,11 @@ def test_interventions_are_those_done_clip_by_clip(clips, which):
         measured = distances[row] * scale
         for concept in corrected:
             measured[concept] = mean[concept, bool(clips.known.concepts[row, concept])]
-        if isinstance(model, PCBMHybrid):
-            logits = model.head_.logits(measured[None]) + model.residual_.logits(clips.X[[row]])
+        if isinstance(model, HybridBottleneck):
+            scores = as_logits(model.head_.decision_function(measured[None]))
+            logits = scores + model.residual_logits(clips.X[[row]])
             return model.classes_[logits.argmax()]
-        return model.classes_[model.head_.probabilities(measured[None]).argmax()]
+        return model.classes_[model.head_.predict_proba(measured[None]).argmax()]
 
     def score(order_of):
         accuracy, f1 = [], []
@@ -87,7 +92,7 @@ def test_interventions_are_those_done_clip_by_clip(clips, which):
 
 
 def test_the_annotations_columns_are_found_by_name(clips):
-    model = PCBMClassifier(clips.bank, "logistic", C=1).fit(clips.X, clips.y)
+    model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
     names, marks = clips.known.concept_names, clips.known.concepts
     plain = Annotated(clips.X, marks)
     turned = Annotated(clips.X, np.column_stack([np.ones(240, bool), marks[:, ::-1]]))
@@ -96,8 +101,8 @@ def test_the_annotations_columns_are_found_by_name(clips):
 
 
 def test_nothing_positive_and_nothing_called_so_has_no_f1(clips):
-    model = PCBMClassifier(clips.bank, "logistic", C=1).fit(clips.X, clips.y)
-    model.head_.intercept[:] = -100
+    model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
+    model.head_.intercept_[:] = -100
     known = Annotated(clips.X, clips.known.concepts)
     negative = clips.y == 0
     asked = Annotated(clips.X[negative], clips.known.concepts[negative])
@@ -109,13 +114,13 @@ def test_nothing_positive_and_nothing_called_so_has_no_f1(clips):
 
 def test_refuses_what_cannot_be_corrected(clips):
     known = Annotated(clips.X, clips.known.concepts)
-    model = PCBMClassifier(clips.bank, "logistic", C=1).fit(clips.X, clips.y)
+    model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
     with pytest.raises(ExperimentError, match="have no concept 'Look'"):
         intervene(model, ("Type of plan",), known, known, clips.y)
     bare = Annotated(clips.X, clips.known.concepts * [1, 0, 1])
     with pytest.raises(ExperimentError, match="all 240 training clips are not marked with 'Look'"):
         intervene(model, clips.known.concept_names, bare, known, clips.y)
-    meaningless = PCBMClassifier(RandomDirections(2, 0).fit(clips.X), "logistic")
+    meaningless = logistic_on(RandomDirections(2, random_state=0).fit(clips.X))
     meaningless.fit(clips.X, clips.y)
     with pytest.raises(ExperimentError, match="no concept 'random 1'"):
         intervene(meaningless, clips.known.concept_names, known, known, clips.y)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.mlp import MLPClassifier
+from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.gradients import activations, logit_gradients, logits
 from obygaze_models.explain.tcav import random_cavs, tcav
 from tests.explain.conftest import torch_logits
@@ -51,7 +51,7 @@ def test_a_concept_that_decides_is_told_from_chance_and_another_is_not():
     X = chance.normal(size=(600, 12)).astype(np.float32)
     shown = X[:, 0] + np.abs(X[:, 1:]).sum(axis=1) / 2
     y = (shown > np.median(shown)).astype(int)
-    model = MLPClassifier((64,), max_epochs=40, random_state=0).fit(X, y)
+    model = MLPProbe((64,), early_stopping=False, max_iter=40, random_state=0).fit(X, y)
     null = random_cavs(X, 200, random_state=5)
     kept, other = tcav(model, X, 1, np.eye(12)[:2], ["it", "other"], null)
     assert kept.score > 0.95
@@ -73,7 +73,7 @@ def test_in_a_nearly_linear_network_only_the_slope_tells():
     chance = np.random.default_rng(2)
     X = chance.normal(size=(300, 12)).astype(np.float32)
     y = (X[:, 0] > 0).astype(int)
-    model = MLPClassifier((32,), max_epochs=30, random_state=0).fit(X, y)
+    model = MLPProbe((32,), early_stopping=False, max_iter=30, random_state=0).fit(X, y)
     null = random_cavs(X, 200, random_state=5)
     kept, other = tcav(model, X[y == 1], 1, np.eye(12)[:2], ["it", "other"], null)
     assert kept.score > 0.98
@@ -104,7 +104,7 @@ def test_random_directions_of_concepts_look_like_chance(clips, network):
 
 
 def test_where_a_clip_has_no_gradient_it_counts_half(clips):
-    model = MLPClassifier((4,), max_epochs=1, random_state=0).fit(clips.X, clips.y)
+    model = MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0).fit(clips.X, clips.y)
     model.intercepts_[0] = np.full(4, -1e6, np.float32)
     (found,) = tcav(model, clips.X, 1, np.eye(16)[:1], ["dead"], np.eye(16)[1:])
     assert (found.score, found.p) == (0.5, 1.0)

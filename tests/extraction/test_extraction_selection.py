@@ -101,3 +101,17 @@ def test_what_failed_is_tried_again_only_when_asked(two_films, films, tiny, tmp_
 def test_a_film_that_is_not_there_is_refused(two_films, films, tiny, tmp_path):
     with pytest.raises(UsageError, match="no clip of the film 'c'"):
         extract(two_films, films, [tiny], tmp_path, films=("c",))
+    with pytest.raises(UsageError, match="the film 'A'; did you mean a"):
+        extract(two_films, films, [tiny], tmp_path, films="A")
+
+
+def test_slips_in_the_arguments_are_named(two_films, films, tiny, tmp_path):
+    with pytest.raises(UsageError, match="unknown option 'limits'; did you mean limit"):
+        extract(two_films, films, [tiny], tmp_path, limits=2)
+    with pytest.raises(UsageError, match="no backbone"):
+        extract(two_films, films, [], tmp_path)
+
+
+def test_a_manifest_may_be_its_folder(two_films, films, tiny, tmp_path):
+    two_films.save(tmp_path / "manifest")
+    assert extract(tmp_path / "manifest", films, tiny, tmp_path, limit=1).done == 1

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier, export_text
 
 from obygaze_features.common.figures import SERIES
 from obygaze_features.errors import OutputExists, UsageError
-from obygaze_models.estimators.heads import fit_tree
+from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.figures import (
     Bar,
@@ -137,7 +137,7 @@ def grown():
     Z = chance.normal(size=(400, 4))
     y = (Z[:, 0] + Z[:, 1] * Z[:, 2] + 0.5 * chance.normal(size=400) > 0.4).astype(int)
     theirs = DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(Z, y)
-    return fit_tree(Z, y, max_depth=8, min_samples_leaf=6, seed=42), theirs, Z
+    return as_tree(theirs), theirs, Z
 
 
 @pytest.mark.parametrize("depth", [2, 4])

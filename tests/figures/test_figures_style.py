@@ -9,9 +9,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 from obygaze_features.common.figures import DARK, LIGHT, SERIES, level_colours
-from obygaze_models.estimators.heads import fit_tree
+from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import error_factors as factors_of
 from obygaze_models.figures import (
     Bar,
@@ -170,13 +171,8 @@ def some_figures():
         ),
     )
     Z = chance.normal(size=(400, 8))
-    head = fit_tree(
-        Z,
-        (Z[:, 0] + Z[:, 6] * Z[:, 2] + chance.normal(size=400) > 0.5).astype(int),
-        max_depth=8,
-        min_samples_leaf=5,
-        seed=0,
-    )
+    grown = DecisionTreeClassifier(max_depth=8, min_samples_leaf=5, random_state=0)
+    head = as_tree(grown.fit(Z, Z[:, 0] + Z[:, 6] * Z[:, 2] + chance.normal(size=400) > 0.5))
     yield (
         "tree",
         tree_outline(

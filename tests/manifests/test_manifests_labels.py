@@ -322,5 +322,9 @@ def test_select_takes_a_string_as_a_list_of_one(obygaze12: Manifest) -> None:
         assert obygaze12.select(**{key: value}).ids == obygaze12.select(**{key: [value]}).ids != []
     with pytest.raises(UsageError, match="no item is of the film 'tt01'"):
         obygaze12.select(films="tt01")
+    with pytest.raises(UsageError, match="'TT0108160'; did you mean tt0108160"):
+        obygaze12.select(films="TT0108160")
+    with pytest.raises(UnknownItem, match="did you mean tt0108160-003"):
+        obygaze12.select(ids="tt0108160-03")
     with pytest.raises(UnknownItem, match="no item 'tt01'"):
         obygaze12.select(ids="tt01")

@@ -10,8 +10,8 @@ from msgspec import convert, to_builtins
 
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.record import RunRecord
-from obygaze_models.experiments.results import Results, read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Results, read_results
 from tests.world import RECIPE, World, make_world
 
 BOTTLENECKS = (

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, structs
 
-from obygaze_models.experiments.clip_table import Clip
 from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.results import FitPredictions, Results
+from obygaze_models.experiments.run_folder import Clip, FitPredictions, Results
 from obygaze_models.explain.readings import Step
 
 CONCEPTS = (

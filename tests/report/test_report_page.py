@@ -14,8 +14,8 @@ import cli
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.results import read_results
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import read_results
 from obygaze_models.report.films import film_tables
 from obygaze_models.report.page import render_report, write_report
 from obygaze_models.report.runs import prepare_runs

@@ -9,7 +9,7 @@ import csv
 import json
 import xml.etree.ElementTree as ET
 from collections import defaultdict
-from functools import wraps
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
 from obygaze_models.commands import reproduce as command
-from obygaze_models.estimators import learners
+from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.reproduce.context import PROTOCOLS, ReproductionContext
 from obygaze_models.reproduce.render import Block, Line, Table, Value, to_csv, to_latex
 from obygaze_models.reproduce.reproduce import TARGETS, reproduce
@@ -39,14 +39,14 @@ COLUMNS = {
 def few_epochs():
     """Tables are compared with predictions, so networks need not be trained to the end."""
 
-    @wraps(learners.mlp_author)
-    def mlp_author(known, train, validation, labels, seed):
-        """The network of the authors' code."""
-        return learners._mlp(known, train, validation, labels, seed, author=True, max_epochs=5)
-
+    few = {
+        name: replace(entry, parameters={**entry.parameters, "max_iter": 5})
+        for name, entry in ESTIMATORS.items()
+        if name in ("mlp", "mlp-author")
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(learners.mlp.__kwdefaults__, "max_epochs", 5)
-        patch.setattr(learners, "mlp_author", mlp_author)
+        for name, entry in few.items():
+            patch.setitem(ESTIMATORS, name, entry)
         yield
 
 

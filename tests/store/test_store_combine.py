@@ -222,6 +222,13 @@ def test_a_subset_of_what_is_not_there(tmp_path, selection, message):
     assert not (tmp_path / "some.zarr").exists()
 
 
+def test_a_string_is_a_subset_of_one_and_no_list_of_stores(tmp_path):
+    store = open_store(toys.a_store(tmp_path / "one.zarr", 4))
+    assert subset(store, tmp_path / "some.zarr", ids=store.ids[0]).ids == store.ids[:1]
+    with pytest.raises(UsageError, match=r"a list .*one\.zarr"):
+        merge(str(tmp_path / "one.zarr"), tmp_path / "all.zarr")
+
+
 def test_outputs_are_new_and_end_in_zarr(tmp_path):
     first = open_store(toys.a_store(tmp_path / "one.zarr", 4))
     with pytest.raises(UsageError, match=r"ends in \.zarr"):

@@ -221,3 +221,20 @@ def test_a_list_of_names_that_is_not_there_is_plain_words(obygaze, path, tmp_pat
     assert printed == f"Error: {tmp_path}/ids.txt cannot be read: No such file or directory\n"
     printed = obygaze(*asked, "tt9-001").stderr
     assert printed.startswith(f"Error: {path} has no item 'tt9-001'")
+
+
+def test_a_file_that_repair_cannot_make_is_to_be_restored(obygaze, path):
+    damage(path / "items.csv")
+    result = obygaze("stores", "verify", path)
+    assert result.exit_code == 1
+    assert "next: restore items.csv from a copy" in result.stdout
+    assert "repair" not in result.stdout
+
+
+def test_push_to_a_file_is_refused(obygaze, tmp_path):
+    final = toys.a_store(tmp_path / "one.zarr", 4)
+    assert obygaze("stores", "finalise", final, "--allow-incomplete").exit_code == 0
+    (tmp_path / "notes.txt").touch()
+    result = obygaze("stores", "push", final, tmp_path / "notes.txt")
+    assert result.exit_code == 2
+    assert "notes.txt is a file" in result.stderr

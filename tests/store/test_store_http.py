@@ -234,7 +234,7 @@ def test_an_experiment_reads_a_store_elsewhere(
     assert load_experiment(tmp_path / "far.toml").store == f"{url}?token=hush"
     run = run_experiment(replace(experiment, store=f"{url}?token=hush"), tmp_path / "run")
     assert run.record.experiment["store"] == url
-    assert run.record["store"] == finished_run.record["store"]
+    assert run.record.store == finished_run.record.store
     assert (tmp_path / "run/predictions.csv").read_bytes() == (
         finished_run.folder / "predictions.csv"
     ).read_bytes()

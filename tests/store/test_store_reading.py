@@ -203,6 +203,14 @@ def test_rows_that_cannot_be_read_raise_with_the_reason(either, asked, why):
     assert open_store(either).done_ids(asked) in ([], ["tt000"])
 
 
+@pytest.mark.parametrize("ids", ["tt000", [0], [0, 1], [None, "tt000"]])
+def test_ids_are_a_list_of_texts(either, ids):
+    with pytest.raises(UsageError, match="ids is a list of ids"):
+        open_store(either).read("native", ids)
+    with pytest.raises(UsageError, match="by its name"):
+        open_store(either).read(["native"])
+
+
 def test_rows_by_number_are_checked_too(either):
     with pytest.raises(StoreError, match="tt006 is not done yet"):
         open_store(either).read_rows("native", np.array([0, 6]))

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.reading import item_of_file, parse_time
 from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
@@ -238,6 +238,8 @@ def _label_set(
 
 
 def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:
+    if isinstance(levels, str):
+        raise UsageError(f"levels is a list, from the least to the most (got {levels!r})")
     cells = dict.fromkeys(table.get("concepts"))
     concepts = dict.fromkeys(name for cell in cells for name in labels.split_concepts(cell))
     return LabelScheme(

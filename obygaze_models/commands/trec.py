@@ -1,4 +1,4 @@
-"""``obygaze models write-run | score-run``: runs on a benchmark's test set, as files."""
+"""``obygaze models write-run | score-run``: run files on a benchmark's test set."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
-from obygaze_models.commands.warnings import echo_warnings
+from obygaze_models.commands._shared import echo_warnings
 
 __all__ = ["score_run", "write_run"]
 
-_MARKED = {
+_EXTERNAL_DATA = {
     True: "marked as using external data",
     False: "marked as using no external data",
     None: "not marked as using external data or not",
@@ -42,7 +42,7 @@ _split = click.option(
 )
 @_labels
 @_split
-@click.option("--name", help="What the run is called.  [default: as the model is]")
+@click.option("--name", help="The run's name.  [default: the model's]")
 @overwrite_option
 def write_run(
     model: Path,
@@ -56,8 +56,8 @@ def write_run(
 ) -> None:
     """Rank the test clips of a MANIFEST by a MODEL, as a run file of trec_eval's.
 
-    The run's tag ends in -external-data where the features are of a network that was trained on
-    other data, as all but random weights were, and in -own-data where it was not.
+    The run's tag ends in -external-data where the features are from a backbone that was trained on
+    other data, that is from any but random weights, and else in -own-data.
 
     \b
     Example:
@@ -66,11 +66,11 @@ def write_run(
     from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_features.manifests import Manifest
     from obygaze_features.store import open_store
-    from obygaze_models.run_scores import SPLIT
-    from obygaze_models.run_scores import write_run as rank
+    from obygaze_models.trec import SPLIT
+    from obygaze_models.trec import write_run as write_run_file
 
     refuse_to_overwrite(output, overwrite=overwrite)
-    made = rank(
+    run = write_run_file(
         model,
         open_store(store),
         Manifest.load(manifest),
@@ -78,18 +78,18 @@ def write_run(
         split=split,
         name=name,
     )
-    write_text(output, made.text)
-    click.echo(f"{counted(made.clips, 'test clip')} ranked, tag {made.tag} -> {output}")
-    if made.missing:
-        lost = counted(len(made.missing), "test clip")
-        click.echo(f"{lost} without features, such as {join_some(made.missing, 2)}")
-    echo_warnings(made.warnings)
-    if made.seen:
-        seen = counted(len(made.seen), "test clip was", "test clips were")
+    write_text(output, run.text)
+    click.echo(f"{counted(run.clips, 'test clip')} ranked, tag {run.tag} -> {output}")
+    if run.missing:
+        missing = counted(len(run.missing), "test clip")
+        click.echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
+    echo_warnings(run.warnings)
+    if run.seen:
+        seen = counted(len(run.seen), "test clip was", "test clips were")
         echo_warnings([f"{seen} used to train the model: this is no test"])
-    also = f" --labels {labels}" if labels else ""
-    also += f" --split {split}" if split != SPLIT else ""
-    click.echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{also}")
+    options = f" --labels {labels}" if labels else ""
+    options += f" --split {split}" if split != SPLIT else ""
+    click.echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{options}")
 
 
 @click.command("score-run")
@@ -110,21 +110,22 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
       obygaze models score-run said.csv manifests/accede --labels valence --json
     """
     from obygaze_features.manifests import Manifest
-    from obygaze_models.run_scores import score_run as score
+    from obygaze_models.trec import score_run as score_run_file
 
-    found = score(run, Manifest.load(manifest), labels=labels, split=split)
+    scored = score_run_file(run, Manifest.load(manifest), labels=labels, split=split)
     if as_json:
-        echo_json(asdict(found))
+        echo_json(asdict(scored))
         return
-    of = counted(found.clips, "test clip")
-    if found.positives is not None:
-        of = f"{found.positives:,} positive of {of}"
-    value = "undefined" if found.value is None else f"{found.value:.4f}"
-    click.echo(f"{found.labels}: {found.title} {value} ({of})")
-    if found.missing:
-        click.echo(f"{len(found.missing):,} not returned, such as {join_some(found.missing, 2)}")
-    if found.outside:
-        stand = join_some(found.outside, 2)
-        click.echo(f"{len(found.outside):,} returned that are no labelled test clips: {stand}")
-    if found.tag is not None:
-        click.echo(f"{found.tag}: {_MARKED[found.external_data]}")
+    clips = counted(scored.clips, "test clip")
+    if scored.positives is not None:
+        clips = f"{scored.positives:,} positive of {clips}"
+    value = "undefined" if scored.value is None else f"{scored.value:.4f}"
+    click.echo(f"{scored.labels}: {scored.title} {value} ({clips})")
+    if scored.missing:
+        missing = join_some(scored.missing, 2)
+        click.echo(f"{len(scored.missing):,} not returned, such as {missing}")
+    if scored.outside:
+        outside = join_some(scored.outside, 2)
+        click.echo(f"{len(scored.outside):,} returned that are no labelled test clips: {outside}")
+    if scored.tag is not None:
+        click.echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")

@@ -1,0 +1,76 @@
+"""Functions of the front door that take runs as objects or as folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from obygaze_models.experiments.run_folder import Results, Run, read_results
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.compare import Compared
+
+__all__ = ["compare", "report"]
+
+AnyRun = Run | Results | str | Path
+
+
+def compare(*runs: AnyRun, models: Sequence[str] = ()) -> Compared:
+    """Compare models on the clips that both were tested on.
+
+    Parameters
+    ----------
+    runs
+        Runs or their folders. Of several, each model is compared with that of the same name in
+        the others; of one, its models with one another.
+    models
+        Only these, of all runs, each with each.
+    """
+    from obygaze_models.experiments.compare import compare_runs
+
+    return compare_runs([_results(run) for run in runs], models=models)
+
+
+def report(
+    runs: AnyRun | Sequence[AnyRun],
+    output: str | Path,
+    *,
+    title: str | None = None,
+    thumbnails: str | Path | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write the results of runs as one HTML page, and return its path.
+
+    Parameters
+    ----------
+    runs
+        A run or several, or their folders.
+    output
+        The page.
+    title
+        By default the name of the run.
+    thumbnails
+        A folder of pictures ID.jpg to hold inside the page; do not share such a page.
+    overwrite
+        Replace an existing page.
+    """
+    from obygaze_models.report.page import write_report
+
+    several = [runs] if isinstance(runs, Run | Results | str | Path) else runs
+    return write_report(
+        [_results(run) for run in several],
+        Path(output),
+        title=title,
+        thumbnails=None if thumbnails is None else Path(thumbnails),
+        overwrite=overwrite,
+    )
+
+
+def _results(run: AnyRun) -> Results:
+    match run:
+        case Results():
+            return run
+        case Run():
+            return read_results(run.folder)
+    return read_results(Path(run))

@@ -1,0 +1,129 @@
+"""Logistic regression as the released code fits it, and one on top of another model's scores."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import Chance, as_logits, find_classes, softmax
+
+Array = NDArray[Any]
+MAX_ITER = 5_000
+
+
+class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """scikit-learn's logistic regression, by the solver that the released code uses.
+
+    Two classes and a penalty that is all l2 or all l1: liblinear, which also shrinks the
+    intercept. Else lbfgs (l2) or saga. A fit that does not converge is an error.
+
+    Parameters
+    ----------
+    C
+        The inverse of the penalty.
+    l1_ratio
+        The share of the penalty that is l1; the rest is l2.
+    random_state
+        Fixes the order of saga's steps.
+
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    coef_, intercept_
+        A row for two classes, else one for each class.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self, C: float = 1.0, *, l1_ratio: float = 0.0, random_state: Chance = None
+    ) -> None:
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> LogisticProbe:
+        """Fit on features [N, D] and one label a row."""
+        self._validate_params()
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        self.classes_ = find_classes(y)
+        if len(self.classes_) == 2 and self.l1_ratio in (0, 1):
+            solver = "liblinear"
+        else:
+            solver = "saga" if self.l1_ratio else "lbfgs"
+        model = LogisticRegression(
+            l1_ratio=self.l1_ratio,
+            C=self.C,
+            solver=solver,
+            random_state=self.random_state,
+            max_iter=MAX_ITER,
+        )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ConvergenceWarning)
+                model.fit(X, y)
+        except ConvergenceWarning:
+            raise ExperimentError(
+                f"the logistic regression did not converge in {MAX_ITER} steps; "
+                f"lower C ({self.C:g}), or scale the features"
+            ) from None
+        self.coef_ = model.coef_.astype(np.float64)
+        self.intercept_ = model.intercept_.astype(np.float64)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: [N] for two classes, else [N, classes]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        scores = X @ self.coef_.T + self.intercept_
+        return np.asarray(scores[:, 0] if len(self.classes_) == 2 else scores)
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        return softmax(as_logits(self.decision_function(X)))
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+def fit_residual(X: Array, codes: Array, base: Array, C: float) -> tuple[Array, Array]:
+    """Multinomial logistic regression on top of fixed logits `base` [N, classes].
+
+    The penalty is scikit-learn's, which has no fixed logits. Coefficients [classes, D] and
+    intercepts [classes].
+    """
+    from scipy.optimize import minimize
+
+    shape = (base.shape[1], X.shape[1])
+    truth = np.eye(len(base[0]))[codes]
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        coef, intercept = flat[: -shape[0]].reshape(shape), flat[-shape[0] :]
+        logits = base + X @ coef.T + intercept
+        peak = logits.max(axis=1, keepdims=True)
+        log_total = peak[:, 0] + np.log(np.exp(logits - peak).sum(axis=1))
+        wrong = C * (softmax(logits) - truth)
+        value = C * float((log_total - (logits * truth).sum(axis=1)).sum())
+        gradient = np.concatenate([(wrong.T @ X + coef).ravel(), wrong.sum(axis=0)])
+        return value + float((coef**2).sum()) / 2, gradient
+
+    start = np.zeros(shape[0] * (shape[1] + 1))
+    solution = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 5000}).x
+    return solution[: -shape[0]].reshape(shape), solution[-shape[0] :]

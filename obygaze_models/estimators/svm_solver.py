@@ -1,0 +1,314 @@
+"""One linear support vector machine, exactly, at every number of clips.
+
+Up to `GRAM_ROWS` clips, libsvm solves the dual on the clips' inner products: the same numbers as
+``SVC(kernel="linear")``. Beyond that, and where libsvm does not end, Newton's method solves the
+same problem (hinge loss, intercept without penalty, class weights) by systems of the size of the
+features. It is the augmented Lagrangian method: the hinge is smoothed over a width around 1 and
+shifted by the last duals, so that its solutions converge to the exact one while the width
+stays in reach of Newton's method. Every fit has a certificate: its duality gap.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC
+from sklearn.utils.class_weight import compute_class_weight
+
+from obygaze_features.errors import ExperimentError
+
+Array = NDArray[Any]
+
+#: Clips up to which libsvm solves the dual: their inner products take 128 MB.
+GRAM_ROWS = 4_000
+#: Steps of libsvm for each clip. Features with any signal take 1 to 10.
+STEPS_PER_CLIP = 50
+#: Newton's method ends at this duality gap, relative to the primal objective.
+GAP = 1e-6
+#: Widths of the smoothed hinge: first, with a solution to start from, and where it stops to
+#: narrow as long as the gap shrinks.
+WIDE, WARM, NARROW = 4.0, 0.4, 0.002
+OUTER_STEPS, NEWTON_STEPS = 200, 50
+CHUNK = 8_192
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSVMFit:
+    """A hyperplane: ``X @ coef + intercept`` is above 0 on the positives' side.
+
+    Parameters
+    ----------
+    coef, intercept
+        Its normal [D] and its offset.
+    C
+        The cost of a clip on the wrong side.
+    bounded
+        The share of the training clips whose dual is at its bound. At 1 the fit is degenerate:
+        the difference of the classes' means, with an arbitrary offset.
+    solver
+        ``libsvm`` or ``newton``.
+    duality_gap
+        (primal - dual) / primal: an upper bound on how far the objective is from the optimum.
+    """
+
+    coef: Array
+    intercept: float
+    C: float
+    bounded: float
+    solver: str
+    duality_gap: float
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the margin."""
+        return float(1 / np.linalg.norm(self.coef))
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether every dual is at its bound."""
+        return self.bounded > 1 - 1e-9
+
+    def decide(self, X: Array) -> Array:
+        """Decision values [N], in float64."""
+        return np.asarray(X, dtype=np.float64) @ self.coef + self.intercept
+
+
+class LinearSVM:
+    """The linear SVM of one two-class problem, for any number of C.
+
+    Fits at ascending C are fastest: each starts from the one before.
+
+    Parameters
+    ----------
+    X
+        Features [N, D], float64.
+    y
+        Whether each clip is positive.
+    class_weight
+        ``"balanced"`` or None; or an array, the weight of each clip.
+    products
+        ``X @ X.T``, where several problems share parts of it.
+    """
+
+    def __init__(
+        self, X: Array, y: Array, class_weight: Any = "balanced", *, products: Array | None = None
+    ) -> None:
+        self.X, self.y = X, np.asarray(y).astype(np.int64)
+        if isinstance(class_weight, np.ndarray):
+            self._costs, self._libsvm = class_weight, {"sample_weight": class_weight}
+            self._class_weight = None
+        else:
+            weights = compute_class_weight(class_weight, classes=np.array([0, 1]), y=self.y)
+            self._costs, self._libsvm = weights[self.y], {}
+            self._class_weight = dict(enumerate(weights.tolist()))
+        self._signs = 2.0 * self.y - 1
+        self._products = products
+        self._newton: _Newton | None = None
+
+    def fit(self, C: float) -> LinearSVMFit:
+        """Fit at one C."""
+        small = len(self.X) <= GRAM_ROWS and self._newton is None
+        fit = (self._fit_libsvm(C) if small else None) or self._fit_newton(C)
+        if not np.any(fit.coef):
+            raise ExperimentError("an SVM's positives and negatives have the very same features")
+        return fit
+
+    def _fit_libsvm(self, C: float) -> LinearSVMFit | None:
+        """None where libsvm does not end in `STEPS_PER_CLIP`: the classes are far from separable.
+
+        Larger C take even longer, and are left to Newton's method.
+        """
+        if self._products is None:
+            self._products = self.X @ self.X.T
+        # A few clips cost next to nothing, so they may take as long as a thousand.
+        steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
+        weight = self._class_weight
+        model = SVC(C=C, kernel="precomputed", class_weight=weight, max_iter=steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(self._products, self.y, **self._libsvm)
+        if model.fit_status_ != 0:
+            return None
+        support, duals = model.support_, model.dual_coef_[0]
+        coef = duals @ self.X[support]
+        shares = np.zeros(len(self.X))
+        shares[support] = np.abs(duals) / (C * self._costs[support])
+        return self._describe(coef, float(model.intercept_[0]), C, shares, "libsvm")
+
+    def _fit_newton(self, C: float) -> LinearSVMFit:
+        if self._newton is None:
+            self._newton = _Newton(self.X, self._signs)
+        self._newton.solve(C * self._costs)
+        coef, intercept, shares = self._newton.solution()
+        return self._describe(coef, intercept, C, shares, "newton")
+
+    def _describe(
+        self, coef: Array, intercept: float, C: float, shares: Array, solver: str
+    ) -> LinearSVMFit:
+        """`shares` are the duals as shares of their bounds."""
+        costs = C * self._costs
+        values = self.X @ coef
+        primal, dual = _objectives(self.X, self._signs, costs, coef, intercept, values, shares)
+        bounded = float((shares >= 1 - 1e-9).mean())
+        gap = max(0.0, (primal - dual) / primal) if primal > 0 else 0.0
+        return LinearSVMFit(coef, intercept, float(C), bounded, solver, gap)
+
+
+class _Newton:
+    """Augmented Lagrangian and Newton's method; keeps its last solution to start the next from.
+
+    Fewer clips than dimensions are first written in a basis of the space that they span.
+    """
+
+    def __init__(self, X: Array, signs: Array) -> None:
+        self.basis = None
+        if len(X) < X.shape[1]:
+            self.basis, triangle = np.linalg.qr(X.T)
+            X = np.ascontiguousarray(triangle.T)
+        self.X, self.signs = X, signs
+        clips, width = X.shape
+        self.coef, self.intercept = np.zeros(width), 0.0
+        self.values = np.zeros(clips)  # X @ coef
+        self.shares: Array | None = None
+        self.gap = 1.0
+
+    def solution(self) -> tuple[Array, float, Array]:
+        """Normal, offset, and the duals as shares of their bounds."""
+        coef = self.coef if self.basis is None else self.basis @ self.coef
+        assert self.shares is not None
+        return coef, self.intercept, self.shares
+
+    def solve(self, costs: Array) -> None:
+        """Fit; `costs` are each clip's C."""
+        width = WIDE if self.shares is None else WARM
+        shares = np.full(len(costs), 0.5) if self.shares is None else self.shares
+        best = (np.inf, self.coef, self.intercept, shares)
+        for _ in range(OUTER_STEPS):
+            shares = self._minimise(costs, shares, width)
+            intercept = _best_intercept(self.values, self.signs, costs)
+            primal, dual = _objectives(
+                self.X, self.signs, costs, self.coef, intercept, self.values, shares
+            )
+            gap = (primal - dual) / primal if primal > 0 else 0.0
+            shrinks = gap < 0.7 * best[0]
+            if gap < best[0]:
+                best = gap, self.coef, intercept, shares
+            if gap <= GAP:
+                break
+            width = max(width / 2, NARROW) if shrinks or width > NARROW else width / 2
+        self.gap, self.coef, self.intercept, self.shares = best
+        self.values = self.X @ self.coef
+
+    def _minimise(self, costs: Array, prior: Array, width: float) -> Array:
+        """Minimise the smoothed objective; the duals as shares of their bounds.
+
+        A clip's loss is ``max(s * z - width / 2 * (s - prior)**2 for s in [0, 1])``, where z is
+        how far it is on the wrong side of the margin; the s that attains it is its share.
+        """
+        signs, size = self.signs, self.X.shape[1]
+        for step in range(NEWTON_STEPS):
+            lag = prior + (1 - signs * (self.values + self.intercept)) / width
+            shares = np.clip(lag, 0, 1)
+            duals = costs * shares * signs
+            gradient = np.append(self.coef - self.X.T @ duals, -duals.sum())
+            between = np.flatnonzero((shares > 0) & (shares < 1))
+            hessian = self._hessian(between, costs[between] / width, 1e-10 * costs.sum())
+            factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+            direction = -cho_solve(factor, gradient, check_finite=False)
+            decrease = -float(gradient @ direction)
+            slack = (lag - prior) * width
+            losses = costs * (shares * slack - width / 2 * (shares - prior) ** 2)
+            value = self.coef @ self.coef / 2 + losses.sum()
+            if step and decrease < 1e-4 * GAP * abs(value):
+                break
+            along, rise = direction[:size], direction[size]
+            change = self.X @ along
+            moves = signs * (change + rise) / width
+            length = self._step_length(costs, lag, moves, along, width, decrease)
+            self.coef = self.coef + length * along
+            self.intercept += length * rise
+            self.values = self.values + length * change
+        return np.clip(prior + (1 - signs * (self.values + self.intercept)) / width, 0, 1)
+
+    def _hessian(self, rows: Array, weights: Array, ridge: float) -> Array:
+        """Of the smoothed objective by the normal and the offset, from the clips within it."""
+        size = self.X.shape[1]
+        hessian = np.zeros((size + 1, size + 1))
+        for start in range(0, len(rows), CHUNK):
+            roots = np.sqrt(weights[start : start + CHUNK])[:, None]
+            part = self.X[rows[start : start + CHUNK]] * roots
+            hessian[:size, :size] += part.T @ part
+            hessian[size, :size] += roots[:, 0] @ part
+        hessian[size, size] = weights.sum() + ridge
+        hessian[np.arange(size), np.arange(size)] += 1
+        return hessian  # the lower triangle is all that is looked at
+
+    def _step_length(
+        self, costs: Array, lag: Array, moves: Array, along: Array, width: float, decrease: float
+    ) -> float:
+        """How far to go: the objective is convex, so its slope along the way has one zero."""
+        linear, quadratic = float(self.coef @ along), float(along @ along)
+        weights = costs * moves * width
+
+        def slope(length: float) -> float:
+            shares = np.clip(lag - length * moves, 0, 1)
+            return linear + length * quadratic - float(weights @ shares)
+
+        low, high = 0.0, 1.0
+        at_high = slope(high)
+        if abs(at_high) <= 0.3 * decrease:
+            return high
+        while at_high < 0 and high < 1e9:
+            low, high = high, 2 * high
+            at_high = slope(high)
+        length = high
+        for _ in range(60):
+            length = (low + high) / 2
+            at = slope(length)
+            if abs(at) <= 0.1 * decrease:
+                break
+            low, high = (length, high) if at < 0 else (low, length)
+        return length
+
+
+def _objectives(
+    X: Array,
+    signs: Array,
+    costs: Array,
+    coef: Array,
+    intercept: float,
+    values: Array,
+    shares: Array,
+) -> tuple[float, float]:
+    """The primal objective at a hyperplane, the dual one at shares; it is never above the optimum.
+
+    The duals of both classes must have the same sum: those of the larger side are scaled down.
+    """
+    slack = np.maximum(0, 1 - signs * (values + intercept))
+    primal = float(coef @ coef) / 2 + float(costs @ slack)
+    duals = costs * np.clip(shares, 0, 1)
+    positive = signs > 0
+    above, below = duals[positive].sum(), duals[~positive].sum()
+    if above and below:
+        duals = duals * np.where(positive, min(1, below / above), min(1, above / below))
+    else:
+        duals = np.zeros_like(duals)
+    normal = X.T @ (duals * signs)
+    return primal, float(duals.sum() - normal @ normal / 2)
+
+
+def _best_intercept(values: Array, signs: Array, costs: Array) -> float:
+    """The offset of the least hinge loss; of an interval of such, the middle, as libsvm has it."""
+    turns = signs - values  # where each clip's loss begins or ends
+    order = np.argsort(turns)
+    slopes = np.cumsum(costs[order]) - costs[signs > 0].sum()
+    tiny = 1e-12 * costs.sum()
+    first, last = np.searchsorted(slopes, -tiny), np.searchsorted(slopes, tiny, side="right")
+    ends = turns[order[np.minimum([first, last], len(turns) - 1)]]
+    return float(ends.mean())

@@ -1,0 +1,91 @@
+"""A decision tree as plain arrays: what is saved, explained and drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.errors import ExperimentError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class TreeArrays:
+    """A decision tree: one node a row, the root first.
+
+    It predicts what scikit-learn's tree predicts, and no values from a file can make it read
+    outside of its arrays.
+
+    Parameters
+    ----------
+    left, right
+        Each node's children, which come after their parent; -1 at a leaf.
+    feature, threshold
+        A clip goes left where this column, as float32, is at most the threshold.
+    value
+        The shares of the classes among the training clips in the node, [nodes, classes].
+    width
+        The number of columns.
+    """
+
+    left: Array
+    right: Array
+    feature: Array
+    threshold: Array
+    value: Array
+    width: int
+
+    def __post_init__(self) -> None:
+        nodes = len(self.left)
+        arrays = (self.left, self.right, self.feature, self.threshold)
+        if nodes == 0 or any(array.shape != (nodes,) for array in arrays):
+            raise ExperimentError("a tree's arrays differ in length")
+        if self.value.ndim != 2 or len(self.value) != nodes:
+            raise ExperimentError(f"a tree of {nodes} nodes has values of {self.value.shape}")
+        if any(array.dtype.kind != "i" for array in arrays[:3]):
+            raise ExperimentError("a tree's nodes are not numbered by whole numbers")
+        inner = self.left != -1
+        if ((self.right != -1) != inner).any():
+            raise ExperimentError("a tree's node has one child; it needs two or none")
+        parents = np.flatnonzero(inner)
+        # Children after their parents: every path ends.
+        for children in (self.left[inner], self.right[inner]):
+            if (children <= parents).any() or (children >= nodes).any():
+                raise ExperimentError(f"a tree's child is out of the range of its {nodes} nodes")
+        if ((self.feature[inner] < 0) | (self.feature[inner] >= self.width)).any():
+            raise ExperimentError(f"a tree asks for a column out of its {self.width}")
+
+    def apply(self, Z: Array) -> Array:
+        """The leaf of each clip, [N]."""
+        columns = np.asarray(Z, dtype=np.float32)
+        nodes, rows = np.zeros(len(columns), dtype=np.int64), np.arange(len(columns))
+        while (inside := self.left[nodes] != -1).any():
+            parents = nodes[inside]
+            go_left = columns[rows[inside], self.feature[parents]] <= self.threshold[parents]
+            nodes[inside] = np.where(go_left, self.left[parents], self.right[parents])
+        return nodes
+
+    def predict_proba(self, Z: Array) -> Array:
+        """The shares of the classes in each clip's leaf, [N, classes]."""
+        return np.asarray(self.value[self.apply(Z)])
+
+
+def as_tree(head: Any) -> TreeArrays | None:
+    """A fitted tree, scikit-learn's or one from a file, as arrays; None for another model."""
+    if isinstance(head, TreeArrays):
+        return head
+    if type(head).__name__ not in ("DecisionTreeClassifier", "ExtraTreeClassifier"):
+        return None
+    tree = head.tree_
+    return TreeArrays(
+        left=tree.children_left.copy(),
+        right=tree.children_right.copy(),
+        feature=tree.feature.copy(),
+        threshold=tree.threshold.copy(),
+        value=tree.value[:, 0].copy(),
+        width=tree.n_features,
+    )

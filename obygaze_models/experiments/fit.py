@@ -1,0 +1,194 @@
+"""One fit of an estimator in an experiment: it gets what its `fit` names, and says what it saw."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_models.dataset import ClipDataset
+from obygaze_models.estimators.classes import keywords
+from obygaze_models.estimators.registry import find_entry, make_estimator
+from obygaze_models.tasks import NEGATIVES, concept_targets
+from obygaze_models.warnings import RunWarning
+
+Array = NDArray[Any]
+AGAINST = "negatives"
+"""The key of an estimator's table for the set of negatives of its concepts."""
+
+
+@dataclass(frozen=True)
+class EstimatorSpec:
+    """An estimator by name, its parameters, and the set of negatives of its concepts."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    negatives: str = "a"
+
+    def __post_init__(self) -> None:
+        if self.negatives not in NEGATIVES:
+            raise ExperimentError(
+                f"estimator {self.name!r}: "
+                f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
+            )
+        make_estimator(self.name, self.options)
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The options as a table of an experiment has them."""
+        return ({AGAINST: self.negatives} if self.negatives != "a" else {}) | dict(self.options)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted estimator, and what it was fitted to.
+
+    Parameters
+    ----------
+    model
+        The estimator.
+    classes
+        The number of classes of the labels; those that training lacked get probability 0.
+    seen
+        The rows that had any part in the fit: an audit for leaks looks at them.
+    reads
+        What it predicts from: ``features``, ``concepts`` (annotated) or ``groups`` (films).
+    facts, history, warnings
+        What the estimator chose, its epochs, and what a reader must know of it.
+    """
+
+    model: Any
+    classes: int
+    seen: Array
+    reads: str = "features"
+    facts: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[RunWarning] = field(default_factory=list)
+
+    def probabilities(self, data: ClipDataset, rows: Array) -> Array:
+        """The probability of each class for some rows, [n, classes]."""
+        given = {} if self.reads == "features" else {self.reads: _annotations(data, self.reads)}
+        given = {name: values[rows] for name, values in given.items()}
+        table = np.zeros((len(rows), self.classes))
+        table[:, self.model.classes_] = self.model.predict_proba(data.X[rows], **given)
+        return table
+
+
+class FitMemo:
+    """Keeps what functions return, in this process: heads of one fold share their fitted bank."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, Any] = {}
+
+    def cache(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, called once for each set of arguments; as `joblib.Memory.cache`."""
+        import joblib
+
+        def cached(*arguments: Any) -> Any:
+            key = joblib.hash((function.__qualname__, arguments))
+            if key not in self._results:
+                self._results[key] = function(*arguments)
+            return self._results[key]
+
+        return cached
+
+    def __deepcopy__(self, memo: Any) -> FitMemo:
+        return self  # a clone of an estimator shares it
+
+
+def fit_estimator(
+    spec: EstimatorSpec,
+    data: ClipDataset,
+    train: Array,
+    validation: Array,
+    labels: Array,
+    seed: int,
+    memo: FitMemo | None = None,
+) -> Fit:
+    """Make an estimator and fit it, with what its `fit` names.
+
+    Parameters
+    ----------
+    spec
+        The estimator and its options.
+    data
+        All clips.
+    train, validation
+        Rows of `data`.
+    labels
+        A class from 0 up for each clip of `data`, negative where it takes no part.
+    seed
+        Its random state, where the options give none.
+    memo
+        Keeps fitted banks for other estimators on the same rows.
+    """
+    model = make_estimator(spec.name, spec.options, random_state=seed)
+    if memo is not None and "memory" in model.get_params(deep=False):
+        model.set_params(memory=memo)
+    wanted, reads = keywords(model.fit), keywords(model.predict_proba)
+    all_train, all_validation = rows_of_same_folds(data, train, validation)
+    if find_entry(spec.name).before_balancing:
+        train = all_train[labels[all_train] >= 0]
+    learn, choose = train, validation
+    if "labelled" in wanted:
+        learn, choose = all_train, all_validation
+    parts: dict[str, Any] = {"concepts": None, "groups": data.groups.astype(str)}
+    if "concepts" in reads:
+        parts["concepts"] = _annotations(data, "concepts")
+    elif "concepts" in wanted:
+        parts["concepts"] = concept_targets(data.levels, data.concepts, spec.negatives)
+    given = {name: part[learn] for name, part in parts.items() if name in wanted}
+    given |= {
+        f"{name}_val": part[choose] for name, part in parts.items() if f"{name}_val" in wanted
+    }
+    given |= {
+        "labelled": np.isin(learn, train),
+        "labelled_val": np.isin(choose, validation),
+        "concept_names": data.concept_names,
+        "X_val": data.X[choose],
+        "y_val": labels[choose],
+    }
+    given = {name: value for name, value in given.items() if name in wanted}
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always", UserWarning)
+        model.fit(data.X[learn], labels[learn], **given)
+    noted = list(getattr(model, "warnings_", []))
+    if not noted:
+        noted = [RunWarning("fit", spec.name, text) for text in {str(w.message): 0 for w in raised}]
+    facts = dict(getattr(model, "facts_", {}))
+    if "labelled" in wanted and "concepts" in facts:
+        facts = {"negatives": spec.negatives, **facts}
+    seen = np.concatenate([learn, train, *([choose, validation] if "X_val" in wanted else [])])
+    return Fit(
+        model,
+        int(labels.max()) + 1,
+        np.unique(seen),
+        next((name for name in ("concepts", "groups") if name in reads), "features"),
+        facts,
+        list(getattr(model, "history_", [])),
+        noted,
+    )
+
+
+def rows_of_same_folds(data: ClipDataset, train: Array, validation: Array) -> tuple[Array, Array]:
+    """All clips of the training folds, and all of the validation folds.
+
+    Concepts are learned from all of these, also those that balancing and the task left out, such
+    as Easy Negatives. Where training and validation share a fold, or a clip has none (-1), the
+    fold column does not describe the draw, and the very rows are returned.
+    """
+    folds, held = np.unique(data.folds[train]), np.unique(data.folds[validation])
+    if len(np.intersect1d(folds, held)) or min(*folds, *held) < 0:
+        return train, validation
+    return np.flatnonzero(np.isin(data.folds, folds)), np.flatnonzero(np.isin(data.folds, held))
+
+
+def _annotations(data: ClipDataset, name: str) -> Array:
+    """The column of the clips that a model predicts from in place of features."""
+    return data.groups.astype(str) if name == "groups" else data.concepts.astype(np.float64)

@@ -1,0 +1,440 @@
+"""Run folders: what their files hold, written and read back. `run.json` is in `record.py`.
+
+======================  ==================================================================
+``run.json``            experiment, data and their digests, join, fits, scores, versions
+``predictions.csv``     a row for each clip of each test set, model and fit
+``history.jsonl``       a line for each epoch of each model
+``models.jsonl``        a line for each model: its folder, what it chose, what it was given
+``clips.csv``           the annotated clips, those that took no part too, and why not
+``explanations.jsonl``  what the models made of each test clip's concepts
+``models/``             a folder for each model, which `load_model` reads
+======================  ==================================================================
+
+`run.json` has the digests of the files that the scores are of. They are checked before anything
+is read, so that the readers need not doubt the content.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import sha256_of
+from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests.statistics import film_titles
+from obygaze_models.dataset import Join
+from obygaze_models.experiments.explanations import Explained, read_explanations
+from obygaze_models.experiments.record import MAKE, RunRecord, read_record
+from obygaze_models.warnings import RunWarning
+
+__all__ = [
+    "FILES",
+    "Clip",
+    "Explained",
+    "FitPredictions",
+    "MeanPredictions",
+    "Results",
+    "Run",
+    "average_over_fits",
+    "format_clips",
+    "format_lines",
+    "format_predictions",
+    "load_run",
+    "read_results",
+    "saved_models",
+]
+
+Array = NDArray[Any]
+
+FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
+"""Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
+_CLIP_COLUMNS = (
+    "id", "film", "title", "media", "start", "end", "level", "concepts", "fold", "used",
+)  # fmt: skip
+_NUMBER = re.compile(r"(\d+)$")
+
+
+@dataclass(frozen=True)
+class Clip:
+    """An annotated clip.
+
+    Parameters
+    ----------
+    id, film, media
+        As in the manifest.
+    title
+        The film's; its id where it is not known.
+    start, end
+        Seconds in the film; None where the clip is a file of its own.
+    level, concepts
+        As annotated.
+    fold
+        In the fold column that the run trained by, if it has a place there.
+    used
+        Why it took no part; empty if it did.
+    """
+
+    id: str
+    film: str
+    title: str
+    media: str
+    start: float | None
+    end: float | None
+    level: str
+    concepts: tuple[str, ...]
+    fold: int | None
+    used: str
+
+    @property
+    def number(self) -> int | None:
+        """The scene's, from the end of the id; None where it ends otherwise."""
+        found = _NUMBER.search(self.id)
+        return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, eq=False)
+class FitPredictions:
+    """What one fit of a model said of one test set.
+
+    Parameters
+    ----------
+    model, fit, test
+        Whose, and of which clips.
+    ids, labels
+        The clips, and the class of each from 0 on.
+    probabilities
+        [N] of the positive class, or [N, classes] where there are more than two.
+    """
+
+    model: str
+    fit: int
+    test: str
+    ids: list[str]
+    labels: Array
+    probabilities: Array
+
+    @property
+    def called(self) -> Array:
+        """The class that each clip is given: the likeliest; of two the second above one half."""
+        if self.probabilities.ndim == 2:
+            return np.asarray(self.probabilities.argmax(axis=1))
+        return (self.probabilities > 0.5).astype(np.int64)
+
+    @property
+    def wrong(self) -> Array:
+        """Which clips are given another class than the annotators'."""
+        return np.asarray(self.called != self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanPredictions(FitPredictions):
+    """What a model said on average over its fits; see `average_over_fits`.
+
+    `low` and `high` are the lowest and highest of what its `fits` said of a clip: of the last
+    class, if there are many.
+    """
+
+    low: Array
+    high: Array
+    fits: Array
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder: what `run_experiment` and `load_run` return.
+
+    Parameters
+    ----------
+    folder
+        Where it is.
+    record
+        What its ``run.json`` says.
+    """
+
+    folder: Path
+    record: RunRecord
+
+    def scores(self) -> list[dict[str, Any]]:
+        """A row for each model, test set and metric, for `pandas.DataFrame`.
+
+        ``mean`` and ``std`` are over the fits; ``low`` and ``high`` bound the mean at 95%, over
+        draws of films. A score that is not defined is None.
+        """
+        rows = []
+        for scores in self.record.scores:
+            for metric, mean in scores.mean.items():
+                low, high = scores.interval.get(metric) or (None, None)
+                row = {"model": scores.model, "test": scores.test, "metric": metric, "mean": mean}
+                rows.append(row | {"std": scores.std[metric], "low": low, "high": high})
+        return rows
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """What limits the conclusions."""
+        return self.record.warnings
+
+    def predictions(self) -> list[FitPredictions]:
+        """The predictions of each fit of each model on each test set."""
+        return self._results.said
+
+    def clips(self) -> dict[str, Clip]:
+        """The annotated clips by id, those that took no part too."""
+        return self._results.clips
+
+    def explanations(self) -> list[Explained]:
+        """What the models with concepts made of each test clip."""
+        return self._results.explained
+
+    def models(self) -> list[dict[str, Any]]:
+        """A row for each saved model; `load_model` reads its ``folder``, a path."""
+        return [{**model, "folder": self.folder / model["folder"]} for model in saved_models(self)]
+
+    @cached_property
+    def _results(self) -> Results:
+        return read_results(self.folder)
+
+    def __repr__(self) -> str:
+        models = ", ".join(self.record.models)
+        return f"Run({str(self.folder)!r}, {self.record.goal}; {models})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        metrics = list(self.record.scores[0].mean) if self.record.scores else []
+        cells = [f"<th>{escape(name)}</th>" for name in ("model", "test", *metrics)]
+        lines = ["".join(cells)]
+        for scores in self.record.scores:
+            values = [scores.model, scores.test]
+            values += [
+                "" if mean is None else f"{mean:.2f} ({scores.std[metric] or 0:.2f})"
+                for metric, mean in scores.mean.items()
+            ]
+            lines.append("".join(f"<td>{escape(value)}</td>" for value in values))
+        notes = "".join(f"<li>{escape(str(warning))}</li>" for warning in self.warnings)
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<p>{escape(self.record.goal)}</p><table>{table}</table><ul>{notes}</ul>"
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A run, its clips by id, the predictions of its models, and their reasons."""
+
+    run: Run
+    clips: dict[str, Clip]
+    said: list[FitPredictions]
+    explained: list[Explained]
+
+    def classes(self, test: str) -> tuple[str, ...]:
+        """The names of a test's classes."""
+        return tuple(self.run.record.tests[test].classes)
+
+
+def load_run(folder: str | Path) -> Run:
+    """Read a run folder that `run_experiment` wrote."""
+    return Run(Path(folder), read_record(Path(folder)))
+
+
+def read_results(folder: Path) -> Results:
+    """Read a run folder; `ExperimentError` where it is incomplete or was changed."""
+    run = load_run(folder)
+    for name in FILES:
+        _check_digest(run, name)
+    return Results(
+        run,
+        _read_clips(folder / "clips.csv"),
+        _read_predictions(folder / "predictions.csv", run.record),
+        read_explanations(folder / "explanations.jsonl"),
+    )
+
+
+def saved_models(run: Run) -> list[dict[str, Any]]:
+    """The lines of a run's ``models.jsonl``; each ``folder`` is within the run's."""
+    _check_digest(run, "models.jsonl")
+    lines = (run.folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
+    models: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    root = run.folder.resolve()
+    for model in models:
+        if not (root / model["folder"]).resolve().is_relative_to(root):
+            raise ExperimentError(f"{run.folder}/models.jsonl: {model['folder']} is not in the run")
+    return models
+
+
+def _check_digest(run: Run, name: str) -> None:
+    path = run.folder / name
+    if not path.is_file():
+        raise ExperimentError(
+            f"{run.folder} is not complete: it has no {name}; run it again with: {MAKE}"
+        )
+    if sha256_of(path) != run.record.files.get(name):
+        raise ExperimentError(
+            f"{path} was changed since the run wrote it (its digest is another), and run.json has "
+            f"scores of what it was; run it again with: {MAKE}"
+        )
+
+
+def format_predictions(classes: Sequence[str], fits: Iterable[FitPredictions]) -> str:
+    """``predictions.csv``. Of two classes: the label as 0 or 1, and the probability of 1.
+
+    Of more, the label by its name and the probability of each.
+    """
+    two = len(classes) == 2
+    names = ["probability"] if two else [f"probability_{name}" for name in classes]
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("id", "model", "fit", "test", "label", *names)
+    }
+    for fit in fits:
+        count = len(fit.ids)
+        columns["id"] += fit.ids
+        columns["model"] += [fit.model] * count
+        columns["fit"] += [str(fit.fit)] * count
+        columns["test"] += [fit.test] * count
+        labels = fit.labels.tolist()
+        columns["label"] += [str(label) if two else classes[label] for label in labels]
+        table = fit.probabilities.reshape(count, -1)
+        for name, column in zip(names, table.T.tolist(), strict=True):
+            columns[name] += map(repr, column)
+    return format_table({**columns})
+
+
+def _read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
+    """In the file's order, which is that of models, then fits, then tests."""
+    table = read_table(path, required=("id", "model", "fit", "test", "label"))
+    rows: dict[tuple[str, str, str], list[int]] = {}
+    keys = zip(table["model"], table["fit"], table["test"], strict=True)
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return [
+        _fit_predictions(table, key, rows, list(record.tests[key[2]].classes))
+        for key, rows in rows.items()
+    ]
+
+
+def _fit_predictions(
+    table: Table, key: tuple[str, str, str], rows: list[int], classes: list[str]
+) -> FitPredictions:
+    model, fit, test = key
+    two = len(classes) == 2
+    names = ["probability"] if two else [f"probability_{name}" for name in classes]
+    codes = ["0", "1"] if two else classes
+    probabilities = np.array([[float(table[name][row]) for name in names] for row in rows])
+    return FitPredictions(
+        model,
+        int(fit),
+        test,
+        [table["id"][row] for row in rows],
+        np.array([codes.index(table["label"][row]) for row in rows], dtype=np.int64),
+        probabilities[:, 0] if two else probabilities,
+    )
+
+
+def format_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A JSON line for each row."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def format_clips(
+    manifest: Manifest,
+    labels: LabelSet,
+    fold_of: Mapping[str, int],
+    join: Join,
+    wanted: Collection[str],
+) -> str:
+    """``clips.csv``: all clips that `labels` has, in the manifest's order.
+
+    Parameters
+    ----------
+    fold_of
+        The folds that the run trained by.
+    join
+        What took part and what did not.
+    wanted
+        The levels that the run's tasks ask for.
+    """
+    titles = film_titles(manifest)
+    reasons = dict.fromkeys(join.without_fold, "no fold")
+    reasons |= dict.fromkeys(join.without_features, "no features")
+    columns: dict[str, list[str]] = {name: [] for name in _CLIP_COLUMNS}
+    for item in manifest:
+        level = labels.level_of.get(item.id)
+        if level is None:
+            continue
+        row = {
+            "id": item.id,
+            "film": item.film,
+            "title": titles.get(item.film, item.film),
+            "media": item.media,
+            "start": "" if item.start is None else repr(item.start),
+            "end": "" if item.end is None else repr(item.end),
+            "level": level,
+            "concepts": "|".join(labels.concepts_of[item.id]),
+            "fold": str(fold_of.get(item.id, "")),
+            "used": reasons.get(item.id, "") if level in wanted else "not in the task",
+        }
+        for name, value in row.items():
+            columns[name].append(value)
+    return format_table({**columns})
+
+
+def _read_clips(path: Path) -> dict[str, Clip]:
+    """The clips by id, in the table's order."""
+    table = read_table(path, required=_CLIP_COLUMNS)
+    return {
+        row["id"]: Clip(
+            id=row["id"],
+            film=row["film"],
+            title=row["title"],
+            media=row["media"],
+            start=float(row["start"]) if row["start"] else None,
+            end=float(row["end"]) if row["end"] else None,
+            level=row["level"],
+            concepts=tuple(filter(None, row["concepts"].split("|"))),
+            fold=int(row["fold"]) if row["fold"] else None,
+            used=row["used"],
+        )
+        for row in table.rows()
+    }
+
+
+def average_over_fits(said: Sequence[FitPredictions]) -> MeanPredictions:
+    """The mean probability of each clip over the runs of one model that tested it, ids in order.
+
+    Where one run tested a clip in several test sets, which its model said the same of, it counts
+    once.
+    """
+    if len({one.model for one in said}) != 1:
+        raise ExperimentError("means over runs are of one model")
+    ids, first, place = np.unique(
+        [one for each in said for one in each.ids], return_index=True, return_inverse=True
+    )
+    runs = np.concatenate([np.full(len(one.ids), one.fit) for one in said])
+    _, once = np.unique(np.stack([runs, place]), axis=1, return_index=True)
+    place = place[once]
+    probabilities = np.concatenate([one.probabilities for one in said])[once]
+    last = probabilities if probabilities.ndim == 1 else probabilities[:, -1]
+    total = np.zeros((len(ids), *probabilities.shape[1:]))
+    np.add.at(total, place, probabilities)
+    low, high = np.full(len(ids), np.inf), np.full(len(ids), -np.inf)
+    np.minimum.at(low, place, last)
+    np.maximum.at(high, place, last)
+    fits = np.bincount(place)
+    return MeanPredictions(
+        said[0].model,
+        -1,
+        said[0].test,
+        ids.tolist(),
+        np.concatenate([one.labels for one in said])[first],
+        (total.T / fits).T,
+        low,
+        high,
+        fits,
+    )

@@ -1,0 +1,348 @@
+"""Use a saved model: predict clips of a store, and evaluate the predictions on annotated clips.
+
+A model states which features it was trained on, and refuses others. It also states which clips and
+which seconds of which files it has seen, so that nobody takes a score on them for a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.tables import format_table
+from obygaze_features.common.text import counted, find_closest_id
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import Status, Store
+from obygaze_models.dataset import ClipDataset
+from obygaze_models.estimators.baselines import baselines
+from obygaze_models.leaks import overlapping
+from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
+from obygaze_models.persistence import load_model
+from obygaze_models.stores import read_features
+from obygaze_models.tasks import official_measure, task_from
+from obygaze_models.warnings import RunWarning, synthetic_warnings
+
+__all__ = [
+    "SEEN_RENAMED",
+    "UNSURE",
+    "ModelScore",
+    "PartScore",
+    "Predictions",
+    "check_features",
+    "evaluate",
+    "features_of",
+    "predict",
+]
+
+Array = NDArray[Any]
+UNSURE = "unsure"
+"""The prediction for clips whose probability is within the band of abstention."""
+SEEN_RENAMED = "under another id"
+"""For clips that show seconds of a file which the model has seen under other ids."""
+
+_ANNOTATIONS_READ = {"concepts": "annotated concepts", "groups": "each clip's film"}
+"""What some models predict from instead of features."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """A model's predictions.
+
+    Parameters
+    ----------
+    about
+        What was saved with the model.
+    ids
+        The clips.
+    probabilities
+        ``[n, classes]``.
+    predicted
+        The class of each clip, or `UNSURE`.
+    seen
+        Whether the model has seen the clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
+    warnings
+        What a reader must know.
+    """
+
+    about: dict[str, Any]
+    ids: list[str]
+    probabilities: Array
+    predicted: list[str]
+    seen: list[str]
+    warnings: list[RunWarning]
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes."""
+        return list(self.about["classes"])
+
+    def to_csv(self) -> str:
+        """A row a clip: the predicted class, each class's probability, whether it was seen."""
+        columns: dict[str, Sequence[str]] = {"id": self.ids, "said": self.predicted}
+        for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True):
+            columns[f"probability_{name}"] = [f"{value:.6f}" for value in values]
+        columns["seen_in_training"] = self.seen
+        return format_table({**columns})
+
+
+@dataclass(frozen=True)
+class PartScore:
+    """A model's scores on some clips.
+
+    Parameters
+    ----------
+    clips, positives
+        How many clips were scored, and how many of them are of the last class.
+    classes
+        How many classes they are of. Where it is 1 there is nothing to tell apart.
+    scores
+        None where a score is undefined.
+    baselines
+        What guessing scores at this share of positives; empty unless there are two classes.
+    """
+
+    clips: int
+    positives: int
+    classes: int
+    scores: Scores
+    baselines: dict[str, Scores]
+
+
+@dataclass(frozen=True)
+class ModelScore:
+    """A model's scores on annotated clips.
+
+    Parameters
+    ----------
+    task
+        What the model tells apart.
+    every
+        The scores on all clips.
+    unseen
+        The scores on clips that the model has not seen in training: only they test it.
+    seen
+        The other clips.
+    missing
+        Annotated clips that the store lacks.
+    warnings
+        What a reader must know.
+    measure
+        The task's official measure, if it has one; it is among the scores.
+    """
+
+    task: str
+    every: PartScore
+    unseen: PartScore
+    seen: list[str]
+    missing: list[str]
+    warnings: list[RunWarning]
+    measure: str | None
+
+
+def predict(
+    model: Path,
+    store: Store,
+    *,
+    ids: Sequence[str] | None = None,
+    band: tuple[float, float] | None = None,
+) -> Predictions:
+    """Predict clips of a store by a saved model.
+
+    Parameters
+    ----------
+    model
+        Its folder.
+    store
+        Of the features that it was trained on; others are refused.
+    ids
+        Which clips; by default all that are done.
+    band
+        Two probabilities. For two classes: a clip whose probability of the second class is between
+        them is `UNSURE`.
+    """
+    estimator, about = load_model(model)
+    classes = about["classes"]
+    if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
+        raise ExperimentError(
+            f"a band is two probabilities in order, for a model of two classes (got {band}, "
+            f"{counted(len(classes), 'class', 'classes')})"
+        )
+    if ids is None:
+        ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
+    if unknown := [clip for clip in ids if clip not in store]:
+        more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
+        near = find_closest_id(unknown[0], store.ids)
+        hint = f"did you mean {near}?" if near else f"it has clips such as {store.ids[0]}"
+        raise ExperimentError(f"{store.where} has no clip {unknown[0]}{more}; {hint}")
+    clips, features = features_of(about, store, ids)
+    probabilities = np.zeros((len(clips), len(classes)))
+    if clips:
+        probabilities[:, estimator.classes_] = estimator.predict_proba(features)
+    predicted = [classes[code] for code in probabilities.argmax(axis=1).tolist()]
+    if band is not None:
+        unsure = (band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])
+        predicted = [
+            UNSURE if abstain else name
+            for abstain, name in zip(unsure.tolist(), predicted, strict=True)
+        ]
+    trained_on = frozenset(about["seen"])
+    overlaps = overlapping(about, store.items, clips).tolist()
+    seen = [
+        "yes" if clip in trained_on else SEEN_RENAMED if overlap else "no"
+        for clip, overlap in zip(clips, overlaps, strict=True)
+    ]
+    earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
+    warnings = synthetic_warnings(store.items, store.attributes["backbone"], earlier)
+    return Predictions(about, clips, probabilities, predicted, seen, warnings)
+
+
+def evaluate(
+    model: Path, store: Store, manifest: Manifest, *, labels: str | None = None
+) -> ModelScore:
+    """Score a saved model on the annotated clips of a manifest.
+
+    Parameters
+    ----------
+    model, store
+        As in `predict`.
+    manifest
+        Its labels are the truth; clips of levels that the model does not tell apart take no part.
+    labels
+        Which of its label sets; by default its default one.
+    """
+    _, about = load_model(model)
+    truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
+    names = scheme.concept_names
+    clips = ClipDataset(
+        ids=list(truth.ids),
+        levels=list(truth.levels),
+        concepts=np.array(
+            [[name in shown for name in names] for shown in truth.concepts], bool
+        ).reshape(len(truth.ids), len(names)),
+        concept_names=names,
+        groups=np.array([manifest[clip].film for clip in truth.ids]),
+        folds=np.full(len(truth.ids), -1),
+        X=np.empty((len(truth.ids), 0), np.float32),
+    )
+    task = task_from(about["learns"])
+    measure = official_measure(truth, scheme, [task])
+    codes = task.labels(clips).tolist()
+    code_of = {clip: code for clip, code in zip(clips.ids, codes, strict=True) if code >= 0}
+    if not code_of:
+        raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
+    predictions = predict(model, store, ids=[clip for clip in code_of if clip in store])
+    if not predictions.ids:
+        raise ExperimentError(
+            f"none of the {len(code_of)} clips of {manifest.name} that take part in "
+            f"{about['task']} is in {store.where}"
+        )
+    codes = np.array([code_of[clip] for clip in predictions.ids])
+    probabilities = predictions.probabilities
+    ranks = trec_ranks(predictions.ids, probabilities[:, 1]) if measure == TREC else None
+    seen = np.array(predictions.seen) != "no"
+    return ModelScore(
+        task=about["task"],
+        every=_score_part(codes, probabilities, ranks),
+        unseen=_score_part(
+            codes[~seen], probabilities[~seen], None if ranks is None else ranks[~seen]
+        ),
+        seen=[clip for clip, was in zip(predictions.ids, seen.tolist(), strict=True) if was],
+        missing=sorted(set(code_of) - set(predictions.ids)),
+        warnings=predictions.warnings,
+        measure=measure,
+    )
+
+
+def _score_part(labels: Array, probabilities: Array, ranks: Array | None) -> PartScore:
+    classes = probabilities.shape[1]
+    clips, positives = len(labels), int((labels == classes - 1).sum())
+    scores = score(labels, probabilities[:, 1] if classes == 2 else probabilities)
+    if ranks is not None:
+        scores[TREC] = average_precision(labels, ranks)
+    guessable = classes == 2 and 0 < positives < clips
+    return PartScore(
+        clips=clips,
+        positives=positives,
+        classes=len(np.unique(labels)),
+        scores=scores,
+        baselines=baselines(positives / clips) if guessable else {},
+    )
+
+
+def check_features(about: Mapping[str, Any], store: Store) -> None:
+    """Raise if a store's features are not those that a model fits; the message names differences.
+
+    Parameters
+    ----------
+    about
+        What `load_model` returns beside the model.
+    store
+        From `open_store`.
+    """
+    features = about.get("features")
+    if not isinstance(features, Mapping) or "backbone" not in features:
+        raise ExperimentError(
+            "the model does not say which features it fits; train it again: obygaze models run"
+        )
+    if annotations := _ANNOTATIONS_READ.get(about.get("reads", "features")):
+        raise ExperimentError(
+            f"the model ({about['estimator']}) reads {annotations}, not features; no store fits it"
+        )
+    if differences := _differences(features, store):
+        raise ExperimentError(
+            f"the model does not fit {store.where}: {'; '.join(differences)}; "
+            "use the store it was trained on, or one with the same features"
+        )
+
+
+def features_of(
+    about: Mapping[str, Any], store: Store, ids: Sequence[str]
+) -> tuple[list[str], Array]:
+    """Read the features that a model wants: the ids that the store has, and [N, D] float32.
+
+    Parameters
+    ----------
+    about
+        What `load_model` returns beside the model; see `check_features`, which is called first.
+    store
+        From `open_store`.
+    ids
+        Which, in the order wanted; those that the store lacks are left out.
+    """
+    check_features(about, store)
+    features = about["features"]
+    return read_features(store, ids, features["array"], features["pooling"])
+
+
+def _differences(wanted: Mapping[str, Any], store: Store) -> list[str]:
+    backbone, stored_backbone = wanted["backbone"], store.attributes["backbone"]
+    if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
+        # Then all else differs, too, and adds nothing.
+        return [
+            f"the model is for {backbone['name']} with weights {backbone['weights_sha256'][:12]}, "
+            f"the store is of {stored_backbone['name']} with weights "
+            f"{stored_backbone['weights_sha256'][:12]}"
+        ]
+    preprocessing, stored = wanted["preprocessing"], store.attributes["preprocessing"]
+    differences = [
+        f"preprocessing {key} is {stored.get(key)!r} in the store, {preprocessing.get(key)!r} for "
+        "the model"
+        for key in sorted({*preprocessing, *stored})
+        if preprocessing.get(key) != stored.get(key)
+    ]
+    array, pooling, shape = wanted["array"], wanted["pooling"], wanted.get("shape")
+    spec = next((spec for spec in store.specs if spec.name == array), None)
+    if spec is None:
+        differences.append(f"the store has no array {array!r}, only {', '.join(store.arrays)}")
+    elif (pooling is None) != (len(spec.shape) == 1):
+        read = f"pooled by {pooling}" if pooling else "as one vector a clip"
+        differences.append(f"the model reads {array!r} {read}, and it is {list(spec.shape)} a clip")
+    elif shape is not None and list(shape) != list(spec.shape):
+        differences.append(f"{array!r} is {list(spec.shape)} a clip, {list(shape)} for the model")
+    return differences

@@ -1,0 +1,376 @@
+"""Runs on a benchmark's test set: run files of trec_eval, and scores by the official measure.
+
+A run file has a line a clip, such as ``violence Q0 ACCEDE00001 1 0.913 mlp-external-data``: the
+topic, a constant, the clip, its rank, its score, and the run's tag. The end of a tag that we write
+says whether external data was used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.tables import read_table
+from obygaze_features.common.text import find_closest_id, join_some, shorten
+from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.store import Store
+from obygaze_models.experiments.experiment import folder_name
+from obygaze_models.inference import predict
+from obygaze_models.metrics import ACCURACY, METRICS, TREC, trec_average_precision, trec_ranks
+from obygaze_models.persistence import read_about
+from obygaze_models.tasks import measure_of, official_measure, task_from, uses_external_data
+from obygaze_models.warnings import RunWarning
+
+__all__ = [
+    "SPLIT",
+    "RunFile",
+    "RunScore",
+    "WrittenRun",
+    "format_run",
+    "read_run_file",
+    "run_tag",
+    "score_run",
+    "write_run",
+]
+
+SPLIT = "official"
+"""The fold column whose last fold is the test set."""
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_TAG_ENDS = {True: "-external-data", False: "-own-data"}
+
+
+@dataclass(frozen=True, eq=False)
+class RunFile:
+    """The content of a run file: the names that it gives clips, and their scores."""
+
+    topic: str
+    tag: str
+    names: list[str]
+    scores: NDArray[Any]
+
+    @property
+    def external_data(self) -> bool | None:
+        """Whether external data was used; None where the tag does not say."""
+        return next((used for used, end in _TAG_ENDS.items() if self.tag.endswith(end)), None)
+
+
+@dataclass(frozen=True)
+class WrittenRun:
+    """A model's ranking of the test clips.
+
+    Parameters
+    ----------
+    text
+        Of the run file.
+    tag
+        The run's name, and whether it used external data.
+    clips
+        How many it ranks.
+    missing
+        Test clips without features: those that are positive count against the run.
+    seen
+        Test clips that the model was trained on.
+    warnings
+        What a reader must know.
+    """
+
+    text: str
+    tag: str
+    clips: int
+    missing: list[str]
+    seen: list[str]
+    warnings: list[RunWarning]
+
+
+@dataclass(frozen=True)
+class RunScore:
+    """A run's score on the labelled clips of a test set.
+
+    Parameters
+    ----------
+    labels, measure, value
+        The label set, its official measure, and the score.
+    clips, positives
+        Labelled test clips, and those of the highest level where the measure ranks.
+    missing
+        Those of the clips that the run does not return; they count against it.
+    outside
+        What it returns besides. In a ranking they count as negative, as trec_eval has it.
+    tag, external_data
+        From the run file; None where it does not say.
+    """
+
+    labels: str
+    measure: str
+    value: float | None
+    clips: int
+    positives: int | None
+    missing: list[str]
+    outside: list[str]
+    tag: str | None
+    external_data: bool | None
+
+    @property
+    def title(self) -> str:
+        """The measure as people write it."""
+        return METRICS[self.measure].title
+
+
+def write_run(
+    model: Path,
+    store: Store,
+    manifest: Manifest,
+    *,
+    labels: str | None = None,
+    split: str = SPLIT,
+    name: str | None = None,
+) -> WrittenRun:
+    """Rank the test clips by a saved model.
+
+    Parameters
+    ----------
+    model, store
+        As in `obygaze_models.inference.predict`.
+    manifest
+        Of the clips; their labels are not looked at.
+    labels
+        The label set that the model is for; it names the topic.
+    split
+        The fold column whose last fold is the test set.
+    name
+        The run's name; by default the model's.
+    """
+    truth = manifest.labels(labels)
+    scheme = manifest.label_scheme(labels)
+    about = read_about(model)
+    if official_measure(truth, scheme, [task_from(about["learns"])]) != TREC:
+        raise ExperimentError(
+            f"the model tells {about['task']}, but a run file ranks clips by the highest level of "
+            f"a label set against all others; {truth.name} has levels {', '.join(scheme.codes)}. "
+            "For classes use: obygaze models predict MODEL STORE -o FILE"
+        )
+    folds = manifest.split(split)
+    tested = folds.fold(folds.last_fold)
+    predictions = predict(model, store, ids=[clip for clip in tested if clip in store])
+    if not predictions.ids:
+        raise ExperimentError(
+            f"none of the {len(tested)} test clips, such as {join_some(tested, 2)}, has features "
+            f"in {store.where}"
+        )
+    external = uses_external_data(about["features"]["backbone"])
+    tag = run_tag(name or about["model"], external_data=external)
+    ranked = set(predictions.ids)
+    return WrittenRun(
+        format_run(truth.name, predictions.ids, predictions.probabilities[:, 1], tag),
+        tag,
+        len(predictions.ids),
+        [clip for clip in tested if clip not in ranked],
+        [
+            clip
+            for clip, seen in zip(predictions.ids, predictions.seen, strict=True)
+            if seen != "no"
+        ],
+        predictions.warnings,
+    )
+
+
+def run_tag(name: str, *, external_data: bool) -> str:
+    """A tag that says whether external data was used.
+
+    Examples
+    --------
+    >>> run_tag("mlp, deep", external_data=True)
+    'mlp-deep-external-data'
+    """
+    return folder_name(name) + _TAG_ENDS[external_data]
+
+
+def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:
+    """The text of a run file, best clips first; scores are written in full."""
+    order = np.argsort(-trec_ranks(ids, scores))
+    return "".join(
+        f"{topic} Q0 {ids[row]} {rank} {float(scores[row])!r} {tag}\n"
+        for rank, row in enumerate(order.tolist(), start=1)
+    )
+
+
+def read_run_file(path: Path) -> RunFile:
+    """Read a run file of one topic; `ExperimentError` names the first line that is wrong.
+
+    As in trec_eval, scores order the clips; ranks are ignored.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as problem:
+        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise ExperimentError(f"{path} is not UTF-8; give a run file") from None
+    scores: dict[str, float] = {}
+    topic = tag = None
+    for number, line in enumerate(lines, start=1):
+        if not (cells := line.split()):
+            continue
+        where = f"{path}, line {number}"
+        if len(cells) != 6:
+            raise ExperimentError(
+                f"{where}: {len(cells)} words, where a run file has six: topic, Q0, clip, rank, "
+                "score, tag"
+            )
+        topic, tag = topic or cells[0], tag or cells[5]
+        for column, text, first in (("topic", cells[0], topic), ("tag", cells[5], tag)):
+            if text != first:
+                raise ExperimentError(
+                    f"{where}: {column} {shorten(text)} after {shorten(first)}; give each a file "
+                    "of its own"
+                )
+        name, value = cells[2], cells[4]
+        if name in scores:
+            raise ExperimentError(f"{where}: duplicate id {shorten(name)}")
+        scores[name] = float(value) if _NUMBER.fullmatch(value) else math.nan
+        if not math.isfinite(scores[name]):
+            raise ExperimentError(f"{where}: score {shorten(value)} is not a number")
+    if topic is None or tag is None:
+        raise ExperimentError(f"{path} is empty; a run file has a line a clip")
+    return RunFile(topic, tag, list(scores), np.array(list(scores.values())))
+
+
+def score_run(
+    path: Path, manifest: Manifest, *, labels: str | None = None, split: str = SPLIT
+) -> RunScore:
+    """Score a run by the official measure of a label set.
+
+    Parameters
+    ----------
+    path
+        A run file; where the measure is accuracy, a CSV table with the columns ``id`` and
+        ``said``, as `predict` writes. Clips are named by their ids or files.
+    manifest
+        Its labels are the truth.
+    labels
+        Which of its label sets; by default its default one.
+    split
+        The fold column whose last fold is the test set.
+    """
+    truth = manifest.labels(labels)
+    measure = measure_of(truth)
+    if measure is None:
+        raise ExperimentError(
+            f"the labels {truth.name!r} of {manifest.name} name no official measure: add one to "
+            f'labels/{truth.name}.json, such as "measure": "{TREC}"'
+        )
+    _check_file_kind(path, manifest, truth, measure)
+    folds = manifest.split(split)
+    tested = set(folds.fold(folds.last_fold))
+    level_of = {clip: level for clip, level in truth.level_of.items() if clip in tested}
+    if not level_of:
+        raise ExperimentError(
+            f"no clip of the test set (fold {folds.last_fold} of {split}) has a label in "
+            f"{truth.name}, so there is nothing to score"
+        )
+    if measure == TREC:
+        return _score_ranking(path, manifest, truth, level_of)
+    return _score_classes(path, manifest, truth, level_of)
+
+
+def _check_file_kind(path: Path, manifest: Manifest, truth: LabelSet, measure: str) -> None:
+    """Raise `ExperimentError` where a file is of the kind that other labels are scored by."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            line = file.readline()
+    except OSError:
+        return  # the reader says why
+    if measure == TREC and {"id", "said"} <= set(line.strip().split(",")):
+        actual, wanted, other = "a table of predictions", "a run file of trec_eval's", ACCURACY
+    elif measure == ACCURACY and len(line.split()) == 6 and "," not in line:
+        actual, wanted, other = "a run file", "a table of predictions (id, said)", TREC
+    else:
+        return
+    label_sets = map(manifest.labels, manifest.label_names)
+    fitting = [f"--labels {labels.name}" for labels in label_sets if measure_of(labels) == other]
+    raise ExperimentError(
+        f"{path} is {actual}; {truth.name} is scored by {METRICS[measure].title}, from {wanted}"
+        + (f". Use it with {' or '.join(fitting)}" if fitting else "")
+    )
+
+
+def _score_ranking(
+    path: Path, manifest: Manifest, truth: LabelSet, level_of: Mapping[str, str]
+) -> RunScore:
+    run = read_run_file(path)
+    ids = _clip_ids(path, run.names, manifest)
+    highest = manifest.label_scheme(truth.name).codes[-1]
+    positives = {clip for clip, level in level_of.items() if level == highest}
+    # Ties are ordered by the names in the file; a clip that is not in it has no name there.
+    name_of = dict(zip(ids, run.names, strict=True))
+    names = [name_of.get(clip, clip) for clip in positives]
+    return RunScore(
+        labels=truth.name,
+        measure=TREC,
+        value=trec_average_precision(run.names, run.scores, names),
+        clips=len(level_of),
+        positives=len(positives),
+        missing=_without(level_of, ids),
+        outside=_without(ids, level_of),
+        tag=run.tag,
+        external_data=run.external_data,
+    )
+
+
+def _score_classes(
+    path: Path, manifest: Manifest, truth: LabelSet, level_of: Mapping[str, str]
+) -> RunScore:
+    scheme = manifest.label_scheme(truth.name)
+    try:
+        table = read_table(path, required=["id", "said"])
+        levels: dict[str, str] = {}
+        for row, (name, text) in enumerate(zip(table["id"], table["said"], strict=True)):
+            if name in levels:
+                raise table.problem(row, f"duplicate id {name!r}")
+            try:
+                levels[name] = scheme.level(text)
+            except ManifestError as problem:
+                raise table.problem(row, str(problem)) from None
+    except ManifestError as problem:
+        raise ExperimentError(str(problem)) from None
+    ids = _clip_ids(path, list(levels), manifest)
+    predicted = dict(zip(ids, levels.values(), strict=True))
+    correct = sum(predicted.get(clip) == level for clip, level in level_of.items())
+    return RunScore(
+        labels=truth.name,
+        measure=ACCURACY,
+        value=correct / len(level_of),
+        clips=len(level_of),
+        positives=None,
+        missing=_without(level_of, ids),
+        outside=_without(ids, level_of),
+        tag=None,
+        external_data=None,
+    )
+
+
+def _clip_ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]:
+    """The id of each clip that a run names by its id or file; no clip twice."""
+    id_of = {item.media: item.id for item in manifest if item.media}
+    id_of.update(zip(manifest.ids, manifest.ids, strict=True))
+    name_of: dict[str, str] = {}
+    for name in names:
+        if name not in id_of:
+            near = find_closest_id(name, id_of)
+            hint = f"did you mean {near}?" if near else f"it has {join_some(manifest.ids, 2)}"
+            raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
+        if (other := name_of.setdefault(id_of[name], name)) != name:
+            raise ExperimentError(f"{path}: duplicate id: {other} and {name} are the same clip")
+    return list(name_of)
+
+
+def _without(clips: Iterable[str], others: Iterable[str]) -> list[str]:
+    excluded = set(others)
+    return [clip for clip in clips if clip not in excluded]

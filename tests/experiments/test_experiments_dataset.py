@@ -1,0 +1,204 @@
+"""`load_dataset`, and the splitters with scikit-learn's own tools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+
+import obygaze_models as om
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import open_store
+from obygaze_models.experiments.plan import make_plan
+from obygaze_models.persistence import read_about
+from tests.world import make_world, write_store
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("marked"), marked=True)
+
+
+@pytest.fixture(scope="module")
+def data(marked):
+    return om.load_dataset(
+        str(marked.manifest), str(marked.store), positives=["Sure"], negatives=["EN", "HN"],
+        split="ten",
+    )  # fmt: skip
+
+
+def test_a_dataset_has_the_clips_of_the_task(marked, data):
+    row_of = {clip: row for row, clip in enumerate(marked.ids)}
+    rows = [row_of[clip] for clip in data.ids]
+    levels = [marked.levels[row] for row in rows]
+    assert set(levels) == {"EN", "HN", "S"}
+    assert data.levels == levels
+    assert data.y.tolist() == [int(level == "S") for level in levels]
+    assert data.classes == ("EN+HN", "S")
+    assert data.groups.tolist() == [clip.split("-")[0] for clip in data.ids]
+    assert data.folds.tolist() == [marked.folds[row] for row in rows]
+    np.testing.assert_array_equal(data.X, marked.features[rows])
+    assert data.concepts.shape == (len(data), len(data.concept_names))
+    assert len(repr(data)) < 200
+    assert "<table>" in data._repr_html_()
+
+
+def test_other_tasks(marked):
+    def load(**task):
+        return om.load_dataset(marked.manifest, marked.store, **task)
+
+    assert load(levels=["EN", "HN", "S"]).classes == ("EN", "HN", "S")
+    everything = load(frames=True)
+    assert everything.y is None
+    assert everything.frames.shape[0] == len(everything) == 200
+    name = everything.concept_names[0]
+    one = load(concept=name, negatives="b")
+    assert one.classes == (f"no {name}", name)
+    half = one.select(one.y == 1)
+    assert set(half.y.tolist()) == {1}
+    assert half.ids == [clip for clip, y in zip(one.ids, one.y, strict=True) if y]
+    with pytest.raises(ExperimentError, match="negatives is missing"):
+        load(positives=["S"])
+    with pytest.raises(ExperimentError, match="did you mean Sure"):
+        load(positives=["surely"], negatives=["EN"])
+    with pytest.raises(ExperimentError, match="one task at a time"):
+        load(levels=["EN", "HN", "S"], concept=name)
+
+
+def test_leave_film_out_is_leave_one_group_out(data):
+    """Each film tests once, and no clip of it trains."""
+    splitter = om.LeaveFilmOut()
+    splits = list(splitter.split(data.X, data.y, data.groups))
+    assert splitter.get_n_splits(data.X, data.y, data.groups) == len(splits) == 4
+    for train, test in splits:
+        [film] = set(data.groups[test])
+        assert sorted([*train, *test]) == list(range(len(data)))
+        assert film not in data.groups[train]
+    scores = cross_val_score(
+        LogisticRegression(), data.X, data.y, groups=data.groups, cv=om.LeaveFilmOut()
+    )
+    assert len(scores) == 4
+    assert scores.mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    ("splitter", "splits"),
+    [(om.LeakFree, 9), (om.ManifestSplit, 10), (om.PaperSplit, 8), (om.OfficialSplit, 1)],
+)
+def test_splitters_of_fold_columns(data, splitter, splits):
+    for cv in (splitter(data.folds), splitter()):
+        parts = list(cv.split(data.X, data.y, data.groups))
+        assert cv.get_n_splits(data.X, data.y, data.groups) == len(parts) == splits
+        for train, test in parts:
+            assert not set(train.tolist()) & set(test.tolist())
+            assert set(data.y[train]) == set(data.y[test]) == {0, 1}
+    search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1]}, cv=splitter(data.folds))
+    assert search.fit(data.X, data.y).n_splits_ == splits
+    texts = np.array(data.classes)[data.y]
+    result = cross_validate(DummyClassifier(), data.X, texts, cv=splitter(data.folds))
+    assert len(result["test_score"]) == splits
+
+
+def test_scikit_learn_trains_on_the_rows_of_the_experiment(data, experiment, marked):
+    """`split` of the leak-free protocol has the experiment's training and test rows."""
+    manifest = Manifest.load(marked.manifest)
+    changed = replace(
+        experiment, manifest=marked.manifest, store=marked.store, train_negatives=("EN", "HN"),
+        test_negatives=(),
+    )  # fmt: skip
+    [problem] = changed.problems(manifest.scheme)
+    plan = make_plan(changed, manifest, [problem])
+    clips, _ = plan.join(changed, manifest, open_store(marked.store), problem.train.levels)
+    folds = plan.folds(clips, problem, seed=0)
+    for fold, (train, test) in zip(
+        folds, om.LeakFree(data.folds).split(data.X, data.y), strict=True
+    ):
+        assert [clips.ids[row] for row in fold.train] == [data.ids[row] for row in train]
+        [tested] = fold.tests.values()
+        assert [clips.ids[row] for row in tested] == [data.ids[row] for row in test]
+
+
+def test_balance_can_be_switched_off(data):
+    for splitter in (om.LeakFree, om.ManifestSplit):
+        (train, _), *_ = splitter(data.folds).split(data.X, data.y)
+        (every, _), *_ = splitter(data.folds, balance="none").split(data.X, data.y)
+        smaller, larger = sorted(np.bincount(data.y[every]).tolist())
+        assert np.bincount(data.y[train]).tolist() == [smaller, smaller]
+        assert larger > smaller
+    with pytest.raises(ExperimentError, match="unknown balance 'nome'; did you mean none"):
+        list(om.LeakFree(data.folds, balance="nome").split(data.X, data.y))
+
+
+def test_what_a_splitter_lacks_is_named(data):
+    with pytest.raises(ValueError, match=r"needs groups, .* data\.groups"):
+        next(om.LeaveFilmOut().split(data.X, data.y))
+    with pytest.raises(ValueError, match="LeakFree needs y"):
+        next(om.LeakFree().split(data.X))
+    with pytest.raises(ExperimentError, match=r"folds has 3 entries, and there are \d+ clips"):
+        next(om.LeakFree([0, 1, 2]).split(data.X, data.y))
+
+
+def test_the_released_lists(coded):
+    manifest = Manifest.load(coded.manifest)
+    clips = om.load_dataset(
+        manifest, coded.store, positives=["S"], negatives=["HN"], labels="released"
+    )
+    cv = om.Released.from_manifest(manifest, clips.ids, "02_HN_S")
+    splits = list(cv.split(clips.X, clips.y))
+    assert len(splits) == 8
+    test = set(manifest.split("02_HN_S").fold(9))
+    assert {clips.ids[row] for row in splits[0][1]} <= test
+
+
+@pytest.fixture(scope="module")
+def second_store(marked, tmp_path_factory):
+    """Other features of the same clips, but for three; in another order."""
+    manifest = Manifest.load(marked.manifest)
+    features = dict(zip(marked.ids, 10 * marked.features[:, ::-1], strict=True))
+    path = tmp_path_factory.mktemp("second") / "second.zarr"
+    write_store(path, manifest.select(ids=manifest.ids[3:]), features)
+    return path
+
+
+def test_features_of_several_stores_are_concatenated(marked, second_store):
+    task = {"positives": ["S"], "negatives": ["EN", "HN"]}
+    one = om.load_dataset(marked.manifest, marked.store, **task)
+    two = om.load_dataset(marked.manifest, [marked.store, second_store], **task)
+    width = one.X.shape[1]
+    rows = [one.ids.index(clip) for clip in two.ids]
+    assert two.ids == [clip for clip in one.ids if clip not in marked.ids[:3]]
+    np.testing.assert_array_equal(two.X[:, :width], one.X[rows])
+    np.testing.assert_array_equal(two.X[:, width:], 10 * one.X[rows][:, ::-1])
+
+
+def test_an_experiment_on_several_stores(marked, second_store, experiment, tmp_path):
+    (tmp_path / "two.toml").write_text(
+        f"""
+name = "Two"
+manifest = "{marked.manifest}"
+stores = ["{marked.store}", "{second_store}"]
+split = "ten"
+positives = ["S"]
+train_negatives = ["HN"]
+estimators = ["logistic"]
+"""
+    )
+    run = om.run_experiment(tmp_path / "two.toml", tmp_path / "run")
+    assert run.record.experiment["store"] == [marked.store.as_posix(), second_store.as_posix()]
+    assert run.record.store.name == "toy + toy"
+    assert len(run.record.join.without_features) <= 3
+    _, about = om.load_model(run.models()[0]["folder"])
+    assert about["features"]["shape"] == [16]
+    assert about == read_about(run.models()[0]["folder"])
+    from obygaze_models.fitting import check_features
+
+    from obygaze_models.stores import open_stores
+
+    check_features(about, open_stores([marked.store, second_store]))
+    with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
+        check_features(about, open_stores(marked.store))
