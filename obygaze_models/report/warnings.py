@@ -103,10 +103,10 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Html]:
 
 
 def _concept_reasons(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Concept and reason of each warning that a fit recorded, as ``CONCEPT: REASON``."""
+    """Concept and reason of what a fit recorded."""
     skipped = [(name, f"left out, {reason}") for name, reason in facts.get("skipped", {}).items()]
-    pairs = [line.partition(": ")[::2] for line in facts.get("warnings", [])]
-    return [*skipped, *pairs]
+    warned = [(warning["subject"], warning["text"]) for warning in facts.get("warnings", [])]
+    return [*skipped, *warned]
 
 
 def leak_rows(runs: Sequence[ReportRun]) -> list[LeakRow]:
