@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
+    from obygaze_models.inference import Predictions, evaluate, predict
     from obygaze_models.persistence import load_model, save_model
     from obygaze_models.protocols import (
         LeakFree,
@@ -45,13 +46,16 @@ _ROOMS = {
     "ManifestSplit": "protocols",
     "OfficialSplit": "protocols",
     "PaperSplit": "protocols",
+    "Predictions": "inference",
     "Released": "protocols",
     "Run": "experiments.run_folder",
     "compare": "api",
+    "evaluate": "inference",
     "load_dataset": "dataset",
     "load_experiment": "experiments.experiment",
     "load_model": "persistence",
     "load_run": "experiments.run_folder",
+    "predict": "inference",
     "report": "api",
     "reproduce": "reproduce.reproduce",
     "run_experiment": "experiments.run",
@@ -66,13 +70,16 @@ __all__ = [
     "ManifestSplit",
     "OfficialSplit",
     "PaperSplit",
+    "Predictions",
     "Released",
     "Run",
     "compare",
+    "evaluate",
     "load_dataset",
     "load_experiment",
     "load_model",
     "load_run",
+    "predict",
     "report",
     "reproduce",
     "run_experiment",

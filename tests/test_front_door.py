@@ -41,13 +41,16 @@ def test_public_names():
         "ManifestSplit",
         "OfficialSplit",
         "PaperSplit",
+        "Predictions",
         "Released",
         "Run",
         "compare",
+        "evaluate",
         "load_dataset",
         "load_experiment",
         "load_model",
         "load_run",
+        "predict",
         "report",
         "reproduce",
         "run_experiment",
@@ -99,6 +102,7 @@ def test_functions_stay_when_rooms_of_their_name_are_loaded():
         "import obygaze_models as om, obygaze_models.report.page, obygaze_models.reproduce.context"
     )
     assert run_python(f"{code}; print(om.report.__name__, om.reproduce.__name__)").split() == [
+        "predict",
         "report",
         "reproduce",
     ]
