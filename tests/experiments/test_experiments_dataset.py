@@ -195,7 +195,7 @@ estimators = ["logistic"]
     _, about = om.load_model(run.models()[0]["folder"])
     assert about["features"]["shape"] == [16]
     assert about == read_about(run.models()[0]["folder"])
-    from obygaze_models.fitting import check_features
+    from obygaze_models.inference import check_features
 
     from obygaze_models.stores import open_stores
 
