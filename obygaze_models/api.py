@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from obygaze_models.experiments.run_folder import Results, Run, read_results
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.compare import Compared
+    from obygaze_models.experiments.compare import Comparisons
 
 __all__ = ["compare", "report"]
 
 AnyRun = Run | Results | str | Path
 
 
-def compare(*runs: AnyRun, models: Sequence[str] = ()) -> Compared:
+def compare(*runs: AnyRun, models: Sequence[str] = ()) -> Comparisons:
     """Compare models on the clips that both were tested on.
 
     Parameters

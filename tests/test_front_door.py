@@ -96,7 +96,7 @@ def test_reading_needs_no_torch(name):
 
 def test_functions_stay_when_rooms_of_their_name_are_loaded():
     code = (
-        "import obygaze_models as om, obygaze_models.report.page, obygaze_models.reproduce.table2"
+        "import obygaze_models as om, obygaze_models.report.page, obygaze_models.reproduce.context"
     )
     assert run_python(f"{code}; print(om.report.__name__, om.reproduce.__name__)").split() == [
         "report",

@@ -1,7 +1,7 @@
-"""Models of one run, or of several, held against each other on the clips that both were tested on.
+"""Compare models of one run, or of several, on the clips that both were tested on.
 
-Where a model said something of a clip in several runs of its experiment, the mean of its
-probabilities counts; so the scores here are not the means over runs that a run's table shows.
+Where an experiment has several fits, a clip's mean probability over them counts. So the scores here
+are not the means over fits that a run's table shows.
 """
 
 from __future__ import annotations
@@ -9,23 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, unknown_name
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.experiments.run_folder import FitPredictions, Results, average_over_fits
-from obygaze_models.intervals import REPLICATES, Difference, paired_differences
+from obygaze_models.intervals import REPLICATES, Difference, paired_differences, too_few
+from obygaze_models.metrics import METRICS
 
-__all__ = ["Compared", "Comparison", "Contestant", "compare_runs"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Comparison", "Comparisons", "ModelRef", "compare_runs"]
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A model of a run; its name says the run, too, where there are several."""
+class ModelRef:
+    """A model of a run; `name` includes the run where there are several."""
 
     run: str
     model: str
@@ -34,30 +41,30 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on one test set.
+    """Two models on a test set.
 
     Parameters
     ----------
     test, first, second
         The test set, and the models.
     clips, films
-        On what both were scored.
+        How many both were scored on.
     smallest
         How many clips the smallest class has.
     scores
-        A `Difference` for each score.
+        A `Difference` for each metric.
     only_first, only_second
-        Clips that only the one gets right.
+        How many clips only the first model gets right, and only the second.
     p_value
-        Of McNemar's exact test on these, which takes clips for independent; those of one film
-        are not, so that it is smaller than it should be.
+        Of McNemar's exact test on these. It takes clips for independent, and those of a film are
+        not, so that it is too small.
     notes
         What a reader must know of these two.
     """
 
     test: str
-    first: Contestant
-    second: Contestant
+    first: ModelRef
+    second: ModelRef
     clips: int
     films: int
     smallest: int
@@ -67,24 +74,118 @@ class Comparison:
     p_value: float
     notes: tuple[str, ...]
 
+    @property
+    def too_few(self) -> str:
+        """Why no interval is shown; empty if it is."""
+        return too_few([self.smallest], self.films)
+
 
 @dataclass(frozen=True)
-class Compared:
-    """All comparisons, and what could not be compared."""
+class Comparisons:
+    """All comparisons, and what could not be compared. Printed, it is a table a test set."""
 
     comparisons: list[Comparison]
     left_out: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return self.table()
+
+    def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
+        """The comparisons that have a metric, with its key; by default each one's first metric."""
+        known = dict.fromkeys(key for each in self.comparisons for key in each.scores)
+        if metric is not None and metric not in known:
+            raise UsageError(unknown_name("metric", metric, known))
+        return [
+            (each, metric or next(iter(each.scores)))
+            for each in self.comparisons
+            if metric is None or metric in each.scores
+        ]
+
+    def table(self, metric: str | None = None) -> str:
+        """The comparisons as text: a table a test set."""
+        by_test: dict[str, list[list[str]]] = {}
+        for each, key in self.select(metric):
+            head = f"{each.test}: {counted(each.clips, 'clip')}, {counted(each.films, 'film')}; "
+            by_test.setdefault(head + METRICS[key].title, []).append(_table_row(each, key))
+        columns = ["first", "second", "score", "score", "difference", "95%"]
+        columns += ["first ahead", "only one right", "p"]
+        tables = [f"{head}\n{align(columns, rows, left=2)}\n\n" for head, rows in by_test.items()]
+        return (
+            "".join(tables)
+            + "Difference: first minus second; its interval, and how often the first is ahead, are "
+            "over draws of films.\n"
+            "p: McNemar's exact test, as if clips of a film were independent."
+        )
+
+    def figure(self, metric: str | None = None) -> Figure:
+        """The differences and their intervals as a figure."""
+        from obygaze_models.figures import Line, Point, dot_plot
+
+        shown = self.select(metric)
+        tests = list(dict.fromkeys(each.test for each, _ in shown))
+        shown.sort(key=lambda pair: tests.index(pair[0].test))
+        titles = list(dict.fromkeys(METRICS[key].title for _, key in shown))
+        runs = {(each.first.run, each.second.run) for each, _ in shown}
+        same_models = len(runs) == 1 and all(
+            each.first.model == each.second.model for each, _ in shown
+        )
+        points = []
+        for each, key in shown:
+            score = each.scores[key]
+            low, high = (None, None) if each.too_few else score.interval or (None, None)
+            label = each.first.model if same_models else f"{each.first.name} − {each.second.name}"
+            group = f"{each.test}: {counted(each.clips, 'clip')}"
+            if len(titles) > 1:
+                group += f", {METRICS[key].title}"
+            points.append(Point(label, score.difference, low, high, group=group))
+        order = "{} minus {}".format(*runs.pop()) if same_models else "first minus second"
+        title = " and ".join(titles)
+        return dot_plot(
+            points,
+            title=f"Differences in {title}",
+            axis=f"difference in {title}, {order}",
+            description="; ".join(
+                f"{point.group}: {point.label} {_format(point.value, signed=True)}"
+                for point in points
+            ),
+            lines=[Line(0.0, "no difference")],
+            interval="95% interval over films",
+            value="difference",
+            signed=True,
+        )
+
+
+def _table_row(comparison: Comparison, key: str) -> list[str]:
+    score = comparison.scores[key]
+    few = comparison.too_few
+    interval = "-" if score.interval is None else "{:+.3f} to {:+.3f}".format(*score.interval)
+    p_value = comparison.p_value
+    return [
+        comparison.first.name,
+        comparison.second.name,
+        _format(score.first),
+        _format(score.second),
+        _format(score.difference, signed=True),
+        few or interval,
+        "-" if few or score.ahead is None else f"{score.ahead:.0%}",
+        f"{comparison.only_first} : {comparison.only_second}",
+        f"{p_value:.3f}" if p_value >= 0.0005 else "<.001",
+    ]
+
+
+def _format(value: float | None, *, signed: bool = False) -> str:
+    return "-" if value is None else f"{value:+.3f}" if signed else f"{value:.3f}"
+
 
 @dataclass(frozen=True, eq=False)
-class _Side:
-    """A contestant, of the run at a place in the list."""
+class _Candidate:
+    """A model, the index and results of its run, its predictions and fits by test set."""
 
-    place: int
-    who: Contestant
+    ref: ModelRef
+    run_index: int
     results: Results
     tests: Mapping[str, FitPredictions]
-    runs: dict[str, int]
+    fits: Mapping[str, int]
 
 
 def compare_runs(
@@ -93,7 +194,7 @@ def compare_runs(
     models: Sequence[str] = (),
     seed: int = 0,
     replicates: int = REPLICATES,
-) -> Compared:
+) -> Comparisons:
     """Compare models on the test sets that they share.
 
     Parameters
@@ -107,30 +208,34 @@ def compare_runs(
         Of the draws of films.
     """
     _check_items(runs)
-    sides = _sides(runs)
-    names = list(dict.fromkeys(side.who.model for side in sides))
-    if len(sides) == 1:
+    candidates = _candidates(runs)
+    names = list(dict.fromkeys(candidate.ref.model for candidate in candidates))
+    if len(candidates) == 1:
         raise ExperimentError(
             f"{runs[0].run.folder} has one model, {names[0]}; give a second run to compare it with"
         )
     for name in models:
         if name not in names:
             raise ExperimentError(unknown_name("model", name, names))
-    pairs = list(_pairs(sides, models, several=len(runs) > 1))
-    paired = {side.who.name for pair in pairs for side in pair}
+    pairs = [
+        (first, second)
+        for first, second in combinations(candidates, 2)
+        if _comparable(first, second, models, several=len(runs) > 1)
+    ]
+    paired = {candidate.ref.name for pair in pairs for candidate in pair}
     left_out = [
-        f"{side.who.name} has no counterpart of that name; --model names what to compare"
-        for side in sides
-        if side.who.name not in paired and not models
+        f"{candidate.ref.name} has no counterpart of that name; --model names what to compare"
+        for candidate in candidates
+        if candidate.ref.name not in paired and not models
     ]
     comparisons = []
-    for a, b in pairs:
-        for test in dict.fromkeys([*a.tests, *b.tests]):
-            found = _compare(a, b, test, seed, replicates)
-            if isinstance(found, Comparison):
-                comparisons.append(found)
+    for first, second in pairs:
+        for test in dict.fromkeys([*first.tests, *second.tests]):
+            comparison = _compare(first, second, test, seed, replicates)
+            if isinstance(comparison, Comparison):
+                comparisons.append(comparison)
             else:
-                left_out.append(found)
+                left_out.append(comparison)
     if not comparisons:
         raise ExperimentError(
             left_out[0]
@@ -138,122 +243,130 @@ def compare_runs(
             else f"there is nothing to compare {(models or names)[0]} with; give another run, or "
             "another --model"
         )
-    return Compared(comparisons, tuple(dict.fromkeys(left_out)))
+    return Comparisons(comparisons, tuple(dict.fromkeys(left_out)))
 
 
 def _check_items(runs: Sequence[Results]) -> None:
     first = runs[0].run
-    for other in (results.run for results in runs[1:]):
-        ours, theirs = first.record.manifest, other.record.manifest
-        if ours.digest != theirs.digest:
+    manifest = first.record.manifest
+    for results in runs[1:]:
+        other = results.run.record.manifest
+        if manifest.digest != other.digest:
             raise ExperimentError(
-                f"{first.folder} and {other.folder} are over different items: those of "
-                f"{ours.name} ({ours.digest[:12]}) and of {theirs.name} "
-                f"({theirs.digest[:12]}); run both on one manifest"
+                f"{first.folder} and {results.run.folder} are over different items: those of "
+                f"{manifest.name} ({manifest.digest[:12]}) and of {other.name} "
+                f"({other.digest[:12]}); run both on one manifest"
             )
 
 
-def _sides(runs: Sequence[Results]) -> list[_Side]:
-    """Every model of every run, under a name that tells it from the others."""
+def _candidates(runs: Sequence[Results]) -> list[_Candidate]:
+    """Every model of every run, under a unique name."""
     folders = [results.run.folder for results in runs]
-    short = [folder.name for folder in folders]
-    named = short if len(set(short)) == len(short) else [folder.as_posix() for folder in folders]
-    sides = []
-    for place, (results, run) in enumerate(zip(runs, named, strict=True)):
-        said: dict[str, dict[str, list[FitPredictions]]] = {}
-        for one in results.said:
-            said.setdefault(one.model, {}).setdefault(one.test, []).append(one)
-        for model, tests in said.items():
-            name = f"{run}: {model}" if len(runs) > 1 else model
-            told = {test: average_over_fits(of) for test, of in tests.items()}
-            counts = {test: len(of) for test, of in tests.items()}
-            sides.append(_Side(place, Contestant(run, model, name), results, told, counts))
-    return sides
+    names = [folder.name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [folder.as_posix() for folder in folders]
+    candidates = []
+    for index, (results, run) in enumerate(zip(runs, names, strict=True)):
+        fits: dict[str, dict[str, list[FitPredictions]]] = {}
+        for fit in results.said:
+            fits.setdefault(fit.model, {}).setdefault(fit.test, []).append(fit)
+        for model, by_test in fits.items():
+            ref = ModelRef(run, model, f"{run}: {model}" if len(runs) > 1 else model)
+            means = {test: average_over_fits(predictions) for test, predictions in by_test.items()}
+            counts = {test: len(predictions) for test, predictions in by_test.items()}
+            candidates.append(_Candidate(ref, index, results, means, counts))
+    return candidates
 
 
-def _only(said: FitPredictions, ids: NDArray[Any]) -> FitPredictions:
-    """What it says of these clips, which it knows."""
-    rows = np.searchsorted(said.ids, ids)
-    return FitPredictions(
-        said.model, said.fit, said.test, ids.tolist(), said.labels[rows], said.probabilities[rows]
-    )
+def _comparable(
+    first: _Candidate, second: _Candidate, models: Sequence[str], *, several: bool
+) -> bool:
+    if models:
+        return first.ref.model in models and second.ref.model in models
+    same_model = first.ref.model == second.ref.model
+    return not several or (same_model and first.run_index != second.run_index)
 
 
-def _pairs(
-    sides: Sequence[_Side], models: Sequence[str], *, several: bool
-) -> Iterator[tuple[_Side, _Side]]:
-    for a, b in combinations(sides, 2):
-        if models:
-            chosen = a.who.model in models and b.who.model in models
-        else:
-            chosen = not several or (a.who.model == b.who.model and a.place != b.place)
-        if chosen:
-            yield a, b
-
-
-def _compare(a: _Side, b: _Side, test: str, seed: int, replicates: int) -> Comparison | str:
-    """How two models do on a test; or why that cannot be said."""
-    if test not in a.tests or test not in b.tests:
-        has, lacks = (a, b) if test in a.tests else (b, a)
-        return f"{test} is a test set of {has.who.name}, not of {lacks.who.name}"
-    mine, theirs = a.tests[test], b.tests[test]
-    ids = np.intersect1d(mine.ids, theirs.ids)
-    alike = _only(mine, ids).labels == _only(theirs, ids).labels
-    first, second = _only(mine, ids[alike]), _only(theirs, ids[alike])
-    if not first.ids:
-        why = "clips annotated otherwise" if len(ids) else "other clips"
-        return f"{a.who.name} and {b.who.name} cannot be compared: they have {why} in {test}"
-    films = [a.results.clips[one].film for one in first.ids]
-    only_first = int((second.wrong & ~first.wrong).sum())
-    only_second = int((first.wrong & ~second.wrong).sum())
-    odd = only_first + only_second
+def _compare(
+    first: _Candidate, second: _Candidate, test: str, seed: int, replicates: int
+) -> Comparison | str:
+    """Two models on a test set; or why they cannot be compared."""
+    names = f"{first.ref.name} and {second.ref.name}"
+    if test not in first.tests or test not in second.tests:
+        has, lacks = (first, second) if test in first.tests else (second, first)
+        return f"{test} is a test set of {has.ref.name}, not of {lacks.ref.name}"
+    common = np.intersect1d(first.tests[test].ids, second.tests[test].ids)
+    same_labels = _labels(first, test, common) == _labels(second, test, common)
+    ids = common[same_labels]
+    if not len(ids):
+        difference = "clips annotated otherwise" if len(common) else "other clips"
+        return f"{names} cannot be compared: they have {difference} in {test}"
+    labels = _labels(first, test, ids)
+    first_mean, second_mean = first.tests[test], second.tests[test]
+    first_wrong = first_mean.wrong[np.searchsorted(first_mean.ids, ids)]
+    second_wrong = second_mean.wrong[np.searchsorted(second_mean.ids, ids)]
+    only_first = int((second_wrong & ~first_wrong).sum())
+    only_second = int((first_wrong & ~second_wrong).sum())
+    films = [first.results.clips[clip].film for clip in ids.tolist()]
+    disagreements = only_first + only_second
     return Comparison(
         test=test,
-        first=a.who,
-        second=b.who,
-        clips=len(first.ids),
+        first=first.ref,
+        second=second.ref,
+        clips=len(ids),
         films=len(set(films)),
-        smallest=int(np.bincount(first.labels, minlength=len(a.results.classes(test))).min()),
+        smallest=int(np.bincount(labels, minlength=len(first.results.classes(test))).min()),
         scores=paired_differences(
-            first.labels,
-            first.probabilities,
-            second.probabilities,
+            labels,
+            first_mean.probabilities[np.searchsorted(first_mean.ids, ids)],
+            second_mean.probabilities[np.searchsorted(second_mean.ids, ids)],
             films,
             seed=seed,
             replicates=replicates,
         ),
         only_first=only_first,
         only_second=only_second,
-        p_value=float(binomtest(only_first, odd).pvalue) if odd else 1.0,
-        notes=tuple(dict.fromkeys(_notes(a, b, test, len(ids), set(first.ids)))),
+        p_value=float(binomtest(only_first, disagreements).pvalue) if disagreements else 1.0,
+        notes=tuple(dict.fromkeys(_notes(first, second, test, len(common), set(ids.tolist())))),
     )
 
 
-def _notes(a: _Side, b: _Side, test: str, common: int, scored: set[str]) -> Iterator[str]:
-    """What is not alike in two models' data and protocol, and which clips had to be left out."""
-    one, other = a.results.run.record, b.results.run.record
-    for what, ours, theirs in (
-        ("label sets", one.manifest.labels, other.manifest.labels),
-        ("protocols", one.protocol, other.protocol),
-        ("splits", one.split, other.split),
-        ("training tasks", one.trained_on(test), other.trained_on(test)),
+def _notes(
+    first: _Candidate, second: _Candidate, test: str, common: int, scored: set[str]
+) -> Iterator[str]:
+    """How two models' data and protocols differ, and which clips had to be left out."""
+    a, b = first.results.run.record, second.results.run.record
+    for name, value, other in (
+        ("label sets", a.manifest.labels, b.manifest.labels),
+        ("protocols", a.protocol, b.protocol),
+        ("splits", a.split, b.split),
+        ("training tasks", a.trained_on(test), b.trained_on(test)),
     ):
-        if ours != theirs:
-            yield f"different {what}: {ours} in {a.who.run}, {theirs} in {b.who.run}"
-    for side in (a, b):
-        if extra := len(side.tests[test].ids) - common:
-            yield f"left out: {counted(extra, 'clip')} of {test} that only {side.who.run} has"
-    if odd := common - len(scored):
-        yield f"left out: {counted(odd, 'clip')} of {test} annotated otherwise in the two"
-    runs = [side.runs[test] for side in (a, b)]
-    if runs[0] != runs[1]:
-        yield (
-            f"{a.who.name} is the mean of {counted(runs[0], 'run')}, {b.who.name} of {runs[1]}, "
-            "and a mean of more is the better for it"
-        )
-    for side in (a, b):
-        if met := len(scored & set(side.results.run.record.leaked)):
+        if value != other:
             yield (
-                f"LEAKAGE: {met} of these {counted(len(scored), 'clip')} of {test} are in a "
-                f"training or validation set of {side.who.run}"
+                f"different {name}: {value or 'none'} in {first.ref.run}, {other or 'none'} in "
+                f"{second.ref.run}"
             )
+    for side in (first, second):
+        if extra := len(side.tests[test].ids) - common:
+            yield f"left out: {counted(extra, 'clip')} of {test} that only {side.ref.run} has"
+    if relabelled := common - len(scored):
+        yield f"left out: {counted(relabelled, 'clip')} of {test} annotated otherwise in the two"
+    if first.fits[test] != second.fits[test]:
+        same_run = first.run_index == second.run_index
+        names = [side.ref.name if same_run else side.ref.run for side in (first, second)]
+        yield (
+            f"{names[0]} is the mean of {counted(first.fits[test], 'fit')}, {names[1]} of "
+            f"{second.fits[test]}; a mean of more fits scores better"
+        )
+    for side in (first, second):
+        if leaked := len(scored & set(side.results.run.record.leaked)):
+            yield (
+                f"LEAKAGE: {leaked} of these {counted(len(scored), 'clip')} of {test} are in a "
+                f"training or validation set of {side.ref.run}"
+            )
+
+
+def _labels(candidate: _Candidate, test: str, ids: Array) -> Array:
+    predictions = candidate.tests[test]
+    return predictions.labels[np.searchsorted(predictions.ids, ids)]

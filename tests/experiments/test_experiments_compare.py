@@ -19,7 +19,8 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from obygaze_features.errors import ExperimentError
+import obygaze_models as om
+from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_models.experiments.compare import compare_runs
@@ -27,6 +28,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Results, read_results
 from obygaze_models.intervals import paired_differences
+from obygaze_models.metrics import METRICS, TREC
 from tests.figures.drawn import tips
 from tests.world import make_world, write_store
 
@@ -239,7 +241,7 @@ def test_what_is_not_alike_is_said(made, world, tmp_path):
     extra = len(set(there) - set(tested))
     assert f"left out: {extra} clips of EN+HN vs S that only others has" in text
     runs = len([one for one in b.said if (one.model, one.test) == ("logistic", "EN vs S")])
-    assert f"good: logistic is the mean of 9 runs, others: logistic of {runs}" in text
+    assert f"good is the mean of 9 fits, others of {runs};" in text
     assert "left out: 1 clip of EN+HN vs S that only good has" in text
     assert "left out: 2 clips of EN+HN vs S annotated otherwise in the two" in text
 
@@ -295,11 +297,15 @@ def test_the_command(obygaze, made, other, tmp_path):
     b = made("noisy-split", protocol="split", store=other).run.folder
     told = obygaze("models", "compare", a, b, "--metric", "auroc", "-o", tmp_path / "d.svg")
     assert told.exit_code == 0, told.output
-    [one, *_] = compare_runs([read_results(a), read_results(b)]).comparisons
+    compared = om.compare(a, b)
+    assert compared.table("auroc") in told.stdout
+    one, another, *_ = compared.comparisons
     low, high = one.scores["auroc"].interval
-    assert f"{one.test}: {one.clips} clips, 4 films" in told.stdout
+    assert f"{one.test}: {one.clips} clips, 4 films; AUROC" in told.stdout
     assert f"{one.scores['auroc'].difference:+.3f}  {low:+.3f} to {high:+.3f}" in told.stdout
-    said = f"{one.scores['auroc'].difference:+.2f} ({low:+.2f} to {high:+.2f})"
+    # The figure has a point of logistic for each test set; `tips` has the last.
+    last = another.scores["auroc"]
+    said = f"{last.difference:+.2f} ({last.interval[0]:+.2f} to {last.interval[1]:+.2f})"
     assert tips(tmp_path / "d.svg")["logistic, difference"] == said.replace("-", "−")
 
     as_json = json.loads(obygaze("models", "compare", a, b, "--json").stdout)
@@ -315,6 +321,21 @@ def test_the_command(obygaze, made, other, tmp_path):
     assert "is not complete" in half.stderr
 
 
+def test_compare_takes_runs_results_and_folders(made, other):
+    a, b = made("good"), made("noisy", store=other)
+    compared = om.compare(a.run, b)
+    assert compared == om.compare(str(a.run.folder), b.run.folder)
+    assert str(compared) == compared.table("f1")
+    assert compared.figure("auroc").axes
+    with pytest.raises(UsageError, match="did you mean auroc"):
+        compared.table("aurco")
+
+
+def test_help_names_every_metric_that_is_compared(obygaze):
+    text = " ".join(obygaze("models", "compare", "--help").stdout.split())
+    assert [key for key in METRICS if key not in text] == [TREC]
+
+
 def test_each_comparison_has_a_metric_of_its_own(obygaze, made, tmp_path):
     """Two classes have no macro F1, and three no positive class: neither is an error."""
     levels = {
@@ -327,12 +348,12 @@ def test_each_comparison_has_a_metric_of_its_own(obygaze, made, tmp_path):
     again = made("again", seed=5).run.folder, made("classes-again", seed=5, **levels).run.folder
     told = obygaze("models", "compare", *pair, *again, "-o", tmp_path / "d.svg")
     assert told.exit_code == 0, told.output
-    assert "f1: first" in told.stdout
-    assert "f1_macro: first" in told.stdout
+    assert "films; F1 positive\n" in told.stdout
+    assert "films; F1 macro\n" in told.stdout
     assert "EN / HN / S: 150 clips, F1 macro" in (tmp_path / "d.svg").read_text(encoding="utf-8")
     assert obygaze("models", "compare", *pair, *again, "--metric", "auroc").exit_code == 0
     lacking = obygaze("models", "compare", *pair, *again, "--metric", "f1_macro")
-    assert "NOTE: HN vs S has no f1_macro" in lacking.stderr
+    assert "NOTE: left out: HN vs S, which has other classes and so no f1_macro" in lacking.stderr
     assert "HN vs S" not in lacking.stdout
     wrong = obygaze("models", "compare", *pair, *again, "--metric", "F2")
     assert (wrong.exit_code, "did you mean f1?" in wrong.stderr) == (2, False)

@@ -196,7 +196,6 @@ estimators = ["logistic"]
     assert about["features"]["shape"] == [16]
     assert about == read_about(run.models()[0]["folder"])
     from obygaze_models.inference import check_features
-
     from obygaze_models.stores import open_stores
 
     check_features(about, open_stores([marked.store, second_store]))
