@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from obygaze_models.api import compare as compare
     from obygaze_models.api import report as report
     from obygaze_models.dataset import ClipDataset, load_dataset
+    from obygaze_models.estimators.baselines import FilmPrior
+    from obygaze_models.estimators.bottlenecks import (
+        ConceptBottleneck,
+        HybridBottleneck,
+        OracleBottleneck,
+    )
+    from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
+    from obygaze_models.estimators.logistic import LogisticProbe
+    from obygaze_models.estimators.mlp import MLPProbe
+    from obygaze_models.estimators.registry import make_estimator
+    from obygaze_models.estimators.svm import LinearSVMProbe
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
@@ -39,12 +50,21 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "ClipDataset": "dataset",
+    "ConceptBank": "estimators.concepts",
+    "ConceptBottleneck": "estimators.bottlenecks",
     "Experiment": "experiments.experiment",
+    "FilmPrior": "estimators.baselines",
+    "HybridBottleneck": "estimators.bottlenecks",
     "LeakFree": "protocols",
     "LeaveFilmOut": "protocols",
+    "LinearSVMProbe": "estimators.svm",
+    "LogisticProbe": "estimators.logistic",
+    "MLPProbe": "estimators.mlp",
     "ManifestSplit": "protocols",
     "OfficialSplit": "protocols",
+    "OracleBottleneck": "estimators.bottlenecks",
     "PaperSplit": "protocols",
+    "RandomDirections": "estimators.concepts",
     "Released": "protocols",
     "Run": "experiments.run_folder",
     "compare": "api",
@@ -52,6 +72,7 @@ _ROOMS = {
     "load_experiment": "experiments.experiment",
     "load_model": "persistence",
     "load_run": "experiments.run_folder",
+    "make_estimator": "estimators.registry",
     "report": "api",
     "reproduce": "reproduce.reproduce",
     "run_experiment": "experiments.run",
@@ -60,12 +81,21 @@ _ROOMS = {
 
 __all__ = [
     "ClipDataset",
+    "ConceptBank",
+    "ConceptBottleneck",
     "Experiment",
+    "FilmPrior",
+    "HybridBottleneck",
     "LeakFree",
     "LeaveFilmOut",
+    "LinearSVMProbe",
+    "LogisticProbe",
+    "MLPProbe",
     "ManifestSplit",
     "OfficialSplit",
+    "OracleBottleneck",
     "PaperSplit",
+    "RandomDirections",
     "Released",
     "Run",
     "compare",
@@ -73,6 +103,7 @@ __all__ = [
     "load_experiment",
     "load_model",
     "load_run",
+    "make_estimator",
     "report",
     "reproduce",
     "run_experiment",
