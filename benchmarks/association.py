@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Result, side_by_side
-from obygaze_models.bias.association import Settings, associate, associations
+from obygaze_models.bias.association import Settings, associate, association_scores
 
 Array = NDArray[Any]
 Sets = tuple[Array, Array, Array, Array]
@@ -68,7 +68,7 @@ def _sets(items: int, words: int) -> Sets:
 
 def _scores(sets: Sets) -> tuple[list[float], list[float]]:
     x, y, a, b = sets
-    return associations(x, a, b).tolist(), associations(y, a, b).tolist()
+    return association_scores(x, a, b).tolist(), association_scores(y, a, b).tolist()
 
 
 def _exact(x: list[float], y: list[float]) -> float:

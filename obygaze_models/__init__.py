@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from obygaze_models.api import compare as compare
     from obygaze_models.api import report as report
     from obygaze_models.dataset import ClipDataset, load_dataset
+    from obygaze_models.estimators.baselines import FilmPrior
+    from obygaze_models.estimators.bottlenecks import (
+        ConceptBottleneck,
+        HybridBottleneck,
+        OracleBottleneck,
+    )
+    from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
+    from obygaze_models.estimators.logistic import LogisticProbe
+    from obygaze_models.estimators.mlp import MLPProbe
+    from obygaze_models.estimators.registry import make_estimator
+    from obygaze_models.estimators.svm import LinearSVMProbe
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
@@ -40,13 +51,22 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "ClipDataset": "dataset",
+    "ConceptBank": "estimators.concepts",
+    "ConceptBottleneck": "estimators.bottlenecks",
     "Experiment": "experiments.experiment",
+    "FilmPrior": "estimators.baselines",
+    "HybridBottleneck": "estimators.bottlenecks",
     "LeakFree": "protocols",
     "LeaveFilmOut": "protocols",
+    "LinearSVMProbe": "estimators.svm",
+    "LogisticProbe": "estimators.logistic",
+    "MLPProbe": "estimators.mlp",
     "ManifestSplit": "protocols",
     "OfficialSplit": "protocols",
+    "OracleBottleneck": "estimators.bottlenecks",
     "PaperSplit": "protocols",
     "Predictions": "inference",
+    "RandomDirections": "estimators.concepts",
     "Released": "protocols",
     "Run": "experiments.run_folder",
     "compare": "api",
@@ -55,6 +75,7 @@ _ROOMS = {
     "load_experiment": "experiments.experiment",
     "load_model": "persistence",
     "load_run": "experiments.run_folder",
+    "make_estimator": "estimators.registry",
     "predict": "inference",
     "report": "api",
     "reproduce": "reproduce.reproduce",
@@ -64,13 +85,22 @@ _ROOMS = {
 
 __all__ = [
     "ClipDataset",
+    "ConceptBank",
+    "ConceptBottleneck",
     "Experiment",
+    "FilmPrior",
+    "HybridBottleneck",
     "LeakFree",
     "LeaveFilmOut",
+    "LinearSVMProbe",
+    "LogisticProbe",
+    "MLPProbe",
     "ManifestSplit",
     "OfficialSplit",
+    "OracleBottleneck",
     "PaperSplit",
     "Predictions",
+    "RandomDirections",
     "Released",
     "Run",
     "compare",
@@ -79,6 +109,7 @@ __all__ = [
     "load_experiment",
     "load_model",
     "load_run",
+    "make_estimator",
     "predict",
     "report",
     "reproduce",

@@ -35,13 +35,22 @@ def test_public_names():
     ]
     assert obygaze_models.__all__ == [
         "ClipDataset",
+        "ConceptBank",
+        "ConceptBottleneck",
         "Experiment",
+        "FilmPrior",
+        "HybridBottleneck",
         "LeakFree",
         "LeaveFilmOut",
+        "LinearSVMProbe",
+        "LogisticProbe",
+        "MLPProbe",
         "ManifestSplit",
         "OfficialSplit",
+        "OracleBottleneck",
         "PaperSplit",
         "Predictions",
+        "RandomDirections",
         "Released",
         "Run",
         "compare",
@@ -50,6 +59,7 @@ def test_public_names():
         "load_experiment",
         "load_model",
         "load_run",
+        "make_estimator",
         "predict",
         "report",
         "reproduce",
@@ -102,7 +112,6 @@ def test_functions_stay_when_rooms_of_their_name_are_loaded():
         "import obygaze_models as om, obygaze_models.report.page, obygaze_models.reproduce.context"
     )
     assert run_python(f"{code}; print(om.report.__name__, om.reproduce.__name__)").split() == [
-        "predict",
         "report",
         "reproduce",
     ]

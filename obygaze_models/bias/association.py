@@ -2,12 +2,14 @@
 
 s(w) is the mean cosine of w with A less that with B. The effect size d is the mean of s over X less
 that over Y, in standard deviations of s over both; T is the sum of s over X less that over Y.
+p is one-sided: the share of all partitions of X and Y into groups of the same sizes whose T is at
+least as high. Ties count, and sums that differ only by rounding are ties.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -16,14 +18,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
-from obygaze_models.bias.partitions import exact_p, normal_p, sampled_p
 
-__all__ = ["Association", "P", "Settings", "associate", "associations", "each_alone"]
+__all__ = ["Association", "P", "Settings", "associate", "associate_each", "association_scores"]
 
 Array = NDArray[Any]
+P = Literal["auto", "exact", "sampled", "normal"]
+MAX_SUBSETS = 2**23
+"""The most subsets of half the scores that the exact test makes."""
 #: Scores are means of cosines: a deviation below this is their rounding.
 _ROUNDING = 1e-14
-P = Literal["auto", "exact", "sampled", "normal"]
+#: Partitions drawn at a time: few, so that they stay in the processor's cache.
+_DRAWN_AT_ONCE = 2**14
 
 
 @dataclass(frozen=True)
@@ -35,15 +40,15 @@ class Settings:
     ddof
         1: the standard deviation of a sample; 0: of a population.
     p
-        ``"exact"``: over all partitions. ``"sampled"``: over `samples` that are drawn.
+        ``"exact"``: over all partitions. ``"sampled"``: over `samples` random ones.
         ``"normal"``: from a normal distribution. ``"auto"``: exact up to `exact_up_to`
         partitions, else sampled.
     exact_up_to, samples
         Numbers of partitions.
     draws
-        For the interval of d, how often X and Y are drawn anew, each from itself; 0 for none.
+        Bootstrap draws of X and Y for the interval of d; 0 for no interval.
     seed
-        Fixes what is drawn.
+        Seed of all draws.
     """
 
     ddof: Literal[0, 1] = 1
@@ -56,11 +61,17 @@ class Settings:
 
 @dataclass(frozen=True)
 class Association:
-    """What an association test finds: d, the statistic T, and p.
+    """The result of an association test: d, the statistic T, and p.
 
-    `p_is` says how p was found: exact, sampled or normal, and `partitions` how many were looked
-    at (None: normal). `low` and `high` are the ends of a 95% interval of d over draws of items;
-    None where there was no drawing, or too little to draw from.
+    Parameters
+    ----------
+    p_is
+        How p was computed: exact, sampled or normal.
+    partitions
+        Over how many partitions; None if p is normal.
+    low, high
+        The ends of a 95% interval of d over draws of items; None without draws, or if a group has
+        one item.
     """
 
     d: float
@@ -89,22 +100,22 @@ def associate(
     Examples
     --------
     >>> x, y = [[1, 0], [2, 1], [1, 1]], [[0, 1], [1, 2], [1, 1.5]]
-    >>> found = associate(x, y, [[1, 0], [1, 0.5]], [[0, 1], [0.5, 1]])
-    >>> round(found.d, 6), round(found.statistic, 6), found.p
+    >>> result = associate(x, y, [[1, 0], [1, 0.5]], [[0, 1], [0.5, 1]])
+    >>> round(result.d, 6), round(result.statistic, 6), result.p
     (1.506042, 2.29512, 0.05)
     """
-    units = _units({"X": x, "Y": y, "A": a, "B": b})
-    towards = units["A"].mean(axis=0) - units["B"].mean(axis=0)
-    return _tested(units["X"] @ towards, units["Y"] @ towards, "X and Y", settings)
+    units = _unit_vectors({"X": x, "Y": y, "A": a, "B": b})
+    direction = units["A"].mean(axis=0) - units["B"].mean(axis=0)
+    return _test(units["X"] @ direction, units["Y"] @ direction, "X and Y", settings)
 
 
-def associations(w: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
+def association_scores(w: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
     """S of each row of W: its mean cosine with A less that with B."""
-    units = _units({"W": w, "A": a, "B": b})
+    units = _unit_vectors({"W": w, "A": a, "B": b})
     return np.asarray(units["W"] @ (units["A"].mean(axis=0) - units["B"].mean(axis=0)))
 
 
-def each_alone(
+def associate_each(
     x: ArrayLike,
     a: ArrayLike,
     b: ArrayLike,
@@ -112,63 +123,141 @@ def each_alone(
 ) -> list[Association]:
     """Test of each row of X alone whether it is nearer to A than to B.
 
-    Here it is A and B that are parted anew: d is the mean cosine with A less that with B, in
-    standard deviations over both, and T the sums' difference.
+    Here A and B are partitioned: d is the mean cosine with A less that with B, in standard
+    deviations over both, and T the difference of the sums.
     """
-    units = _units({"X": x, "A": a, "B": b})
-    return [_tested(units["A"] @ one, units["B"] @ one, "A and B", settings) for one in units["X"]]
+    units = _unit_vectors({"X": x, "A": a, "B": b})
+    return [_test(units["A"] @ row, units["B"] @ row, "A and B", settings) for row in units["X"]]
 
 
-def _tested(first: Array, second: Array, which: str, settings: Settings) -> Association:
-    d = float(_effects(first[None], second[None], settings.ddof)[0])
+def _test(first: Array, second: Array, groups: str, settings: Settings) -> Association:
+    d = float(_effect_sizes(first, second, settings.ddof))
     if not math.isfinite(d):
-        raise BiasError(f"all of {which} are associated alike, so there is no effect size")
+        raise BiasError(f"{groups} have identical scores, so the effect size is undefined")
     p, p_is, partitions = _p(first, second, settings)
-    return Association(
-        d,
-        float(first.sum() - second.sum()),
-        p,
-        p_is,
-        partitions,
-        *_interval(first, second, settings),
+    low, high = _interval(first, second, settings)
+    return Association(d, float(first.sum() - second.sum()), p, p_is, partitions, low, high)
+
+
+def _effect_sizes(first: Array, second: Array, ddof: int, axis: int = -1) -> Array:
+    """The effect sizes along an axis; NaN where all scores are the same."""
+    deviation = np.asarray(np.concatenate([first, second], axis=axis).std(axis=axis, ddof=ddof))
+    deviation = np.where(deviation <= _ROUNDING, np.nan, deviation)
+    return np.asarray((first.mean(axis=axis) - second.mean(axis=axis)) / deviation)
+
+
+def _interval(first: Array, second: Array, settings: Settings) -> tuple[float | None, float | None]:
+    """The middle 95% of d where both groups are drawn with replacement, each from itself."""
+    from scipy.stats import bootstrap
+
+    if not settings.draws or min(len(first), len(second)) < 2:
+        return None, None
+    drawn = bootstrap(
+        (first, second),
+        lambda x, y, axis: _effect_sizes(x, y, settings.ddof, axis),
+        n_resamples=settings.draws,
+        method="percentile",
+        rng=np.random.default_rng(settings.seed),
     )
-
-
-def _effects(first: Array, second: Array, ddof: int) -> Array:
-    """The effect size of each row of scores; NaN where all scores of a row are the same."""
-    both = np.concatenate([first, second], axis=1)
-    deviation = both.std(axis=1, ddof=ddof)
-    deviation[deviation <= _ROUNDING] = np.nan
-    return np.asarray((first.mean(axis=1) - second.mean(axis=1)) / deviation)
+    low, high = np.nanquantile(drawn.bootstrap_distribution, [0.025, 0.975]).tolist()
+    return low, high
 
 
 def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
     if settings.p not in get_args(P):
         raise UsageError(unknown_name("p", settings.p, get_args(P)))
     if settings.p == "normal":
-        return normal_p(first, second), "normal", None
-    every = math.comb(len(first) + len(second), len(first))
-    if settings.p == "exact" or (settings.p == "auto" and every <= settings.exact_up_to):
-        return exact_p(first, second), "exact", every
-    p = sampled_p(first, second, settings.samples, settings.seed)
+        return _normal_p(first, second), "normal", None
+    partitions = math.comb(len(first) + len(second), len(first))
+    if settings.p == "exact" or (settings.p == "auto" and partitions <= settings.exact_up_to):
+        return _exact_p(first, second), "exact", partitions
+    p = _sampled_p(first, second, settings.samples, settings.seed)
     return p, "sampled", settings.samples
 
 
-def _interval(first: Array, second: Array, settings: Settings) -> tuple[float | None, float | None]:
-    """The middle 95% of d, where both groups are drawn from themselves with replacement."""
-    if not settings.draws or min(len(first), len(second)) < 2:
-        return None, None
-    chance = np.random.default_rng(settings.seed)
-    drawn = [
-        group[chance.integers(len(group), size=(settings.draws, len(group)))]
-        for group in (first, second)
-    ]
-    effects = _effects(drawn[0], drawn[1], settings.ddof)
-    low, high = np.nanquantile(effects, [0.025, 0.975]).tolist()
-    return low, high
+def _exact_p(first: Array, second: Array) -> float:
+    """The share of all partitions, the observed one included.
+
+    `scipy.stats.permutation_test` makes every partition. This counts them instead: it splits the
+    scores into halves, and for each subset of one half counts the subsets of the other that reach
+    the threshold with it. That is 1,300 times faster for 8 + 8 scores and 13,000 times for
+    10 + 10; and 20 + 20 scores, with 10^11 partitions, take less than a second.
+    """
+    k, scores, threshold = _smaller_group(first, second)
+    half = len(scores) // 2
+    longer = len(scores) - half
+    if sum(math.comb(longer, size) for size in range(min(k, longer) + 1)) > MAX_SUBSETS:
+        raise BiasError(
+            f"groups of {len(first)} and {len(second)} have too many partitions to count all; "
+            "take sampled ones"
+        )
+    # Each score is raised by the same large step, so that a sum tells how many scores are in it.
+    step = 4 * float(np.abs(scores).sum()) or 1.0
+    raised = (scores + step).tolist()
+    left, right = (
+        np.sort(_subset_sums(part, k, (k + 0.5) * step)) for part in (raised[:half], raised[half:])
+    )
+    first_reaching = np.searchsorted(right, k * step + threshold - left)
+    end = np.searchsorted(right, (k + 0.5) * step - left)
+    return int((end - first_reaching).sum()) / math.comb(len(scores), k)
 
 
-def _units(sets: Mapping[str, ArrayLike]) -> dict[str, Array]:
+def _subset_sums(scores: Sequence[float], k: int, limit: float) -> Array:
+    """The sums of all subsets of up to `k` scores, which are those below `limit`."""
+    sums = np.zeros(1)
+    for number, score in enumerate(scores):
+        sums = np.concatenate([sums, sums + score])
+        if number >= k:
+            sums = sums[sums < limit]
+    return sums
+
+
+def _sampled_p(first: Array, second: Array, samples: int, seed: int) -> float:
+    """(as high + 1) / (samples + 1) over random partitions, all equally likely.
+
+    In turn each score is taken with the probability "still to take" / "still to come", for many
+    partitions at once: about 20 times as fast as `scipy.stats.permutation_test`, which sorts
+    random numbers for each.
+    """
+    k, scores, threshold = _smaller_group(first, second)
+    random = np.random.default_rng(seed)
+    # Not single bytes: NumPy rejects so many of those as out of range that it takes longer.
+    kind = np.promote_types(np.uint16, np.min_scalar_type(len(scores)))
+    as_high = 0
+    for start in range(0, samples, _DRAWN_AT_ONCE):
+        size = min(_DRAWN_AT_ONCE, samples - start)
+        to_take, sums = np.full(size, k, kind), np.zeros(size)
+        for number, score in enumerate(scores.tolist()):
+            taken = random.integers(len(scores) - number, size=size, dtype=kind) < to_take
+            to_take -= taken
+            sums += taken * score
+        as_high += int(np.count_nonzero(sums >= threshold))
+    return (as_high + 1) / (samples + 1)
+
+
+def _normal_p(first: Array, second: Array) -> float:
+    """From the normal distribution with the mean and deviation of all partitions."""
+    k, scores, _ = _smaller_group(first, second)
+    rest = len(scores) - k
+    deviation = math.sqrt(k * rest / (len(scores) - 1) * float(scores.var()))
+    above = float(scores[:k].sum() - k * scores.mean())
+    return 0.5 * math.erfc(above / deviation / math.sqrt(2))
+
+
+def _smaller_group(first: Array, second: Array) -> tuple[int, Array, float]:
+    """The size of the smaller group, all scores with its own first, and the sum to reach.
+
+    The first group's sum is high exactly where the second's is low, so the smaller group is
+    enough; if that is the second, all signs are reversed.
+    """
+    if len(first) > len(second):
+        first, second = -second, -first
+    scores = np.concatenate([first, second])
+    rounding = 1e-12 * float(np.abs(scores).sum())
+    return len(first), scores, float(first.sum()) - rounding
+
+
+def _unit_vectors(sets: Mapping[str, ArrayLike]) -> dict[str, Array]:
     """The sets' rows at length 1; `BiasError` if one of them is no set of embeddings."""
     units: dict[str, Array] = {}
     width = None
@@ -177,12 +266,13 @@ def _units(sets: Mapping[str, ArrayLike]) -> dict[str, Array]:
             values = np.asarray(rows, dtype=np.float64)
         except (TypeError, ValueError):
             raise BiasError(
-                f"the set {name} is no table of numbers: a row an item is meant, all of one length"
+                f"the set {name} is no table of numbers; give one row for each item, all of the "
+                "same length"
             ) from None
         if not values.size:
             raise BiasError(f"the set {name} is empty")
         if values.ndim != 2:
-            raise BiasError(f"the set {name} is of shape {values.shape}; a row an item is meant")
+            raise BiasError(f"the set {name} has shape {values.shape}; give one row for each item")
         width = width or values.shape[1]
         if values.shape[1] != width:
             raise BiasError(
@@ -190,9 +280,10 @@ def _units(sets: Mapping[str, ArrayLike]) -> dict[str, Array]:
                 f"{values.shape[1]}; take both from one model"
             )
         lengths = np.sqrt(np.einsum("nd,nd->n", values, values))
-        if not (np.isfinite(lengths) & (lengths > 0)).all():
-            row = int(np.argmin(np.isfinite(lengths) & (lengths > 0)))
-            why = "length zero" if lengths[row] == 0 else "a number that is not finite"
-            raise BiasError(f"the set {name}: embedding {row + 1} has {why}, and so no direction")
+        valid = np.isfinite(lengths) & (lengths > 0)
+        if not valid.all():
+            row = int(np.argmin(valid))
+            reason = "length zero" if lengths[row] == 0 else "a number that is not finite"
+            raise BiasError(f"the set {name}: embedding {row + 1} has {reason}, so no direction")
         units[name] = values / lengths[:, None]
     return units

@@ -1,7 +1,7 @@
-"""Emotion words in captions of images: how often a thousand captions have them, by group.
+"""Emotion words in captions of images: how many per thousand captions, by group.
 
-A group is the images of one condition, emotion and intensity. Captions of one image are alike, so
-that intervals are over draws of images, not of captions.
+A group is the images of one condition, emotion and intensity. The captions of one image resemble
+each other, so intervals are over draws of images, not of captions.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import BiasError
+from obygaze_models.bias.inputs import read_rows, table_errors
 from obygaze_models.bias.lexicon import Lexicon
-from obygaze_models.bias.tables import read_rows, table_errors
 
 __all__ = ["ImageCaptions", "Rate", "Rates", "emotion_rates", "read_captions"]
 
-MINIMUM = 100
-"""Words that are seen less often in the whole set are left out."""
+MIN_COUNT = 100
+"""Words that occur less often in all captions together are left out."""
 DRAWS = 1000
 INTENSITIES = ("1", "2")
-"""As file names have them. Which is high nobody has said, so that 2 is not taken for high."""
-_CELLS = 4_000_000
+"""As file names have them. Nobody has published which is high, so 2 is not called high."""
+#: How many numbers the draws of an interval hold at a time.
+_NUMBERS_AT_ONCE = 4_000_000
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[0-9]*)_(?P<condition>[^_]+)_[^_]+")
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class ImageCaptions:
-    """How many captions an image has, and how often each word of a lexicon stands in them.
+    """The number of an image's captions, and how often each word of a lexicon occurs in them.
 
-    `blank` lines or cells hold none, and are no captions.
+    `blank` counts lines or cells without a caption.
     """
 
     image: str
@@ -53,7 +54,7 @@ class Rate:
     """How often a group's captions have the words of one list.
 
     `rate` is 1000 `count` / `captions`; `low` and `high` are the ends of a 95% interval over
-    draws of images, None where there is only one.
+    draws of images, None if there is only one.
     """
 
     condition: str
@@ -70,15 +71,26 @@ class Rate:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates, and which words they count: for each list, word -> how often it is seen at all."""
+    """Rates, and which words they count: for each list, word -> how often it occurs in all."""
 
     rates: tuple[Rate, ...]
     minimum: int
     counted: dict[str, dict[str, int]]
     left_out: dict[str, dict[str, int]]
 
+    @property
+    def several_lists(self) -> bool:
+        """Whether any group is counted with words of another emotion than its own."""
+        return any(rate.words != rate.emotion for rate in self.rates)
 
-def read_captions(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
+    @property
+    def captions(self) -> int:
+        """The captions of all groups; each group is counted once, with however many lists."""
+        groups = {(of.condition, of.emotion, of.intensity): of.captions for of in self.rates}
+        return sum(groups.values())
+
+
+def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
     """Count the words of a lexicon in captions.
 
     Parameters
@@ -86,23 +98,23 @@ def read_captions(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
     path
         A CSV table with ``image_id``, ``condition``, ``emotion``, ``caption`` and, if there is
         more than one, ``intensity``. Or a folder of files such as ``ann_AN1_NO_3.txt``: subject,
-        emotion and intensity (none for neutral: ``ann_NE_NO_3.txt``), condition, number; each is
-        an image, and each line a caption.
+        emotion and intensity (none for neutral: ``ann_NE_NO_3.txt``), condition, number; each file
+        is an image, and each line a caption.
     lexicon
-        Whose words are counted, and which knows the groups' names.
+        The words to count, and the names of the groups.
     """
-    if not {"condition", "emotion"} <= set(lexicon.groups) or not (
-        set(lexicon.words) <= set(lexicon.groups["emotion"])
-    ):
+    path = Path(path)
+    emotions = lexicon.groups.get("emotion", {})
+    if "condition" not in lexicon.groups or not lexicon.words.keys() <= emotions.keys():
         raise BiasError(
-            f'the lexicon {lexicon.name} is not for captions: its "groups" are to be "condition" '
-            'and "emotion", and each list of "words" is to have the name of an emotion'
+            f'the lexicon {lexicon.name} is not for captions; give it "groups" with "condition" '
+            'and "emotion", and name each list of "words" after an emotion'
         )
-    return _of_folder(path, lexicon) if path.is_dir() else _of_table(path, lexicon)
+    return _read_folder(path, lexicon) if path.is_dir() else _read_table(path, lexicon)
 
 
-def _of_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
-    found = []
+def _read_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
+    images = []
     for path in sorted(folder.glob("[!.]*.txt")):
         if not (match := _NAME.fullmatch(path.stem)):
             raise BiasError(
@@ -110,7 +122,7 @@ def _of_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
                 "SUBJECT_NE_NO_1.txt: subject, emotion and intensity, condition, number"
             )
         try:
-            condition, emotion = _group(lexicon, match["condition"], match["emotion"])
+            condition, emotion = _groups(lexicon, match["condition"], match["emotion"])
         except BiasError as problem:
             raise BiasError(f"{path}: {problem}") from None
         if match["intensity"] not in ("", *INTENSITIES):
@@ -120,47 +132,43 @@ def _of_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as problem:
-            raise BiasError(f"{path} is not UTF-8 (byte {problem.start})") from None
+            raise BiasError(
+                f"{path} is not UTF-8 (byte {problem.start}); save it as UTF-8"
+            ) from None
         if not text.strip():
-            raise BiasError(f"{path} holds no captions; each line is to be one")
-        # What ends the last line begins no other.
+            raise BiasError(f"{path} has no captions; write one in each line")
+        # The end of the last line does not begin another one.
         lines = text.removesuffix("\n").split("\n")
         blank = lines.count("") + sum(map(str.isspace, lines))
-        found.append(
-            ImageCaptions(
-                path.stem,
-                condition,
-                emotion,
-                match["intensity"],
-                len(lines) - blank,
-                lexicon.count(" ".join(lines)),
-                blank,
-            )
+        counts = lexicon.count(" ".join(lines))
+        intensity, captions = match["intensity"], len(lines) - blank
+        images.append(
+            ImageCaptions(path.stem, condition, emotion, intensity, captions, counts, blank)
         )
-    if not found:
-        raise BiasError(f"{folder} holds no .txt files of captions, such as SUBJECT_AN1_NO_1.txt")
-    return found
+    if not images:
+        raise BiasError(f"{folder} has no .txt files of captions, such as SUBJECT_AN1_NO_1.txt")
+    return images
 
 
-def _of_table(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
-    said_as: dict[tuple[str, str], tuple[str, str]] = {}
+def _read_table(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
+    groups: dict[tuple[str, str], tuple[str, str]] = {}
     images: dict[tuple[str, str, str, str], list[str]] = {}
     with table_errors():
         table = read_rows(path, ["image_id", "condition", "emotion", "caption"])
         intensities = table.columns.get("intensity", [""] * len(table))
-        groups = zip(table["condition"], table["emotion"], strict=True)
-        rows = zip(table["image_id"], groups, intensities, table["caption"], strict=True)
-        for row, (image, said, intensity, caption) in enumerate(rows):
+        pairs = zip(table["condition"], table["emotion"], strict=True)
+        rows = zip(table["image_id"], pairs, intensities, table["caption"], strict=True)
+        for row, (image, pair, intensity, caption) in enumerate(rows):
             if not image:
                 raise table.problem(row, "the image_id is missing")
-            if said not in said_as:
+            if pair not in groups:
                 try:
-                    said_as[said] = _group(lexicon, *said)
+                    groups[pair] = _groups(lexicon, *pair)
                 except BiasError as problem:
                     raise table.problem(row, str(problem)) from None
-            images.setdefault((image, *said_as[said], intensity), []).append(caption)
+            images.setdefault((image, *groups[pair], intensity), []).append(caption)
     if not any(map(str.strip, table["caption"])):
-        raise BiasError(f"{path}: not one of its cells of captions has something in it")
+        raise BiasError(f"{path}: the column caption is empty")
     return [
         ImageCaptions(*key, len(captions) - blank, lexicon.count(" ".join(captions)), blank)
         for key, captions in images.items()
@@ -168,7 +176,7 @@ def _of_table(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
     ]
 
 
-def _group(lexicon: Lexicon, condition: str, emotion: str) -> tuple[str, str]:
+def _groups(lexicon: Lexicon, condition: str, emotion: str) -> tuple[str, str]:
     return lexicon.group("condition", condition), lexicon.group("emotion", emotion)
 
 
@@ -176,7 +184,7 @@ def emotion_rates(
     images: Sequence[ImageCaptions],
     lexicon: Lexicon,
     *,
-    minimum: int = MINIMUM,
+    minimum: int = MIN_COUNT,
     all_words: bool = False,
 ) -> Rates:
     """The rates of emotion words in each group.
@@ -184,44 +192,37 @@ def emotion_rates(
     Parameters
     ----------
     images
-        As `read_captions` gives them.
+        From `read_captions`.
     lexicon
         The same as there.
     minimum
-        Words seen less often than that in all captions together are left out.
+        Words that occur less often in all captions together are left out.
     all_words
-        Count the words of each list in each group, not of the group's own emotion alone. In a
-        group without words of its own, such as neutral, each list is counted anyway.
+        Count the words of each list in each group, not only of the group's own emotion. A group
+        without words of its own, such as neutral, is always counted with each list.
     """
-    seen: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for image in images:
-        seen.update(image.counts)
-    counted = {
-        name: {word: seen[word] for word in words if seen[word] >= minimum}
-        for name, words in lexicon.words.items()
-    }
-    left_out = {
-        name: {word: seen[word] for word in words if seen[word] < minimum}
-        for name, words in lexicon.words.items()
-    }
+        total.update(image.counts)
+    counted: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
+    left_out: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
+    for name, words in lexicon.words.items():
+        for word in words:
+            (counted if total[word] >= minimum else left_out)[name][word] = total[word]
     groups: dict[tuple[str, str, str], list[ImageCaptions]] = {}
     for image in images:
-        if not image.captions:
-            continue
-        groups.setdefault((image.emotion, image.intensity, image.condition), []).append(image)
-    orders = {column: list(names) for column, names in lexicon.groups.items()}
+        if image.captions:
+            key = image.emotion, image.intensity, image.condition
+            groups.setdefault(key, []).append(image)
+    emotions, conditions = (list(lexicon.groups[column]) for column in ("emotion", "condition"))
+    ordered = sorted(
+        groups, key=lambda key: (emotions.index(key[0]), key[1], conditions.index(key[2]))
+    )
     rates = [
-        _rate(groups[emotion, intensity, condition], name, counted[name])
-        for emotion, intensity, condition in sorted(
-            groups,
-            key=lambda key: (
-                orders["emotion"].index(key[0]),
-                key[1],
-                orders["condition"].index(key[2]),
-            ),
-        )
+        _rate(groups[key], name, counted[name])
+        for key in ordered
         for name in lexicon.words
-        if all_words or name == emotion or emotion not in lexicon.words
+        if all_words or name == key[0] or key[0] not in lexicon.words
     ]
     return Rates(tuple(rates), minimum, counted, left_out)
 
@@ -230,30 +231,27 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Iterable[str]) -> R
     words = list(words)
     hits = np.array([sum(image.counts[word] for word in words) for image in images])
     captions = np.array([image.captions for image in images])
-    count, of = int(hits.sum()), int(captions.sum())
+    count, total = int(hits.sum()), int(captions.sum())
     low, high = _interval(hits, captions) if len(images) > 1 else (None, None)
-    one = images[0]
+    first = images[0]
     return Rate(
-        one.condition,
-        one.emotion,
-        one.intensity,
-        name,
-        count,
-        of,
-        1000 * count / of,
-        low,
-        high,
-        len(images),
-    )
+        first.condition, first.emotion, first.intensity, name, count, total, 1000 * count / total,
+        low, high, len(images),
+    )  # fmt: skip
 
 
 def _interval(hits: Array, captions: Array) -> tuple[float, float]:
     """The middle 95% of rates over draws of as many images, with replacement."""
-    chance = np.random.default_rng(0)
-    step = max(1, _CELLS // len(hits))
-    drawn = []
-    for at in range(0, DRAWS, step):
-        rows = chance.integers(0, len(hits), (min(step, DRAWS - at), len(hits)))
-        drawn.append(1000 * hits[rows].sum(axis=1) / captions[rows].sum(axis=1))
-    low, high = np.quantile(np.concatenate(drawn), [0.025, 0.975])
+    from scipy.stats import bootstrap
+
+    drawn = bootstrap(
+        (hits, captions),
+        lambda hits, captions, axis: 1000 * hits.sum(axis=axis) / captions.sum(axis=axis),
+        paired=True,
+        n_resamples=DRAWS,
+        batch=max(1, _NUMBERS_AT_ONCE // len(hits)),
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    low, high = np.quantile(drawn.bootstrap_distribution, [0.025, 0.975])
     return float(low), float(high)

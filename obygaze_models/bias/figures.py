@@ -1,58 +1,129 @@
-"""Rates, shares and leanings as bars."""
+"""Figures of the four measures: effect sizes, rates, shares, and balances of gender."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from obygaze_features.common.text import counted
 from obygaze_models.bias.captions import Rate, Rates
-from obygaze_models.bias.cooccurrence import truncated
-from obygaze_models.bias.gender_table import ObjectScores
+from obygaze_models.bias.gender_score import ObjectScores, truncate
 from obygaze_models.bias.ratings import Share
-from obygaze_models.figures import Bar, format_number, grouped_bars, numbered_series
+from obygaze_models.bias.run_battery import SIGNIFICANT, BatteryResults
+from obygaze_models.figures import (
+    Bar,
+    Line,
+    Point,
+    dot_plot,
+    format_number,
+    grouped_bars,
+    numbered_series,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["MOST", "leanings_figure", "rates_figure", "shares_figure"]
+__all__ = [
+    "MAX_OBJECTS",
+    "balance_figure",
+    "battery_figure",
+    "format_p",
+    "rates_figure",
+    "shares_figure",
+]
 
-MOST = 20
-"""Objects that are drawn, and printed, those with most captions first."""
+MAX_OBJECTS = 20
+"""Objects that are drawn and printed, those with most captions first."""
+
+
+def battery_figure(results: BatteryResults) -> Figure:
+    """The effect sizes with their intervals, beside the published ones."""
+    points = [
+        Point(
+            row.item or row.test,
+            row.association.d,
+            row.association.low,
+            row.association.high,
+            row.published.d if row.published else None,
+            group=row.test if row.item else "",
+            mark="*" if row.significant else "",
+            reference_mark="*" if row.published and row.published.significant else "",
+            note=format_p(row.association.p),
+        )
+        for row in results.rows
+    ]
+    title = f"{counted(len(results.rows), 'association test')}: {results.battery}"
+    if any(row.published for row in results.rows):
+        title += f" (published: {results.model})"
+    return dot_plot(
+        points,
+        title=title,
+        axis="effect size d",
+        description="; ".join(
+            f"{row.name}: {row.association.d:+.2f}, p {row.association.p:.3g}"
+            for row in results.rows
+        ),
+        lines=[Line(0.0, "no association")],
+        interval="95% interval over draws of items",
+        value="here",
+        signed=True,
+        note="p",
+        footnote=f"* p < {SIGNIFICANT}, one-sided. {_methods(results)}",
+    )
+
+
+def format_p(p: float) -> str:
+    """A p as tables and figures print it.
+
+    Examples
+    --------
+    >>> format_p(0.0142857), format_p(0.00002)
+    ('0.0143', '2.0e-05')
+    """
+    return f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
+
+
+def _methods(results: BatteryResults) -> str:
+    """How p and the interval were computed; they differ."""
+    methods = {
+        "exact": "from all partitions",
+        "sampled": "from random partitions",
+        "normal": "from a normal distribution",
+    }
+    used = dict.fromkeys(methods[row.association.p_is] for row in results.rows)
+    text = f"p is {' or '.join(used)}"
+    if all(row.association.low is None for row in results.rows):
+        return f"{text}."
+    return f"{text}, the interval from draws of items with replacement: they may disagree."
 
 
 def rates_figure(rates: Rates) -> Figure:
     """Emotion words per 1000 captions: a bar a condition, for each emotion and intensity."""
     conditions = list(dict.fromkeys(rate.condition for rate in rates.rates))
-    several = any(rate.words != rate.emotion for rate in rates.rates)
     groups: dict[str, dict[str, Rate]] = {}
     for rate in rates.rates:
         name = f"{rate.emotion} {rate.intensity}".strip()
-        if several:
+        if rates.several_lists:
             name += f": {rate.words} words"
         groups.setdefault(name, {})[rate.condition] = rate
     empty = [name for name, of in groups.items() if not any(rate.count for rate in of.values())]
-    if several and len(empty) < len(groups):
+    if rates.several_lists and len(empty) < len(groups):
         groups = {name: of for name, of in groups.items() if name not in empty}
     else:
         empty = []
     bars = {
-        name: [
-            Bar(of[condition].rate, of[condition].low, of[condition].high)
-            if condition in of
-            else Bar(None)
-            for condition in conditions
-        ]
+        name: [_rate_bar(of.get(condition)) for condition in conditions]
         for name, of in groups.items()
     }
+    has_intervals = any(bar.low is not None for of in bars.values() for bar in of)
     return grouped_bars(
         bars,
         numbered_series(conditions),
-        title=f"Emotion words in {counted(_captions(rates), 'caption')}",
+        title=f"Emotion words in {counted(rates.captions, 'caption')}",
         axis="emotion words per 1000 captions"
-        + ("; lines: 95% over draws of images" if _spreads(bars) else "")
+        + ("; lines: 95% over draws of images" if has_intervals else "")
         + (f"; {counted(len(empty), 'group')} without such words not drawn" if empty else ""),
-        description=_said(bars, conditions),
+        description=_description(bars, conditions),
         number_format=lambda rate: format_number(rate, digits=1),
     )
 
@@ -62,67 +133,61 @@ def shares_figure(shares: Sequence[Share]) -> Figure:
     raters = list(dict.fromkeys(share.rater for share in shares))
     images = sum({share.group: share.images for share in shares}.values())
     bars: dict[str, list[Bar]] = {}
-    for one in shares:
-        bar = Bar(one.share, one.low, one.high)
-        bars.setdefault(one.group, []).append(bar)
+    for share in shares:
+        bars.setdefault(share.group, []).append(Bar(share.share, share.low, share.high))
     return grouped_bars(
         bars,
         numbered_series(raters),
         title=f"Images labelled as sexualised, of {images:,}",
         axis="share of the group's images; lines: Wilson's 95%",
-        description=_said(bars, raters),
+        description=_description(bars, raters),
         limits=(0, 1),
         percent=True,
     )
 
 
-def leanings_figure(objects: Sequence[ObjectScores]) -> Figure:
+def balance_figure(objects: Sequence[ObjectScores]) -> Figure:
     """How far each object leans to woman or to man, by each measure: .5 is neither."""
-    names = {
-        "said": "gender score of what is said",
+    titles = {
+        "said": "gender score of the caption",
         "filled": "gender score with either filled in",
         "assigned": "assigned by the score",
         "cooccurrence": "co-occurrence",
     }
-    measures = [name for name in names if any(getattr(one, name) for one in objects)]
+    measures = [name for name in titles if any(getattr(scores, name) for scores in objects)]
     bars = {
-        one.object: [Bar(getattr(getattr(one, name), "to_man", None)) for name in measures]
-        for one in objects[:MOST]
+        scores.object: [Bar(getattr(getattr(scores, name), "man_share", None)) for name in measures]
+        for scores in objects[:MAX_OBJECTS]
     }
-    series = [names[name] for name in measures]
-    drawn = f"Objects and gender, {counted(sum(one.captions for one in objects), 'caption')}"
-    if len(objects) > MOST:
-        drawn += f": the {MOST} of {len(objects):,} objects that have most"
+    series = [titles[name] for name in measures]
+    captions = sum(scores.captions for scores in objects)
+    title = f"Objects and gender, {counted(captions, 'caption')}"
+    if len(objects) > MAX_OBJECTS:
+        title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
     return grouped_bars(
         bars,
         numbered_series(series),
-        title=drawn,
+        title=title,
         axis="man / (man + woman), cut to two decimals; .5 is neither",
-        description=_said(bars, series, truncated),
+        description=_description(bars, series, truncate),
         limits=(0, 1),
-        number_format=truncated,
+        number_format=truncate,
         origin=0.5,
         ends=("woman", "man"),
     )
 
 
-def _captions(rates: Rates) -> int:
-    """Of all groups: each is counted with several lists of words, and is the same captions."""
-    groups = {(one.condition, one.emotion, one.intensity): one.captions for one in rates.rates}
-    return sum(groups.values())
+def _rate_bar(rate: Rate | None) -> Bar:
+    return Bar(None) if rate is None else Bar(rate.rate, rate.low, rate.high)
 
 
-def _spreads(bars: dict[str, list[Bar]]) -> bool:
-    return any(bar.low is not None for of in bars.values() for bar in of)
-
-
-def _said(
-    bars: dict[str, list[Bar]],
+def _description(
+    bars: Mapping[str, Sequence[Bar]],
     series: Sequence[str],
-    printed: Callable[[float], str] = format_number,
+    to_text: Callable[[float], str] = format_number,
 ) -> str:
     return "; ".join(
-        f"{group}, {name}: {printed(bar.value)}"
+        f"{group}, {name}: {to_text(bar.value)}"
         for group, of in bars.items()
         for name, bar in zip(series, of, strict=True)
         if bar.value is not None

@@ -1,24 +1,162 @@
-"""The gender score of captions: how far the object in an image supports the gender that is said.
+"""The gender score of captions, by object, beside how often object and gender occur together.
 
 GS = P ** alpha, alpha = ((1 - sim) / (1 + sim)) ** (1 - P(c)): P is the caption's mean token
-probability, sim its similarity to the object's label, P(c) how sure the object's classifier is.
+probability, sim its similarity to the object's label, P(c) the confidence of the object's
+classifier. The score says how far the object in an image supports the gender in the caption.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from obygaze_features.common.tables import Table, map_columns
+from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
+from obygaze_models.bias.inputs import numbers, read_rows, require, table_errors
+from obygaze_models.bias.lexicon import Lexicon, shipped_lexicon, tokens
 
-__all__ = ["TIE", "gender_score", "leanings"]
+__all__ = [
+    "MEASURES",
+    "GenderBalance",
+    "ObjectScores",
+    "ScoredCaptions",
+    "all_objects",
+    "by_object",
+    "cooccurrences",
+    "gender_of",
+    "gender_score",
+    "read_scored_captions",
+    "truncate",
+]
 
 Array = NDArray[Any]
-TIE = "tie"
-#: Cosines of 32-bit vectors are a little over 1.
-ROUNDING = 1e-6
+GENDERS = ("man", "woman")
+BOTH, NEITHER, TIE = "both", "neither", "tie"
+ALL_OBJECTS = "all objects"
+MEASURES = ("said", "filled", "assigned", "cooccurrence")
+"""The measures of an object: fields of `ObjectScores`."""
+_COUNTS = MEASURES[2:]
+#: Cosines of 32-bit vectors can be a little over 1.
+_ROUNDING = 1e-6
+#: Columns, and their short names in the formula.
+_COLUMNS = {
+    "confidence": ["P(c)"],
+    "group": ["gender"],
+    **{
+        f"{name}{variant}": [f"{short}{variant}"]
+        for short, name in (("P", "probability"), ("sim", "similarity"))
+        for variant in ("", *(f"_{gender}" for gender in GENDERS))
+    },
+}
+_VARIANTS = tuple(
+    f"{column}_{gender}" for gender in GENDERS for column in ("probability", "similarity")
+)
+
+
+@dataclass(frozen=True)
+class GenderBalance:
+    """A number for man and one for woman; `neither` counts the rest."""
+
+    man: float | None
+    woman: float | None
+    neither: int = 0
+
+    @property
+    def man_share(self) -> float | None:
+        """Man / (man + woman); None if both are 0 or one is unknown.
+
+        Examples
+        --------
+        >>> truncate(GenderBalance(616, 217).man_share)
+        '.73'
+        """
+        if self.man is None or self.woman is None or not self.man + self.woman:
+            return None
+        return self.man / (self.man + self.woman)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredCaptions:
+    """Captions and their scores; a score is None where the table has nothing of its kind.
+
+    `objects` is empty if the table names none. `genders` are the table's groups, else what the
+    words of the captions say; None if no words say anything.
+    """
+
+    table: Table
+    objects: tuple[str, ...]
+    genders: tuple[str, ...] | None
+    score: Array | None = None
+    man: Array | None = None
+    woman: Array | None = None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each caption: the table's columns, and its scores."""
+        columns: dict[str, Any] = {
+            name: self.table[name] for name in ("id", "caption") if name in self.table.columns
+        }
+        if self.objects:
+            columns["object"] = self.objects
+        if self.genders is not None:
+            columns["group"] = self.genders
+        if self.score is not None:
+            columns["score"] = self.score.tolist()
+        if self.man is not None and self.woman is not None:
+            columns["score_man"] = self.man.tolist()
+            columns["score_woman"] = self.woman.tolist()
+            columns["leans_to"] = _higher(self.man, self.woman)
+            columns["to_man"] = [
+                GenderBalance(*pair).man_share
+                for pair in zip(columns["score_man"], columns["score_woman"], strict=True)
+            ]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+@dataclass(frozen=True)
+class ObjectScores:
+    """An object's captions, and their balance by each measure.
+
+    Parameters
+    ----------
+    object, captions
+        Its label, and the number of captions.
+    said
+        The mean gender score of captions of men, and of women.
+    filled
+        The mean gender score of all captions with man filled in, and with woman.
+    assigned
+        How many captions score higher with man filled in, and how many with woman; ties are
+        neither's.
+    cooccurrence
+        How many captions are of men, and of women.
+    """
+
+    object: str
+    captions: int
+    said: GenderBalance | None
+    filled: GenderBalance | None
+    assigned: GenderBalance | None
+    cooccurrence: GenderBalance | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The scores as a row of a table."""
+        row: dict[str, Any] = {"object": self.object, "captions": self.captions}
+        for measure in MEASURES:
+            balance: GenderBalance | None = getattr(self, measure)
+            if balance is not None:
+                row |= {f"{measure}_man": balance.man, f"{measure}_woman": balance.woman}
+                row |= {f"{measure}_neither": balance.neither} if measure in _COUNTS else {}
+                row[f"{measure}_to_man"] = balance.man_share
+        return row
 
 
 def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: ArrayLike) -> Array:
@@ -38,25 +176,204 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     >>> round(float(gender_score(0.12759140133857727, 0.5452305674552917, 0.2183)), 12)
     0.453207141502
     """
-    p, sim, sure = (np.asarray(one, dtype=float) for one in (probability, similarity, confidence))
+    p, sim, sure = (
+        np.asarray(values, dtype=float) for values in (probability, similarity, confidence)
+    )
     for name, values in (("probability", p), ("confidence", sure)):
         _refuse(name, values, ~((values >= 0) & (values <= 1)), "is not from 0 to 1")
-    _refuse("similarity", sim, ~((sim >= -1) & (sim <= 1 + ROUNDING)), "is not from -1 to 1")
-    _refuse("similarity", sim, sim == -1, "has no gender score: 1 + similarity is divided by")
+    _refuse("similarity", sim, ~((sim >= -1) & (sim <= 1 + _ROUNDING)), "is not from -1 to 1")
+    _refuse("similarity", sim, sim == -1, "has no gender score: 1 + similarity is a divisor")
     sim = np.minimum(sim, 1)
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
 
 
-def _refuse(name: str, values: Array, bad: Array, why: str) -> None:
-    if bad.any():
-        raise BiasError(f"{name} {values[bad].flat[0]:g} {why}")
+def truncate(ratio: float | None) -> str:
+    """A ratio with two decimals, the rest cut off, as in the published table.
 
-
-def leanings(man: Array, woman: Array) -> tuple[list[str], Array]:
-    """What each caption leans to, man or woman or `TIE`; and its ratio man / (man + woman).
-
-    The ratio is NaN where both scores are 0.
+    Examples
+    --------
+    >>> truncate(0.7395), truncate(0.29), truncate(1.0), truncate(None)
+    ('.73', '.29', '1.00', '-')
     """
-    said = np.where(man > woman, "man", np.where(woman > man, "woman", TIE)).tolist()
-    total = man + woman
-    return said, np.divide(man, total, out=np.full(len(man), np.nan), where=total > 0)
+    if ratio is None:
+        return "-"
+    cut = Decimal(repr(ratio)).quantize(Decimal("0.01"), rounding=ROUND_DOWN)
+    return str(cut).removeprefix("0")
+
+
+def gender_of(caption: str, lexicon: Lexicon) -> str:
+    """The gender that a caption names: man, woman, both or neither.
+
+    Examples
+    --------
+    >>> genders = shipped_lexicon("genders")
+    >>> gender_of("A woman, riding a horse.", genders), gender_of("a horse", genders)
+    ('woman', 'neither')
+    """
+    words = set(tokens(caption))
+    named = [gender for gender in GENDERS if not words.isdisjoint(lexicon.words[gender])]
+    return BOTH if len(named) == 2 else named[0] if named else NEITHER
+
+
+def cooccurrences(objects: Sequence[str], genders: Iterable[str]) -> dict[str, GenderBalance]:
+    """How many captions of each object are of a man, and of a woman."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in objects}
+    for name, gender in zip(objects, genders, strict=True):
+        counts[name][gender if gender in GENDERS else NEITHER] += 1
+    return {
+        name: GenderBalance(count["man"], count["woman"], count[NEITHER])
+        for name, count in counts.items()
+    }
+
+
+def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredCaptions:
+    """Read a table of captions and score them.
+
+    Parameters
+    ----------
+    path
+        A CSV table with ``confidence``, and with ``probability``, ``similarity`` and ``group``
+        (man or woman; else the ``caption`` tells) for the score of the caption as it is; or with
+        ``probability_man``, ``similarity_man``, ``probability_woman`` and ``similarity_woman``
+        for that of both variants; or with all of these. ``id``, ``caption`` and ``object`` are
+        kept.
+    baseline
+        Only count co-occurrence: ``object``, and ``group`` or ``caption``, are enough.
+    """
+    with table_errors():
+        source = read_rows(Path(path))
+        table = map_columns(source, _COLUMNS)
+        headers = dict(zip(table.columns, source.columns, strict=True))
+        _refuse_duplicate_ids(table)
+        columns = set(table.columns)
+        if baseline:
+            require(table, ["object"], "which co-occurrence needs")
+            genders = _genders(table, headers, required=True)
+            return ScoredCaptions(table, _objects(table), genders)
+        variants = not columns.isdisjoint(_VARIANTS)
+        as_is = not variants or not columns.isdisjoint({"probability", "similarity"})
+        scores: dict[str, Array] = {}
+        if variants:
+            require(table, [*_VARIANTS, "confidence"], "which the scores of both variants need")
+            scores |= {gender: _score(table, headers, f"_{gender}") for gender in GENDERS}
+        if as_is:
+            required = ["probability", "similarity", "confidence"]
+            if not variants and "caption" not in columns:
+                required.append("group")
+            require(table, required, "which the gender score needs")
+            scores["score"] = _score(table, headers)
+        genders = _genders(table, headers, required=not variants)
+        return ScoredCaptions(table, _objects(table), genders, **scores)
+
+
+def by_object(captions: ScoredCaptions) -> list[ObjectScores]:
+    """The measures of each object, those with most captions first."""
+    return _measure(captions, captions.objects) if captions.objects else []
+
+
+def all_objects(captions: ScoredCaptions) -> ObjectScores:
+    """The measures of all captions together."""
+    return _measure(captions, [ALL_OBJECTS] * len(captions.table))[0]
+
+
+def _refuse(name: str, values: Array, bad: Array, reason: str) -> None:
+    if bad.any():
+        raise BiasError(f"{name} {values[bad].flat[0]:g} {reason}")
+
+
+def _higher(man: Array, woman: Array) -> list[str]:
+    """The variant of each caption that scores higher, or `TIE`."""
+    higher: list[str] = np.where(man > woman, "man", np.where(woman > man, "woman", TIE)).tolist()
+    return higher
+
+
+def _refuse_duplicate_ids(table: Table) -> None:
+    seen: set[str] = set()
+    for row, caption in enumerate(table.columns.get("id", ())):
+        if caption in seen:
+            raise table.problem(row, f"duplicate id {shorten(caption)}")
+        seen.add(caption)
+
+
+def _score(table: Table, headers: Mapping[str, str], variant: str = "") -> Array:
+    near, likely = f"similarity{variant}", f"probability{variant}"
+    similarity = numbers(table, near, -1, 1 + _ROUNDING, headers[near])
+    if opposite := np.flatnonzero(similarity == -1).tolist():
+        header = headers[near]
+        raise table.problem(
+            opposite[0], f"{header} -1 has no gender score, as 1 + {header} is a divisor"
+        )
+    probability = numbers(table, likely, 0, 1, headers[likely])
+    confidence = numbers(table, "confidence", 0, 1, headers["confidence"])
+    return gender_score(probability, similarity, confidence)
+
+
+def _objects(table: Table) -> tuple[str, ...]:
+    objects = tuple(table.columns.get("object", ()))
+    if "" in objects:
+        raise table.problem(objects.index(""), "the object is missing")
+    return objects
+
+
+def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tuple[str, ...] | None:
+    """The gender of each caption, by the table's groups or else by its words."""
+    lexicon = shipped_lexicon("genders")
+    if "group" not in table.columns:
+        if required:
+            require(table, ["caption"], "nor a group")
+        genders = tuple(gender_of(text, lexicon) for text in table.columns.get("caption", ()))
+        if not set(genders).isdisjoint(GENDERS):
+            return genders
+        if required:
+            raise BiasError(f"{table.path}: no caption names a man or a woman; give each a group")
+        return None
+    gender: dict[str, str] = {}
+    for row, text in enumerate(table["group"]):
+        if text not in gender:
+            try:
+                gender[text] = lexicon.group("group", text)
+            except BiasError:
+                known = lexicon.groups["group"]
+                raise table.problem(row, unknown_name(headers["group"], text, known)) from None
+    return tuple(gender[text] for text in table["group"])
+
+
+def _measure(captions: ScoredCaptions, objects: Sequence[str]) -> list[ObjectScores]:
+    rows_of: dict[str, list[int]] = {}
+    for row, name in enumerate(objects):
+        rows_of.setdefault(name, []).append(row)
+    counts = {} if captions.genders is None else cooccurrences(objects, captions.genders)
+    return [
+        ObjectScores(
+            name,
+            len(rows),
+            _mean_as_said(captions, rows),
+            *_filled_and_assigned(captions, rows),
+            counts.get(name),
+        )
+        for name, rows in sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _mean_as_said(captions: ScoredCaptions, rows: list[int]) -> GenderBalance | None:
+    if captions.score is None or captions.genders is None:
+        return None
+    scores: dict[str, list[float]] = {gender: [] for gender in GENDERS}
+    for row in rows:
+        if (gender := captions.genders[row]) in scores:
+            scores[gender].append(float(captions.score[row]))
+    man, woman = (math.fsum(of) / len(of) if of else None for of in scores.values())
+    return GenderBalance(man, woman)
+
+
+def _filled_and_assigned(
+    captions: ScoredCaptions, rows: list[int]
+) -> tuple[GenderBalance | None, GenderBalance | None]:
+    if captions.man is None or captions.woman is None:
+        return None, None
+    man, woman = captions.man[rows], captions.woman[rows]
+    counts = Counter(_higher(man, woman))
+    return (
+        GenderBalance(float(man.mean()), float(woman.mean())),
+        GenderBalance(counts["man"], counts["woman"], counts[TIE]),
+    )

@@ -1,32 +1,43 @@
-"""Shares of images that are labelled as sexualised, by group and by rater, from label tables.
+"""Shares of images that are labelled as sexualised, by group and rater, and how raters agree.
 
-Labels only: no image is looked at here, and none is made.
+Labels only: no image is read or made here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.reliability import wilson_interval
-from obygaze_models.bias.tables import numbers, read_rows, require, table_errors
+from obygaze_models.bias.inputs import numbers, read_rows, require, table_errors
 
-__all__ = ["CLASSIFIER", "Ratings", "Share", "read_ratings", "shares_of"]
+__all__ = [
+    "CLASSIFIER",
+    "RaterPair",
+    "Ratings",
+    "Share",
+    "cronbach_alpha",
+    "group_shares",
+    "rater_pairs",
+    "read_ratings",
+    "wilson_interval",
+]
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
 CLASSIFIER = "classifier"
-"""The rater that the five probabilities are of."""
-ROUNDING = 0.01
-"""What probabilities may be off 1 together, as they are often given with few digits."""
+"""The name of the rater whose labels are the five probabilities."""
+PROBABILITY_TOLERANCE = 0.01
+"""How far the sum of the probabilities may be from 1, as they are often rounded."""
 _LABELS = {name: name in SEXUALISED for name in CLASSES} | {
     "1": True, "0": False, "yes": True, "no": False,
 }  # fmt: skip
@@ -37,7 +48,7 @@ _KEYS = ("image_id", "group")
 class Ratings:
     """Whether each rater labels each image as sexualised, [images, raters].
 
-    Of `uneven` images the classifier's probabilities do not sum to about 1.
+    `uneven` counts the images whose probabilities do not sum to about 1.
     """
 
     images: tuple[str, ...]
@@ -60,7 +71,17 @@ class Share:
     high: float
 
 
-def read_ratings(path: Path, raters: Sequence[str] = ()) -> Ratings:
+@dataclass(frozen=True)
+class RaterPair:
+    """Two raters: Cronbach's alpha of these two, and the share of images with the same label."""
+
+    first: str
+    second: str
+    alpha: float | None
+    agreement: float
+
+
+def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     """Read a table of labels.
 
     Parameters
@@ -68,76 +89,135 @@ def read_ratings(path: Path, raters: Sequence[str] = ()) -> Ratings:
     path
         A CSV table with ``image_id`` and ``group``. Five columns of probabilities (drawings,
         hentai, neutral, porn, sexy) are a classifier's, whose label is the most probable class;
-        each other column is a rater's labels: one of the five classes, 1 or 0, yes or no.
+        each other column has a rater's labels: one of the five classes, 1 or 0, yes or no.
     raters
         Only these columns; the probabilities are `CLASSIFIER`.
     """
     with table_errors():
-        table = read_rows(path, _KEYS)
-        found = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
-        if probable := any(name in table.columns for name in CLASSES):
+        table = read_rows(Path(path), _KEYS)
+        columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
+        has_probabilities = any(name in table.columns for name in CLASSES)
+        if has_probabilities:
             require(table, CLASSES, "one of the five classes")
-            if CLASSIFIER in found:
+            if CLASSIFIER in columns:
                 raise BiasError(
-                    f"{path}, line 1: the probabilities' rater is called {CLASSIFIER}, and so is a "
-                    "column; rename that"
+                    f"{path}, line 1: the probabilities belong to the rater {CLASSIFIER}, and a "
+                    "column has the same name; rename the column"
                 )
-            found.append(CLASSIFIER)
-        if strange := [name for name in raters if name not in found]:
-            raise BiasError(f"{path}: {unknown_name('rater', strange[0], found)}")
-        names = tuple(dict.fromkeys(raters)) or tuple(found)
+            columns.append(CLASSIFIER)
+        for name in raters:
+            if name not in columns:
+                raise BiasError(f"{path}: {unknown_name('rater', name, columns)}")
+        names = tuple(dict.fromkeys(raters)) or tuple(columns)
         if not names:
             raise BiasError(
                 f"{path} has no column of labels beside image_id and group, and no probabilities "
-                f"({', '.join(CLASSES)})"
+                f"({', '.join(CLASSES)}); add one of them"
             )
-        seen: set[str] = set()
-        for row, (image, group) in enumerate(zip(table["image_id"], table["group"], strict=True)):
-            if not image or not group:
-                raise table.problem(row, f"the {'group' if image else 'image_id'} is missing")
-            if image in seen:
-                raise table.problem(row, f"duplicate image_id {shorten(image)}")
-            seen.add(image)
-        said = _probabilities(table) if probable and CLASSIFIER in names else None
-        columns = [
-            _labels(table, name) if said is None or name != CLASSIFIER else _most_probable(said)
+        _check_images(table)
+        probabilities = _probabilities(table) if has_probabilities and CLASSIFIER in names else None
+        labels = [
+            _most_probable(probabilities)
+            if probabilities is not None and name == CLASSIFIER
+            else _labels(table, name)
             for name in names
         ]
+    uneven = 0
+    if probabilities is not None:
+        off = np.abs(probabilities.sum(axis=1) - 1)
+        uneven = int((off > PROBABILITY_TOLERANCE).sum())
     return Ratings(
-        tuple(table["image_id"]),
-        tuple(table["group"]),
-        names,
-        np.column_stack(columns),
-        0 if said is None else int((np.abs(said.sum(axis=1) - 1) > ROUNDING).sum()),
+        tuple(table["image_id"]), tuple(table["group"]), names, np.column_stack(labels), uneven
     )
 
 
-def shares_of(ratings: Ratings) -> list[Share]:
-    """A share a group, in the table's order, and a rater."""
-    found = []
+def group_shares(ratings: Ratings) -> list[Share]:
+    """A share for each group, in the table's order, and rater."""
+    shares = []
     groups = np.array(ratings.groups)
     for group in dict.fromkeys(ratings.groups):
-        of = ratings.sexualised[groups == group]
-        for rater, count in zip(ratings.raters, of.sum(axis=0).tolist(), strict=True):
-            low, high = wilson_interval(count, len(of))
-            found.append(Share(group, rater, count, len(of), count / len(of), low, high))
-    return found
+        labels = ratings.sexualised[groups == group]
+        for rater, count in zip(ratings.raters, labels.sum(axis=0).tolist(), strict=True):
+            low, high = wilson_interval(count, len(labels))
+            share = count / len(labels)
+            shares.append(Share(group, rater, count, len(labels), share, low, high))
+    return shares
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a share, by SciPy.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval(5, 8)
+    >>> round(low, 4), round(high, 4)
+    (0.3057, 0.8632)
+    """
+    from scipy.stats import binomtest
+
+    interval = binomtest(count, total).proportion_ci(0.95, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def cronbach_alpha(ratings: ArrayLike) -> float | None:
+    """Cronbach's alpha of ratings [items, raters]; None if all items have the same sum.
+
+    Examples
+    --------
+    >>> rows = ["111", "111", "110", "100", "000", "010", "000", "111"]
+    >>> round(cronbach_alpha([[int(label) for label in row] for row in rows]), 6)
+    0.789474
+    """
+    values: NDArray[Any] = np.asarray(ratings, dtype=float)
+    if values.ndim != 2 or values.shape[1] < 2 or not len(values):
+        raise BiasError(f"alpha needs ratings of items by at least two raters, not {values.shape}")
+    if not np.isfinite(values).all():
+        raise BiasError("alpha needs a number from each rater for each item; some are missing")
+    raters = values.shape[1]
+    total = float(values.sum(axis=1).var())
+    if math.isclose(total, 0, abs_tol=1e-15):
+        return None
+    separate = float(values.var(axis=0).sum())
+    return float(raters / (raters - 1) * (1 - separate / total))
+
+
+def rater_pairs(ratings: Ratings) -> list[RaterPair]:
+    """Every two raters."""
+    labels = ratings.sexualised
+    return [
+        RaterPair(
+            ratings.raters[first],
+            ratings.raters[second],
+            cronbach_alpha(labels[:, [first, second]]),
+            float((labels[:, first] == labels[:, second]).mean()),
+        )
+        for first, second in combinations(range(len(ratings.raters)), 2)
+    ]
+
+
+def _check_images(table: Table) -> None:
+    seen: set[str] = set()
+    for row, (image, group) in enumerate(zip(table["image_id"], table["group"], strict=True)):
+        if not image or not group:
+            raise table.problem(row, f"the {'group' if image else 'image_id'} is missing")
+        if image in seen:
+            raise table.problem(row, f"duplicate image_id {shorten(image)}")
+        seen.add(image)
 
 
 def _probabilities(table: Table) -> NDArray[Any]:
-    said = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
-    # Rows sum to 1 where they are a classifier's: all zeros say nothing, and are no label.
-    if empty := np.flatnonzero(said.sum(axis=1) == 0).tolist():
+    values = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
+    if empty := np.flatnonzero(values.sum(axis=1) == 0).tolist():
         raise table.problem(empty[0], "all probabilities are 0, so that no class is most probable")
-    return said
+    return values
 
 
-def _most_probable(said: NDArray[Any]) -> NDArray[Any]:
-    return np.isin(np.array(CLASSES)[said.argmax(axis=1)], SEXUALISED)
+def _most_probable(probabilities: NDArray[Any]) -> NDArray[Any]:
+    return np.isin(np.array(CLASSES)[probabilities.argmax(axis=1)], SEXUALISED)
 
 
 def _labels(table: Table, rater: str) -> NDArray[Any]:
-    said = np.empty(len(table), dtype=bool)
+    labels = np.empty(len(table), dtype=bool)
     for row, cell in enumerate(table[rater]):
         label = cell.strip().casefold()
         if not label:
@@ -148,8 +228,8 @@ def _labels(table: Table, rater: str) -> NDArray[Any]:
             raise table.problem(
                 row,
                 f"unknown label {shorten(cell)} of {rater}; known are "
-                f"{join_some(list(_LABELS), 9)} (if {rater} is no rater, "
-                f"name those who are: --rater NAME)",
+                f"{join_some(list(_LABELS), 9)} (if {rater} is no rater, name the raters: "
+                "--rater NAME)",
             )
-        said[row] = _LABELS[label]
-    return said
+        labels[row] = _LABELS[label]
+    return labels

@@ -81,41 +81,41 @@ def test_a_battery_of_others(tmp_path):
     assert (battery.name, battery.tests) == ("mine", (test,))
 
 
+X = {**WEAT, "x": ["a"]}
+
+
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("content", "facts"),
     [
-        ({"tests": []}, '"tests" is a list of one test or more'),
-        ({"tests": [WEAT]}, "flowers: x: unknown set 'flowers'"),
-        ({"tests": [{**WEAT, "x": ["a"]}] * 2}, "two tests are called 'flowers'"),
-        ({"tests": [{"name": "t", "x": ["a"], "y": ["b"], "b": ["c"]}]}, "t: it has no set 'a'"),
-        ({"tests": [{**WEAT, "x": [1]}]}, r"flowers: x is \[1\], and a list of texts is meant"),
-        ({"tests": [{**WEAT, "z": []}]}, "test 'flowers': unknown key 'z'"),
-        ({"tests": [{**WEAT, "x": {"film": 3}}]}, "flowers: x: film is 3, and a list of texts is"),
-        ({"tests": [{**WEAT, "x": 3}]}, "flowers: x is 3, and an object of names is meant"),
+        ({"tests": []}, ["tests"]),
+        ({}, ["tests"]),
+        ({"tests": [WEAT]}, ["flowers", "x: unknown set 'flowers'"]),
+        ({"tests": [WEAT], "sets": {"flower": ["a"]}}, ["did you mean flower?"]),
+        ({"tests": [X] * 2}, ["'flowers'", "two tests"]),
+        ({"tests": [{"name": "t", "x": ["a"], "y": ["b"], "b": ["c"]}]}, ["'t'", "`a`"]),
+        ({"tests": [{**WEAT, "x": [1]}]}, ["'flowers'", "`$.x[0]`", "`int`"]),
+        ({"tests": [{**WEAT, "z": []}]}, ["'flowers'", "unknown key 'z'"]),
+        ({"tests": [{**X, "publishd": {}}]}, ["'flowers'", "did you mean published?"]),
+        ({"tests": [{**WEAT, "x": {"film": 3}}]}, ["'flowers'", "`$.x[...]`", "`int`"]),
+        ({"tests": [{**WEAT, "x": 3}]}, ["'flowers'", "`$.x`", "`int`"]),
+        ({"tests": [{**X, "published": {"CLIP": 1.0}}]}, ["'flowers'", "`$.published[...]`"]),
         (
-            {"tests": [{**WEAT, "x": ["a"], "published": {"CLIP": 1.0}}]},
-            'flowers: published of CLIP is {"d": .., "significant": ..}',
+            {"tests": [{**X, "published": {"C": {"d": 1, "significant": True}}}]},
+            ["'flowers'", "C", "models"],
         ),
-        (
-            {"tests": [{**WEAT, "x": ["a"], "published": {"C": {"d": 1, "significant": True}}}]},
-            "flowers: published of C, which is not in models",
-        ),
-        ({"tests": [{**WEAT, "x": {}}]}, "flowers: x names no column, nor an id"),
-        (
-            {"tests": [WEAT], "sets": {"flower": ["a"]}},
-            "flowers: x: unknown set 'flowers'; did you",
-        ),
-        ({"tests": [{**WEAT, "name": ""}]}, "a test's name is '', and a text is meant"),
-        ({"format": "csv"}, 'is not a battery: its "format" is not "obygaze-battery"'),
-        ({"format_version": 2}, "has format version 2, this obygaze reads up to 1"),
-        ({"test": []}, "battery: unknown key 'test'; did you mean tests"),
+        ({"tests": [{**WEAT, "x": {}}]}, ["'flowers'", "x is empty"]),
+        ({"tests": [{**WEAT, "name": ""}]}, ["`$.name`"]),
+        ({"format": "csv"}, ["obygaze-battery"]),
+        ({"format_version": 2}, ["version 2"]),
+        ({"test": []}, ["unknown key 'test'; did you mean tests"]),
     ],
 )
-def test_broken_batteries_are_one_line(tmp_path, content, line):
+def test_broken_batteries_are_one_line(tmp_path, content, facts):
     path = write(tmp_path, **content)
-    with pytest.raises(BiasError, match=line) as raised:
+    with pytest.raises(BiasError) as raised:
         read_battery(path)
     assert str(raised.value).startswith(f"{path}")
+    assert all(fact in str(raised.value) for fact in facts), raised.value
     assert "\n" not in str(raised.value)
 
 
@@ -137,14 +137,15 @@ def test_items_are_selected_by_columns():
 
 
 @pytest.mark.parametrize(
-    ("selector", "tables", "line"),
+    ("selector", "tables", "facts"),
     [
-        ({"job": ("ceo", "nurse")}, [TABLE], "no item has the job 'nurse'"),
-        ({"job": ("cook",), "who": ("woman",)}, [TABLE], "no item has the job 'cook' where who is"),
-        ({"age": ("9",)}, [TABLE], "no column age beside id, job, who; give the manifest that has"),
-        ({"age": ("9",)}, [], "no column age is known of these embeddings"),
+        ({"job": ("ceo", "nurse")}, [TABLE], ["job", "'nurse'"]),
+        ({"job": ("cook",), "who": ("woman",)}, [TABLE], ["job", "'cook'", "where who is woman"]),
+        ({"age": ("9",)}, [TABLE], ["no column age", "id, job, who", "--manifest"]),
+        ({"age": ("9",)}, [], ["no column age", "--manifest"]),
     ],
 )
-def test_a_set_that_lacks_a_part_is_refused(selector, tables, line):
-    with pytest.raises(BiasError, match=line):
+def test_a_set_that_lacks_a_part_is_refused(selector, tables, facts):
+    with pytest.raises(BiasError) as raised:
         select(selector, tables)
+    assert all(fact in str(raised.value) for fact in facts), raised.value

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_models.bias.association import Settings, associate, each_alone
+from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.persistence import save_model
 from tests.bias.embeddings import CLIP, STIMULI, WEIGHTS
@@ -152,7 +152,7 @@ def test_each_concept_of_a_bank_against_prompts(obygaze, prompts, tmp_path):
     assert result.exit_code == 0, result.output
     a = [prompts.of[f"objectifying-{place}-{row}"] for place in (3, 4) for row in (0, 1)]
     b = [prompts.of[f"science-{place}-{row}"] for place in (2, 5) for row in (0, 1)]
-    wanted = each_alone(bank.cavs_, a, b)
+    wanted = associate_each(bank.cavs_, a, b)
     rows = json.loads(result.stdout)["rows"]
     for row, name, found in zip(rows, bank.names_, wanted, strict=True):
         assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
@@ -209,52 +209,40 @@ W, M = "science-woman-", "science-man-"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "line"),
+    ("arguments", "code", "facts"),
     [
-        ([], 2, "give the name of a battery, or --sets of one test"),
-        (["emotion", "--sets", "x=a"], 2, "give the name of a battery, or --sets of one test"),
-        (["emotoin"], 1, "unknown battery 'emotoin'; did you mean emotion?"),
-        (["emotion", "--published", "CLIP"], 2, "unknown published model 'CLIP'"),
-        (
-            [*sets(x="a", y="b", a="c", b="d"), "--published", "CLIP"],
-            2,
-            "given sets has no published figures; leave out --published",
-        ),
-        (["emotion", "-o", "eat.txt"], 2, "eat.txt: the name ends in .csv, .json, .svg"),
-        (["emotion"], 1, "angry, high: no column emotion, intensity, condition beside id, kind"),
-        (sets(x="a", y="b", a="c"), 2, "--sets lack b=SET"),
-        (sets(x="a", z="b"), 2, "--sets z=b: x=SET, y=SET, a=SET and b=SET are meant, each once"),
-        (sets(x="a,film:b", y="b", a="c", b="d"), 2, "a,film:b: ids, or COLUMN:VALUE|VALUE"),
-        (sets(x="@no.txt", y="b", a="c", b="d"), 2, "no.txt cannot be read: No such file"),
-        (sets(x="", y=M + "0", a=W + "2", b=W + "3"), 1, "given sets: the set X is empty"),
-        (
-            sets(x=W + "0", y=W + "0", a=M + "0", b=M + "1"),
-            1,
-            "given sets: the sets X and Y overlap: 'science-woman-0'",
-        ),
-        (
-            sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1"),
-            1,
-            "given sets: the sets X and A overlap: 'science-woman-0'",
-        ),
+        ([], 2, ["battery", "--sets"]),
+        (["emotion", "--sets", "x=a"], 2, ["not both"]),
+        (["emotoin"], 1, ["unknown battery 'emotoin'; did you mean emotion?"]),
+        (["emotion", "--published", "CLIP"], 2, ["unknown published model 'CLIP'"]),
+        ([*sets(x="a", y="b", a="c", b="d"), "--published", "CLIP"], 2, ["leave out --published"]),
+        (["emotion", "-o", "eat.txt"], 2, ["eat.txt", ".csv, .json, .svg"]),
+        (["emotion"], 1, ["angry, high", "emotion, intensity, condition", "id, kind"]),
+        (sets(x="a", y="b", a="c"), 2, ["--sets b=SET"]),
+        (sets(x="a", z="b"), 2, ["z=b", "x=SET, y=SET, a=SET and b=SET"]),
+        (sets(x="a,film:b", y="b", a="c", b="d"), 2, ["a,film:b", "COLUMN:VALUE|VALUE"]),
+        (sets(x="@no.txt", y="b", a="c", b="d"), 2, ["no.txt", "No such file"]),
+        (sets(x="", y=M + "0", a=W + "2", b=W + "3"), 1, ["given sets", "X is empty"]),
+        (sets(x=W + "0", y=W + "0", a=M + "0", b=M + "1"), 1, ["X and Y", "'science-woman-0'"]),
+        (sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1"), 1, ["X and A", "'science-woman-0'"]),
         (
             sets(x=f"{W}0,{W}0", y=W + "1", a=M + "0", b=M + "1"),
             1,
-            "given sets: the set X has 'science-woman-0' twice",
+            ["X", "'science-woman-0' twice"],
         ),
         (
             sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1"),
             1,
-            "given sets: 1 of the 2 items of X have no embedding in {store}, such as "
-            "'science-woman-9'; to do without them: --skip-missing",
+            ["1 of the 2 items of X", "{store}", "'science-woman-9'", "--skip-missing"],
         ),
-        ([*sets(x=W + "0", y=W + "1", a=M + "0", b=M + "1"), "--array", "natve"], 1, "did you"),
+        ([*sets(x=W + "0", y=W + "1", a=M + "0", b=M + "1"), "--array", "natve"], 1, ["did you"]),
     ],
 )
-def test_mistakes_are_one_line(obygaze, images, arguments, code, line):
+def test_mistakes_are_one_line(obygaze, images, arguments, code, facts):
     result = obygaze("bias", "eat", "--store", images.store, *arguments)
     assert result.exit_code == code
-    assert line.replace("{store}", str(images.store)) in result.stderr
+    for fact in facts:
+        assert fact.replace("{store}", str(images.store)) in result.stderr
     assert result.stderr.count("\n") == 1
     assert "Error: " in result.stderr
 
@@ -281,7 +269,7 @@ def test_embeddings_of_two_models_are_refused(obygaze, images, prompts, tmp_path
         "bias", "eat", "professions", "--store", images.store, "--texts", tmp_path / "other.zarr"
     )
     assert result.exit_code == 1
-    assert "of two models no cosines can be taken" in result.stderr
+    assert all(fact in result.stderr for fact in ("abababababab", "cccccccccccc"))
     narrow = {one: row[:5] for one, row in prompts.of.items()}
     with (tmp_path / "narrow.csv").open("w", newline="") as file:
         rows = [[one, *row] for one, row in narrow.items()]
@@ -291,7 +279,7 @@ def test_embeddings_of_two_models_are_refused(obygaze, images, prompts, tmp_path
         *sets(x=W + "0", y=M + "0", a="science-0-0", b="science-1-0"),
     )
     assert result.exit_code == 1
-    assert "the embeddings of X have 8 numbers, those of A 5; take both from one" in result.stderr
+    assert "X have 8 numbers, those of A 5" in result.stderr
 
 
 @pytest.mark.parametrize(

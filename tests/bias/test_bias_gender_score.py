@@ -14,9 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.cooccurrence import Leaning, cooccurrences, gender_of, truncated
-from obygaze_models.bias.gender_score import gender_score
-from obygaze_models.bias.gender_table import all_objects, by_object, read_caption_scores
+from obygaze_models.bias.gender_score import (
+    GenderBalance,
+    all_objects,
+    by_object,
+    cooccurrences,
+    gender_of,
+    gender_score,
+    read_scored_captions,
+    truncate,
+)
 from obygaze_models.bias.lexicon import shipped_lexicon
 from tests.figures.drawn import texts, tips, title
 
@@ -33,14 +40,14 @@ def test_golden_scores() -> None:
         assert float(found) == pytest.approx(expected, rel=1e-14)
 
 
-def test_the_published_table_is_truncated() -> None:
-    assert truncated(Leaning(616, 217).to_man) == ".73"
+def test_the_published_table_is_truncate() -> None:
+    assert truncate(GenderBalance(616, 217).man_share) == ".73"
     assert f"{616 / (616 + 217):.2f}" == "0.74"
 
 
 @given(st.floats(0, 1))
 def test_truncated_ratios_are_cut_and_not_rounded(ratio: float) -> None:
-    cut = float(truncated(ratio))
+    cut = float(truncate(ratio))
     assert cut <= ratio < cut + 0.01 + 1e-12
 
 
@@ -117,7 +124,7 @@ def test_both_variants(tmp_path: Path, obygaze) -> None:
     assert json.loads(obygaze("bias", "gender-score", table, "--json").stdout) == content
     drawn = tips(tmp_path / "by.svg")
     assert drawn["motor scooter, assigned by the score"] == "1.00"
-    filled = truncated(content["objects"][1]["filled_to_man"])
+    filled = truncate(content["objects"][1]["filled_to_man"])
     assert drawn["lipstick, gender score with either filled in"] == filled
 
 
@@ -131,16 +138,18 @@ def test_what_is_said(tmp_path: Path) -> None:
         f"scooter,female,{WOMAN[0]},{WOMAN[1]},{SURE}",
         f"lipstick,woman,.4,0,{SURE}",
     )
-    read = read_caption_scores(table)
+    read = read_scored_captions(table)
     scooter, lipstick = by_object(read)
     assert scooter.said.man == pytest.approx((GOLDEN[0] + 0.3) / 2)
     assert scooter.said.woman == pytest.approx(GOLDEN[1])
-    assert scooter.said.to_man == pytest.approx(scooter.said.man / (scooter.said.man + GOLDEN[1]))
-    assert scooter.cooccurrence == Leaning(2, 1)
-    assert truncated(scooter.cooccurrence.to_man) == ".66"
-    assert (lipstick.said.man, lipstick.said.to_man, lipstick.filled) == (None, None, None)
-    assert lipstick.cooccurrence.to_man == 0
-    assert all_objects(read).cooccurrence == Leaning(2, 2)
+    assert scooter.said.man_share == pytest.approx(
+        scooter.said.man / (scooter.said.man + GOLDEN[1])
+    )
+    assert scooter.cooccurrence == GenderBalance(2, 1)
+    assert truncate(scooter.cooccurrence.man_share) == ".66"
+    assert (lipstick.said.man, lipstick.said.man_share, lipstick.filled) == (None, None, None)
+    assert lipstick.cooccurrence.man_share == 0
+    assert all_objects(read).cooccurrence == GenderBalance(2, 2)
 
 
 def test_without_objects_there_is_one_line(tmp_path: Path, obygaze) -> None:
@@ -156,9 +165,9 @@ def test_scores_of_both_kinds_in_one_table(tmp_path: Path) -> None:
         f"id,caption,object,probability,similarity,confidence,{VARIANTS}",
         f"a,a man on a scooter,scooter,.5,0,.5,{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}",
     )
-    [scooter] = by_object(read_caption_scores(table))
+    [scooter] = by_object(read_scored_captions(table))
     assert (scooter.said.man, scooter.assigned.man) == (0.5, 1)
-    assert scooter.cooccurrence == Leaning(1, 0)
+    assert scooter.cooccurrence == GenderBalance(1, 0)
 
 
 def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
@@ -194,10 +203,10 @@ def test_without_groups_captions_tell(tmp_path: Path) -> None:
         "two girls,.25,0,.5",
         "a dog,.125,0,.5",
     )
-    assert all_objects(read_caption_scores(table)).said == Leaning(0.5, 0.25)
+    assert all_objects(read_scored_captions(table)).said == GenderBalance(0.5, 0.25)
     write(table, "caption,P,sim,P(c)", "a dog,.125,0,.5")
     with pytest.raises(BiasError, match="no caption names a man or a woman"):
-        read_caption_scores(table)
+        read_scored_captions(table)
 
 
 def test_captions_that_name_nobody_have_no_baseline(tmp_path: Path, obygaze) -> None:
@@ -215,7 +224,7 @@ def test_cooccurrence_counts_objects_with_genders() -> None:
         man, woman = (pairs.count((name, gender)) for gender in ("man", "woman"))
         assert (found.man, found.woman) == (man, woman)
         assert found.neither == objects.count(name) - man - woman
-        assert found.to_man == man / (man + woman)
+        assert found.man_share == man / (man + woman)
 
 
 def test_words_of_no_gender_within_words_of_one() -> None:
@@ -296,7 +305,7 @@ BROKEN = {
 def test_a_table_with_semicolons(tmp_path: Path) -> None:
     lines = ["group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}"]
     table = write(tmp_path / "s.csv", *(line.replace(",", ";") for line in lines))
-    assert all_objects(read_caption_scores(table)).said.man == pytest.approx(GOLDEN[0])
+    assert all_objects(read_scored_captions(table)).said.man == pytest.approx(GOLDEN[0])
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.ratings import CLASSIFIER, read_ratings, shares_of
-from obygaze_models.bias.reliability import cronbach_alpha, pairs_of, wilson_interval
+from obygaze_models.bias.ratings import (
+    CLASSIFIER,
+    Ratings,
+    cronbach_alpha,
+    group_shares,
+    rater_pairs,
+    read_ratings,
+    wilson_interval,
+)
 from tests.figures.drawn import tips
 
 WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
@@ -42,7 +49,10 @@ def test_the_worked_alpha() -> None:
 
 def test_the_worked_pairs() -> None:
     """Alpha of each rater with the classifier, and the share of the same labels: both are .75."""
-    found = {(one.first, one.second): one for one in pairs_of(("r1", "r2", "cnn"), RATED)}
+    found = {
+        (one.first, one.second): one
+        for one in rater_pairs(Ratings((), (), ("r1", "r2", "cnn"), RATED))
+    }
     for rater in ("r1", "r2"):
         one = found[rater, "cnn"]
         assert (one.alpha, one.agreement) == (pytest.approx(0.75, abs=1e-15), 0.75)
@@ -76,7 +86,7 @@ def test_wilsons_interval_is_scipys(part: float, total: int) -> None:
 
 @pytest.mark.parametrize(("count", "total"), [(3, 2), (-1, 2), (0, 0)])
 def test_what_is_no_share(count: int, total: int) -> None:
-    with pytest.raises(BiasError, match="is no share"):
+    with pytest.raises(ValueError):
         wilson_interval(count, total)
 
 
@@ -119,7 +129,7 @@ def test_probabilities_are_the_most_probable_class(tmp_path: Path) -> None:
     found = read_ratings(table)
     assert found.raters == ("ann", CLASSIFIER)
     assert found.sexualised.tolist() == [[False, one in (1, 3, 4)] for one in range(5)]
-    [share] = shares_of(read_ratings(table, [CLASSIFIER]))
+    [share] = group_shares(read_ratings(table, [CLASSIFIER]))
     assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
 
 
@@ -152,7 +162,7 @@ BROKEN = {
     "a label is unknown": ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
     "a column of no rater": (
         "image_id,group,subject\na,x,Eve\n",
-        "(if subject is no rater, name those who are: --rater NAME)",
+        "--rater NAME",
     ),
     "a group is missing": ("image_id,group,ann\na,,1\n", "line 2: the group is missing"),
     "an image is missing": ("image_id,group,ann\n,x,1\n", "line 2: the image_id is missing"),
@@ -170,7 +180,7 @@ BROKEN = {
     "none at all": (PROBABILITIES + "a,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
     "two classifiers": (
         f"image_id,group,classifier,{','.join(CLASSES)}\na,x,1,0,0,1,0,0\n",
-        "and so is a column",
+        "rename the column",
     ),
 }
 

@@ -83,7 +83,7 @@ def test_unknown_commands_and_options_are_usage_errors(obygaze: Callable[..., Re
         ("extract m", "unknown command 'extract'; did you mean main features extract?"),
         ("stats", "did you mean main manifests stats?"),
         ("manifests import folders", "did you mean folder?"),
-        ("bias xyz", " bias: unknown command 'xyz'; known are eat, captions, "),
+        ("bias xyz", " bias: unknown command 'xyz'; known are captions, eat, "),
     ],
 )
 def test_a_mistyped_command_is_answered(

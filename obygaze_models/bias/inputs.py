@@ -1,0 +1,87 @@
+"""Files that users give: CSV tables and JSON, checked, with this room's errors."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.errors import BiasError, ManifestError
+
+__all__ = ["convert", "numbers", "read_rows", "require", "table_errors", "to_csv"]
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+def convert(value: Any, kind: type[Struct], where: object) -> Struct:
+    """A JSON object as a typed struct; of an unknown key the nearest known one is named."""
+    if isinstance(value, dict):
+        for key in value:
+            if key not in kind.__struct_fields__:
+                raise BiasError(f"{where}: {unknown_name('key', key, kind.__struct_fields__)}")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as problem:
+        raise BiasError(f"{where}: {problem}") from None
+
+
+@contextlib.contextmanager
+def table_errors() -> Iterator[None]:
+    """Raise a `BiasError` for what is wrong with a table."""
+    try:
+        yield
+    except ManifestError as problem:
+        raise BiasError(str(problem)) from None
+
+
+def read_rows(path: Path, required: Sequence[str] = ()) -> Table:
+    """Read a CSV table, as spreadsheets write it too; one without rows is refused."""
+    table = read_table(path, delimiter=None, required=required)
+    if not len(table):
+        raise BiasError(f"{path} has a header and no rows; add a row for each item")
+    return table
+
+
+def require(table: Table, names: Sequence[str], purpose: str) -> None:
+    """Refuse a table that lacks columns; the message names them and their purpose."""
+    if missing := [name for name in names if name not in table.columns]:
+        raise BiasError(
+            f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose}; there "
+            f"are {', '.join(table.columns)}"
+        )
+
+
+def numbers(
+    table: Table, column: str, low: float, high: float, header: str | None = None
+) -> NDArray[Any]:
+    """A column of numbers; an error names the first cell that is not a number in the range.
+
+    `header` is the column's name in the file, if it is another.
+    """
+    header = header or column
+    values = np.empty(len(table))
+    for row, cell in enumerate(table[column]):
+        try:
+            values[row] = value = float(cell)
+            if "_" in cell:  # Python reads 0_5 as 5
+                raise ValueError
+        except ValueError:
+            raise table.problem(row, f"{header} {shorten(cell)} is not a number") from None
+        if not (math.isfinite(value) and low <= value <= high):
+            raise table.problem(row, f"{header} {cell} is not from {low:g} to {high:g}")
+    return values
+
+
+def to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows with the same keys as CSV text: numbers in full, empty cells for None."""
+    return format_table(
+        {key: ["" if row[key] is None else str(row[key]) for row in rows] for key in rows[0]}
+    )
