@@ -96,9 +96,7 @@ class _StoreGroup:
             "backbone": {
                 "name": " + ".join(backbone["name"] for backbone in backbones),
                 "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
-                "config": {"synthetic": " / ".join(filter(None, synthetic))}
-                if any(synthetic)
-                else {},
+                "config": {"synthetic": synthetic} if synthetic else {},
                 "parts": backbones,
             },
             "preprocessing": {"parts": [attributes["preprocessing"] for attributes in each]},
