@@ -106,6 +106,8 @@ class _StoreGroup:
 
 def open_stores(stores: StoreLike | Sequence[StoreLike]) -> Store:
     """One store, opened; several as one, whose features are concatenated."""
+    if isinstance(group := cast(object, stores), _StoreGroup):
+        return cast(Store, group)
     several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all of a store that the zoo uses.
