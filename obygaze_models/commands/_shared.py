@@ -7,13 +7,19 @@ from pathlib import Path
 
 import click
 
+from obygaze_features.common.cli import ADDRESS
 from obygaze_features.errors import UsageError
 
-__all__ = ["echo_warnings", "run_folders"]
+__all__ = ["echo_warnings", "run_folders", "stores_argument"]
+
+stores_argument = click.argument(
+    "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
+)
+"""Several stores for a model that was trained on several, in the same order."""
 
 
 def echo_warnings(warnings: Iterable[object]) -> None:
-    """Print each on a line of its own, on standard error."""
+    """Print each on a line, on standard error."""
     for warning in warnings:
         click.secho(f"WARNING: {warning}", fg="yellow", bold=True, err=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -194,7 +195,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.facts_ = {
             "concepts": dict(zip(self.names_, self.quality_, strict=True)),
             "skipped": self.skipped_,
-            "warnings": [f"{one.subject}: {one.text}" for one in unreliable],
+            "warnings": [asdict(warning) for warning in unreliable],
         }
         if unreliable:
             text = "; ".join(f"{one.subject}: {one.text}" for one in unreliable)

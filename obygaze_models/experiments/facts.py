@@ -11,13 +11,9 @@ Facts = Mapping[str, Any]
 
 
 def unreliable_concepts(facts: Facts) -> list[str]:
-    """The concepts whose directions are not what they seem; ``warnings`` says of each why."""
-    names = facts.get("concepts", {})
-    return [
-        name
-        for name in names
-        if any(why.startswith(f"{name}: ") for why in facts.get("warnings", []))
-    ]
+    """The concepts whose directions are unreliable; ``warnings`` has the reason of each."""
+    subjects = {warning["subject"] for warning in facts.get("warnings", [])}
+    return [name for name in facts.get("concepts", {}) if name in subjects]
 
 
 def facts_in_words(facts: Facts) -> list[str]:

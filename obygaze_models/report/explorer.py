@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.run_folder import Clip, Explained
-from obygaze_models.experiments.summary import main_metric
-from obygaze_models.report.arrange import PROTOCOLS
-from obygaze_models.report.numbers import Html
-from obygaze_models.report.shown import Shown, View
+from obygaze_models.report.html import Html
+from obygaze_models.report.runs import ModelResults, ReportRun, default_model, default_run
+from obygaze_models.report.score_tables import PROTOCOLS
 
-__all__ = ["default_run", "default_view", "explorer_data", "script_json"]
+__all__ = ["explorer_data", "read_thumbnails", "script_json"]
 
 Array = NDArray[Any]
+_JPEG = b"\xff\xd8\xff"
 
 
-def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[str, Any]:
-    """All that the explorer shows.
+def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
+    """Clip -> the JPEG file ``ID.jpg`` of `folder` in base64; clips without a file are left out."""
+    if not folder.is_dir():
+        raise ExperimentError(
+            f"{folder} is not a folder; make one with: obygaze features thumbnails"
+        )
+    paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}
+    thumbnails = {}
+    for clip in ids:
+        if path := paths.get(f"{clip}.jpg"):
+            content = path.read_bytes()
+            if not content.startswith(_JPEG):
+                raise ExperimentError(f"{path} is not a JPEG picture; make it again")
+            thumbnails[clip] = base64.b64encode(content).decode("ascii")
+    if not thumbnails:
+        raise ExperimentError(f"{folder} has no picture of any clip of these runs, such as ID.jpg")
+    return thumbnails
 
-    ``clips`` has the sets of annotated clips, mostly one; ``runs`` and ``views`` (a model of a
-    run) refer to them by number, and to clips by their place in such a set. A column is
-    ``{"unit", "of"}``: whole numbers in that unit, None where there is nothing.
+
+def explorer_data(runs: Sequence[ReportRun], thumbnails: Mapping[str, str]) -> dict[str, Any]:
+    """The data of the explorer.
+
+    ``clips`` has the sets of annotated clips, mostly a single set; ``runs`` and ``views`` (a model
+    of a run) refer to them by number, and to clips by their index in such a set. A column is
+    ``{"unit", "of"}``: whole numbers in that unit, None where there is no value.
     """
     sets: dict[tuple[Any, ...], int] = {}
     clips: list[dict[str, Any]] = []
-    of_runs: list[dict[str, Any]] = []
+    run_data: list[dict[str, Any]] = []
     views: list[dict[str, Any]] = []
     for run in runs:
         ordered = _in_scene_order(run.clips)
         levels = run.record.manifest.levels
-        # Two label sets of one manifest are two sets of clips; folds and reasons are the run's.
+        # Two label sets of a manifest are two sets of clips; folds and reasons are the run's.
         key = (
             *levels,
-            *((one.id, one.title, one.start, one.level, one.concepts) for one in ordered),
+            *((clip.id, clip.title, clip.start, clip.level, clip.concepts) for clip in ordered),
         )
         if key not in sets:
             sets[key] = len(sets)
             clips.append(_clips(ordered, levels))
-        place = {one.id: at for at, one in enumerate(ordered)}
-        reasons: dict[str, list[int]] = {}
-        for one in ordered:
-            if one.used:
-                reasons.setdefault(one.used, []).append(place[one.id])
-        first = default_view(run)
-        of_runs.append(
+        index = {clip.id: number for number, clip in enumerate(ordered)}
+        unused: dict[str, list[int]] = {}
+        for clip in ordered:
+            if clip.used:
+                unused.setdefault(clip.used, []).append(index[clip.id])
+        run_data.append(
             {
                 "name": run.name,
                 "feature": run.feature,
@@ -57,32 +78,20 @@ def explorer_data(runs: Sequence[Shown], thumbnails: Mapping[str, str]) -> dict[
                 "about": PROTOCOLS[run.protocol],
                 "clips": sets[key],
                 "labels": run.record.manifest.labels,
-                "fits": len({said.fit for said in run.results.said}),
-                "unused": reasons,
-                "view": len(views) + run.views.index(first),
+                "fits": len({fit.fit for fit in run.results.said}),
+                "unused": unused,
+                "view": len(views) + run.models.index(default_model(run)),
             }
         )
-        views += [_view(run.number, view, place) for view in run.views]
+        views += [_view(run.number, results, index) for results in run.models]
     return {
         "clips": clips,
-        "runs": of_runs,
+        "runs": run_data,
         "views": views,
         "run": default_run(runs).number,
-        "total": len({one for run in runs for one in run.clips}),
+        "total": len({clip for run in runs for clip in run.clips}),
         "pictures": dict(thumbnails),
     }
-
-
-def default_run(runs: Sequence[Shown]) -> Shown:
-    """The run that tested the most clips; of levels rather than of concepts."""
-    return max(runs, key=lambda run: (not run.record.experiment["concepts"], run.tested))
-
-
-def default_view(run: Shown) -> View:
-    """The model with the best main score among those that explain themselves, if any do."""
-    metric = main_metric(run.record)
-    reached = {of.model: of.mean[metric] or 0.0 for of in reversed(run.record.scores)}
-    return max(run.views, key=lambda view: (bool(view.explained), reached[view.model]))
 
 
 def script_json(value: Any) -> Html:
@@ -96,152 +105,155 @@ def script_json(value: Any) -> Html:
 def _in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
     """Film by film; in time where all clips of a film have seconds, else by scene number."""
     films: dict[str, list[Clip]] = {}
-    for one in clips.values():
-        films.setdefault(one.film, []).append(one)
-    for of in films.values():
-        if _timed(of):
-            of.sort(key=lambda one: one.start or 0.0)
-        elif all(one.number is not None for one in of):
-            of.sort(key=lambda one: one.number or 0)
-    return [one for of in films.values() for one in of]
+    for clip in clips.values():
+        films.setdefault(clip.film, []).append(clip)
+    for same_film in films.values():
+        if _timed(same_film):
+            same_film.sort(key=lambda clip: clip.start or 0.0)
+        elif all(clip.number is not None for clip in same_film):
+            same_film.sort(key=lambda clip: clip.number or 0)
+    return [clip for same_film in films.values() for clip in same_film]
 
 
 def _timed(clips: Sequence[Clip]) -> bool:
-    return all(one.start is not None and one.end is not None for one in clips)
+    return all(clip.start is not None and clip.end is not None for clip in clips)
 
 
 def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
-    codes = list(dict.fromkeys([*levels, *(one.level for one in clips)]))
-    concepts = list(dict.fromkeys(name for one in clips for name in one.concepts))
+    codes = list(dict.fromkeys([*levels, *(clip.level for clip in clips)]))
+    concepts = sorted({name for clip in clips for name in clip.concepts})
     films: dict[str, list[Clip]] = {}
-    for one in clips:
-        films.setdefault(one.film, []).append(one)
+    for clip in clips:
+        films.setdefault(clip.film, []).append(clip)
     names = list(films)
     return {
-        "films": [{"title": of[0].title, "timed": _timed(of)} for of in films.values()],
+        "films": [{"title": same[0].title, "timed": _timed(same)} for same in films.values()],
         "levels": [{"code": code, "name": levels.get(code, code)} for code in codes],
-        "concepts": sorted(concepts),
-        "ids": [one.id for one in clips],
-        "film": [names.index(one.film) for one in clips],
-        "number": [one.number for one in clips],
-        "start": _short([one.start for one in clips]),
-        "end": _short([one.end for one in clips]),
-        "level": [codes.index(one.level) for one in clips],
-        "shows": [sorted(sorted(concepts).index(name) for name in one.concepts) for one in clips],
+        "concepts": concepts,
+        "ids": [clip.id for clip in clips],
+        "film": [names.index(clip.film) for clip in clips],
+        "number": [clip.number for clip in clips],
+        "start": _seconds([clip.start for clip in clips]),
+        "end": _seconds([clip.end for clip in clips]),
+        "level": [codes.index(clip.level) for clip in clips],
+        "shows": [sorted(concepts.index(name) for name in clip.concepts) for clip in clips],
     }
 
 
-def _short(seconds: list[float | None]) -> list[float | None]:
-    """Nothing at all where no clip has a time."""
-    if all(one is None for one in seconds):
+def _seconds(seconds: list[float | None]) -> list[float | None]:
+    """Rounded; an empty list where no clip has a time."""
+    if all(value is None for value in seconds):
         return []
-    return [None if one is None else round(one, 2) for one in seconds]
+    return [None if value is None else round(value, 2) for value in seconds]
 
 
-def _view(run: int, view: View, place: Mapping[str, int]) -> dict[str, Any]:
-    told = view.said
-    order = np.argsort([place[one] for one in told.ids])
-    at = np.array([place[one] for one in told.ids])[order]
-    said = told.probabilities[order]
-    record: dict[str, Any] = {
+def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
+    means = results.predictions
+    positions = np.array([index[clip] for clip in means.ids])
+    order = np.argsort(positions)
+    probabilities = means.probabilities[order]
+    columns = probabilities.T if probabilities.ndim == 2 else [probabilities]
+    view: dict[str, Any] = {
         "run": run,
-        "model": view.model,
-        "task": view.task,
-        "classes": list(view.classes),
-        "at": at.tolist(),
-        "label": told.labels[order].tolist(),
-        "called": told.called[order].tolist(),
-        "p": [_column(one, unit=0.001) for one in (said.T if said.ndim == 2 else [said])],
-        "fits": told.fits[order].tolist(),
+        "model": results.model,
+        "task": results.task,
+        "classes": list(results.classes),
+        "at": positions[order].tolist(),
+        "label": means.labels[order].tolist(),
+        "called": means.called[order].tolist(),
+        "p": [_column(column, unit=0.001) for column in columns],
+        "fits": means.fits[order].tolist(),
     }
-    if told.fits.max() > 1:
-        record |= {
-            "low": _column(told.low[order], unit=0.001),
-            "high": _column(told.high[order], unit=0.001),
+    if means.fits.max() > 1:
+        view |= {
+            "low": _column(means.low[order], unit=0.001),
+            "high": _column(means.high[order], unit=0.001),
         }
-    if view.explained:
-        ids = [told.ids[row] for row in order.tolist()]
-        record["why"] = _why(view, ids)
-    return record
+    if results.explained:
+        view["why"] = _explanations(results, [means.ids[row] for row in order.tolist()])
+    return view
 
 
-def _why(view: View, ids: list[str]) -> dict[str, Any]:
+def _explanations(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     """Sums as means over the fits, which add up as well; a tree's questions of one fit."""
-    kind = view.explained[0].kind
-    concepts = list(dict.fromkeys(name for one in view.explained for name in one.concepts))
-    row_of = {one: row for row, one in enumerate(ids)}
+    kind = results.explained[0].kind
+    concepts = list(dict.fromkeys(name for entry in results.explained for name in entry.concepts))
+    row_of = {clip: row for row, clip in enumerate(ids)}
     if kind == "path":
-        return _paths(view, concepts, ids, row_of)
+        return _paths(results, concepts, ids, row_of)
     shape = (len(ids), len(concepts))
     fits = np.zeros(len(ids))
     values, amounts, measured = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     rest = {name: np.zeros(len(ids)) for name in ("intercept", "residual")}
-    spoken = [""] * len(ids)
-    for one in view.explained:
-        rows = np.array([row_of[name] for name in one.ids], dtype=np.intp)
-        columns = np.array([concepts.index(name) for name in one.concepts], dtype=np.intp)
+    labels = [""] * len(ids)
+    for entry in results.explained:
+        rows = np.array([row_of[clip] for clip in entry.ids], dtype=np.intp)
+        columns = np.array([concepts.index(name) for name in entry.concepts], dtype=np.intp)
         fits[rows] += 1
         measured[np.ix_(rows, columns)] += 1
-        values[np.ix_(rows, columns)] += one.values
-        if one.amounts is not None:
-            amounts[np.ix_(rows, columns)] += one.amounts
+        values[np.ix_(rows, columns)] += entry.values
+        if entry.amounts is not None:
+            amounts[np.ix_(rows, columns)] += entry.amounts
         for name, total in rest.items():
-            if (part := getattr(one, name)) is not None:
+            if (part := getattr(entry, name)) is not None:
                 total[rows] += part
-        for row, label in zip(rows.tolist(), one.labels, strict=True):
-            spoken[row] = label
-    told = np.maximum(fits, 1)
-    names = sorted(set(spoken))
-    record: dict[str, Any] = {
+        for row, label in zip(rows.tolist(), entry.labels, strict=True):
+            labels[row] = label
+    fits = np.maximum(fits, 1)
+    names = sorted(set(labels))
+    means = amounts / fits[:, None]
+    data: dict[str, Any] = {
         "kind": kind,
         "concepts": concepts,
         "labels": names,
-        "speaks": [names.index(label) for label in spoken] if len(names) > 1 else [],
+        "speaks": [names.index(label) for label in labels] if len(names) > 1 else [],
         "values": [
-            _column(of / np.maximum(n, 1)) for of, n in zip(values.T, measured.T, strict=True)
+            _column(total / np.maximum(number, 1))
+            for total, number in zip(values.T, measured.T, strict=True)
         ],
-        "amounts": [_column(of / told, like=amounts / told[:, None]) for of in amounts.T],
+        "amounts": [_column(column, like=means) for column in means.T],
     }
     for name, total in rest.items():
-        if any(getattr(one, name) is not None for one in view.explained):
-            record[name] = _column(total / told, like=amounts / told[:, None])
-    return record
+        if any(getattr(entry, name) is not None for entry in results.explained):
+            data[name] = _column(total / fits, like=means)
+    return data
 
 
 def _paths(
-    view: View, concepts: list[str], ids: list[str], row_of: Mapping[str, int]
+    results: ModelResults, concepts: list[str], ids: list[str], row_of: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Of each clip the questions of the fit whose probability is nearest to the mean."""
-    mean = dict(zip(view.said.ids, view.said.probabilities.tolist(), strict=True))
-    chosen: dict[str, tuple[float, Explained, int]] = {}
-    for one in view.explained:
-        said = view.each.get(one.fit, {})
-        for row, name in enumerate(one.ids):
-            if name in said:
-                far = float(np.abs(np.subtract(said[name], mean[name])).max())
-                if name not in chosen or far < chosen[name][0]:
-                    chosen[name] = far, one, row
+    """For each clip the questions of the fit whose probability is nearest to the mean."""
+    means = results.predictions
+    mean = dict(zip(means.ids, means.probabilities.tolist(), strict=True))
+    nearest: dict[str, tuple[float, Explained, int]] = {}
+    for entry in results.explained:
+        probabilities = results.by_fit.get(entry.fit, {})
+        for row, clip in enumerate(entry.ids):
+            if clip in probabilities:
+                distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
+                if clip not in nearest or distance < nearest[clip][0]:
+                    nearest[clip] = distance, entry, row
     questions: dict[tuple[int, float, bool], int] = {}
     paths: list[list[int]] = [[] for _ in ids]
     values = np.full((len(ids), len(concepts)), np.nan)
     fit = [-1] * len(ids)
-    own = np.full(len(ids), np.nan)
-    for name, (_, one, row) in chosen.items():
-        at = row_of[name]
-        fit[at] = one.fit
-        own[at] = np.atleast_1d(view.each[one.fit][name])[-1]
-        values[at, [concepts.index(concept) for concept in one.concepts]] = one.values[row]
-        for step in (one.steps or [])[row]:
-            asked = concepts.index(step.concept), float(f"{step.threshold:.3g}"), step.above
-            paths[at].append(questions.setdefault(asked, len(questions)))
+    probability = np.full(len(ids), np.nan)
+    for clip, (_, entry, row) in nearest.items():
+        target = row_of[clip]
+        fit[target] = entry.fit
+        probability[target] = np.atleast_1d(results.by_fit[entry.fit][clip])[-1]
+        values[target, [concepts.index(name) for name in entry.concepts]] = entry.values[row]
+        for step in (entry.steps or [])[row]:
+            key = concepts.index(step.concept), float(f"{step.threshold:.3g}"), step.above
+            paths[target].append(questions.setdefault(key, len(questions)))
     return {
         "kind": "path",
         "concepts": concepts,
-        "values": [_column(of) for of in values.T],
+        "values": [_column(column) for column in values.T],
         "questions": [[concept, threshold, int(above)] for concept, threshold, above in questions],
         "paths": paths,
         "fit": fit,
-        "own": _column(own, unit=0.001),
+        "own": _column(probability, unit=0.001),
     }
 
 
@@ -252,9 +264,9 @@ def _column(
     if unit is None:
         finite = np.abs(values if like is None else like)
         finite = finite[np.isfinite(finite)]
-        most = float(finite.max()) if finite.size else 0.0
-        unit = 10.0 ** (math.floor(math.log10(most)) - 2) if most > 0 else 1.0
+        largest = float(finite.max()) if finite.size else 0.0
+        unit = 10.0 ** (math.floor(math.log10(largest)) - 2) if largest > 0 else 1.0
     return {
         "unit": float(f"{unit:.1g}"),
-        "of": [None if math.isnan(one) else round(one / unit) for one in values.tolist()],
+        "of": [None if math.isnan(value) else round(value / unit) for value in values.tolist()],
     }

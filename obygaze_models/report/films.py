@@ -9,38 +9,39 @@ import numpy as np
 
 from obygaze_models.metrics import Scores, f1_titles, score
 from obygaze_models.published import published_film
-from obygaze_models.report.explorer import default_run
-from obygaze_models.report.numbers import Html, html, number
-from obygaze_models.report.shown import Shown, View
+from obygaze_models.report.html import Html, html, number
+from obygaze_models.report.runs import ModelResults, ReportRun, default_run
 
 __all__ = ["FilmTable", "film_tables"]
 
-FEW = 3
-"""So many runs have a table each; of more those that left films out, and the explorer's first."""
+MAX_TABLES = 3
+"""With more runs, only those that left films out and the explorer's first have a table."""
 
 
 @dataclass(frozen=True)
 class FilmTable:
-    """A table: each of `heads` stands above the titles of its columns, cells are HTML.
+    """A table: `column_groups` are headings and the titles of their columns; cells are HTML.
 
-    `counted` names the class whose clips are counted.
+    `count_title` names the class whose clips are counted.
     """
 
     title: str
     caption: str
-    counted: str
-    heads: tuple[tuple[str, tuple[str, ...]], ...]
+    count_title: str
+    column_groups: tuple[tuple[str, tuple[str, ...]], ...]
     rows: tuple[tuple[Html, ...], ...]
 
 
-def film_tables(runs: Sequence[Shown]) -> list[FilmTable]:
+def film_tables(runs: Sequence[ReportRun]) -> list[FilmTable]:
     """A table a run and, where films were left out, a test set."""
     chosen = [
         run
         for run in runs
         if not run.record.experiment["concepts"]
-        and any(one.film for one in run.clips.values())
-        and (len(runs) <= FEW or run.protocol == "leave-film-out" or run is default_run(runs))
+        and any(clip.film for clip in run.clips.values())
+        and (
+            len(runs) <= MAX_TABLES or run.protocol == "leave-film-out" or run is default_run(runs)
+        )
     ]
     tables = []
     for run in chosen:
@@ -51,42 +52,42 @@ def film_tables(runs: Sequence[Shown]) -> list[FilmTable]:
     return tables
 
 
-def _left_out(run: Shown, test: str) -> FilmTable:
-    scores = [of for of in run.record.scores if of.test == test]
-    titles = {one.film: one.title for one in run.clips.values()}
+def _left_out(run: ReportRun, test: str) -> FilmTable:
+    scores = [entry for entry in run.record.scores if entry.test == test]
+    titles = {clip.film: clip.title for clip in run.clips.values()}
     averages = f1_titles(multiclass=bool(run.record.experiment["levels"]))
     train = run.train_of(test)
-    films = list(dict.fromkeys(film for of in scores for film in of.groups))
+    films = list(dict.fromkeys(film for entry in scores for film in entry.groups))
     papers = {
-        (of.model, film): paper
-        for of in scores
+        (entry.model, film): paper
+        for entry in scores
         for film in films
-        if (paper := published_film(run.record, of.model, train, test, film))
+        if (paper := published_film(run.record, entry.model, train, test, film))
     }
-    beside = list(dict.fromkeys(model for model, _ in papers))
-    heads = []
-    for of in scores:
-        heads.append((str(of.model), tuple(averages.values())))
-        if of.model in beside:
-            heads.append(("Paper", ("Table 4",)))
+    with_paper = list(dict.fromkeys(model for model, _ in papers))
+    column_groups = []
+    for entry in scores:
+        column_groups.append((str(entry.model), tuple(averages.values())))
+        if entry.model in with_paper:
+            column_groups.append(("Paper", ("Table 4",)))
     rows = []
     for film in films:
         cells = [html("{}", titles.get(film, film)), *_counts(run, film, test)]
-        for of in scores:
+        for entry in scores:
             for metric in averages:
-                key = "film", run.number, of.model, test, film, metric
-                said = of.groups.get(film)
+                key = "film", run.number, entry.model, test, film, metric
+                group = entry.groups.get(film)
                 cells.append(
                     html(
                         "{} <small>({})</small>",
-                        number(said.mean[metric], *key, "mean"),
-                        number(said.std[metric], *key, "std"),
+                        number(group.mean[metric], *key, "mean"),
+                        number(group.std[metric], *key, "std"),
                     )
-                    if said
+                    if group
                     else number(None)
                 )
-            if of.model in beside:
-                paper = papers.get((of.model, film))
+            if entry.model in with_paper:
+                paper = papers.get((entry.model, film))
                 cells.append(
                     html(
                         "{} <small>({})</small>",
@@ -98,65 +99,65 @@ def _left_out(run: Shown, test: str) -> FilmTable:
                 )
         rows.append(tuple(cells))
     note = ""
-    if beside:
+    if with_paper:
         note = (
-            f" The paper’s Table 4 stands beside {', '.join(beside)}; which average it printed is "
-            "not said, its code scores networks by weighted F1."
+            f" The paper’s Table 4 stands beside {', '.join(with_paper)}; which average it printed "
+            "is not said, its code scores networks by weighted F1."
         )
     return FilmTable(
         f"{run.name}: {test}",
         "Each film in turn was left out of training and tested; mean and, in brackets, standard "
         f"deviation over the fits that tested it, one for each validation film.{note}",
-        _counted(run),
-        tuple(heads),
+        _count_title(run),
+        tuple(column_groups),
         tuple(rows),
     )
 
 
-def _in_fold(run: Shown) -> FilmTable:
-    several = bool(run.record.experiment["levels"])
-    averages = f1_titles(multiclass=several)
-    films = list(dict.fromkeys(one.film for one in run.clips.values() if one.film))
-    titles = {one.film: one.title for one in run.clips.values()}
-    by_model = {view.model: _by_film(run, view) for view in run.views}
+def _in_fold(run: ReportRun) -> FilmTable:
+    multiclass = bool(run.record.experiment["levels"])
+    averages = f1_titles(multiclass=multiclass)
+    films = list(dict.fromkeys(clip.film for clip in run.clips.values() if clip.film))
+    titles = {clip.film: clip.title for clip in run.clips.values()}
+    by_model = {results.model: _by_film(run, results) for results in run.models}
     rows = []
     for film in films:
         cells = [html("{}", titles[film]), *_counts(run, film)]
-        for view in run.views:
-            scores = by_model[view.model].get(film, {})
+        for results in run.models:
+            scores = by_model[results.model].get(film, {})
             for metric in averages:
-                key = "film", run.number, view.model, "pooled", film, metric
+                key = "film", run.number, results.model, "pooled", film, metric
                 cells.append(number(scores.get(metric), *key))
         rows.append(tuple(cells))
     return FilmTable(
         run.name,
         "Scores of each film’s test clips, by the mean probability over the fits. Of few clips a "
         "score says little: their numbers stand beside them.",
-        _counted(run),
-        tuple((view.model, tuple(averages.values())) for view in run.views),
+        _count_title(run),
+        tuple((results.model, tuple(averages.values())) for results in run.models),
         tuple(rows),
     )
 
 
-def _by_film(run: Shown, view: View) -> dict[str, Scores]:
-    said = view.said
-    films = np.array([run.clips[one].film for one in said.ids])
+def _by_film(run: ReportRun, results: ModelResults) -> dict[str, Scores]:
+    means = results.predictions
+    films = np.array([run.clips[clip].film for clip in means.ids])
     return {
-        str(film): score(said.labels[films == film], said.probabilities[films == film])
+        str(film): score(means.labels[films == film], means.probabilities[films == film])
         for film in np.unique(films)
     }
 
 
-def _counts(run: Shown, film: str, test: str = "") -> list[Html]:
+def _counts(run: ReportRun, film: str, test: str = "") -> list[Html]:
     """Test clips of a film, and how many of them are of the last class."""
     label_of = {
-        one: label
-        for said in run.results.said
-        if test in ("", said.test)
-        for one, label in zip(said.ids, said.labels.tolist(), strict=True)
-        if run.clips[one].film == film
+        clip: label
+        for fit in run.results.said
+        if test in ("", fit.test)
+        for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
+        if run.clips[clip].film == film
     }
-    last = len(run.views[0].classes) - 1
+    last = len(run.models[0].classes) - 1
     key = "film", run.number, film, test or "all"
     return [
         number(len(label_of), *key, "clips", form=","),
@@ -164,6 +165,6 @@ def _counts(run: Shown, film: str, test: str = "") -> list[Html]:
     ]
 
 
-def _counted(run: Shown) -> str:
-    classes = run.views[0].classes
+def _count_title(run: ReportRun) -> str:
+    classes = run.models[0].classes
     return "Positive" if len(classes) == 2 else classes[-1]

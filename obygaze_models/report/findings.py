@@ -1,4 +1,4 @@
-"""The summary in words: what was reached where, beside the best guess and the paper."""
+"""The summary of a page: the scores in sentences, beside chance and the paper."""
 
 from __future__ import annotations
 
@@ -7,107 +7,102 @@ from collections.abc import Sequence
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.intervals import too_few
 from obygaze_models.metrics import METRICS, TREC
-from obygaze_models.report.arrange import Cell, Column, Group, Row
-from obygaze_models.report.numbers import Html, html, joined, number
-from obygaze_models.report.shown import Shown
+from obygaze_models.report.html import Html, count, html, joined, number
+from obygaze_models.report.runs import ReportRun
+from obygaze_models.report.score_tables import Cell, Column, Row, ScoreTable
 
 __all__ = ["findings", "score_key"]
 
-FEW = 6
-"""So many scores are told one by one; of more the best of each test set."""
+MAX_SENTENCES = 6
+"""With more scores, only the best of each test set has a sentence."""
 
 
-def findings(groups: Sequence[Group], runs: Sequence[Shown]) -> list[Html]:
-    """A sentence for each score; or, where there are many, for the best on each test set."""
+def findings(tables: Sequence[ScoreTable], runs: Sequence[ReportRun]) -> list[Html]:
+    """A sentence for each score; or, with many scores, for the best on each test set."""
     cells = [
-        (group, column, row, cell)
-        for group in groups
-        for row in group.rows
+        (table, column, row, cell)
+        for table in tables
+        for row in table.rows
         for column, cell in row.cells.items()
     ]
-    if len(cells) <= FEW:
-        return [_of_one(*one) for one in cells]
-    return [_about_all(runs), *(line for group in groups for line in _of_best(group))]
+    if len(cells) <= MAX_SENTENCES:
+        return [_score(*parts) for parts in cells]
+    return [_overview(runs), *(line for table in tables for line in _best_scores(table))]
 
 
-def score_key(cell: Cell, metric: str, what: str) -> tuple[object, ...]:
+def score_key(cell: Cell, metric: str, part: str) -> tuple[object, ...]:
     """The key of a number of a cell's scores."""
-    return "score", cell.run, cell.of["model"], cell.of["test"], metric, what
+    return "score", cell.run, cell.scores["model"], cell.scores["test"], metric, part
 
 
-def _about_all(runs: Sequence[Shown]) -> Html:
-    clips = {one for run in runs for one in run.clips}
-    films = {one.film for run in runs for one in run.clips.values()}
+def _overview(runs: Sequence[ReportRun]) -> Html:
+    clips = {clip for run in runs for clip in run.clips}
+    films = {clip.film for run in runs for clip in run.clips.values()}
     features = list(dict.fromkeys(run.feature for run in runs))
+    protocols = len({run.protocol for run in runs})
     return html(
-        "{} runs on {} and {}: {} models, {} of {}.",
-        number(len(runs), "runs", form=","),
-        html("{} sets of features", number(len(features), "features", form=","))
+        "{} runs on {} and {}: {} models, {} annotated clips of {} films.",
+        count(len(runs)),
+        html("{} sets of features", count(len(features)))
         if len(features) > 1
         else html("features of {}", features[0]),
-        _protocols(len({run.protocol for run in runs})),
-        number(sum(len(run.record.models) for run in runs), "models", form=","),
-        html("{} annotated clips", number(len(clips), "clips", form=",")),
-        html("{} films", number(len(films), "films", form=",")),
+        html("{} protocol{}", count(protocols), "" if protocols == 1 else "s"),
+        count(sum(len(run.record.models) for run in runs)),
+        count(len(clips)),
+        count(len(films)),
     )
 
 
-def _protocols(count: int) -> Html:
-    return html("{} protocol{}", number(count, "protocols", form=","), "" if count == 1 else "s")
-
-
-def _of_one(group: Group, column: Column, row: Row, cell: Cell) -> Html:
+def _score(table: ScoreTable, column: Column, row: Row, cell: Cell) -> Html:
     return html(
         "On {}, {}, {} {}.",
         column.test,
-        _where(column, cell, group),
-        row.model if len(group.runs) == 1 else f"{row.model} on {row.feature}",
-        _reached(group, column, cell),
+        _test_set(table, column, cell),
+        row.model if len(table.runs) == 1 else f"{row.model} on {row.feature}",
+        _scores(table, column, cell),
     )
 
 
-def _of_best(group: Group) -> list[Html]:
-    """For each test set the best of all that were tested on it."""
+def _best_scores(table: ScoreTable) -> list[Html]:
+    """For each test set the best of all models that were tested on it."""
     sentences = []
-    for test in dict.fromkeys(column.test for column in group.columns):
-        found = [
-            (cell.of["mean"][group.main], row, column, cell)
-            for row in group.rows
+    for test in dict.fromkeys(column.test for column in table.columns):
+        scored = [
+            (cell.scores["mean"][table.main_metric], row, column, cell)
+            for row in table.rows
             for column, cell in row.cells.items()
-            if column.test == test and cell.of["mean"][group.main] is not None
+            if column.test == test and cell.scores["mean"][table.main_metric] is not None
         ]
-        if not found:
-            sentences.append(html("{}, {}: no score is defined.", group.named, test))
+        if not scored:
+            sentences.append(html("{}, {}: no score is defined.", table.heading, test))
             continue
-        _, row, column, cell = max(found, key=lambda one: one[0])
+        _, row, column, cell = max(scored, key=lambda parts: parts[0])
         trained = "" if column.train == test else html(", trained on {},", column.train)
-        of = number(len(found), "among", group.runs[0].number, test, form=",")
-        among = html(", the best of {},", of) if len(found) > 1 else ""
+        among = html(", the best of {},", count(len(scored))) if len(scored) > 1 else ""
         sentences.append(
             html(
                 "{}, {}, {}: {} on {}{}{} {}.",
-                group.named,
+                table.heading,
                 test,
-                _where(column, cell, group),
+                _test_set(table, column, cell),
                 row.model,
                 row.feature,
                 trained,
                 among,
-                _reached(group, column, cell),
+                _scores(table, column, cell),
             )
         )
-    # Where many concepts stand side by side, the table is the shorter summary.
-    return sentences if len(sentences) <= FEW else []
+    # With many concepts side by side, the table is the shorter summary.
+    return sentences if len(sentences) <= MAX_SENTENCES else []
 
 
-def _test(column: Column, cell: Cell, group: Group) -> TestSet:
-    """What the cell's run says of its test set."""
-    run = next(one for one in group.runs if one.number == cell.run)
+def _record(table: ScoreTable, column: Column, cell: Cell) -> TestSet:
+    run = next(run for run in table.runs if run.number == cell.run)
     return run.record.tests[column.test]
 
 
-def _where(column: Column, cell: Cell, group: Group) -> Html:
-    test = _test(column, cell, group)
+def _test_set(table: ScoreTable, column: Column, cell: Cell) -> Html:
+    test = _record(table, column, cell)
     key = "test", cell.run, column.test
     if test.positives is None:
         parts = [
@@ -122,65 +117,62 @@ def _where(column: Column, cell: Cell, group: Group) -> Html:
     )
 
 
-def _reached(group: Group, column: Column, cell: Cell) -> Html:
-    """What is spoken of, the last of it beside guesses and the paper."""
-    test, last = _test(column, cell, group), group.spoken[-1]
-    said = joined([_reached_one(cell, metric, test) for metric in group.spoken], "; it ")
-    beside = [_beside_guess(group, column, cell, last), _beside_paper(cell, last)]
-    return html("{}{}", said, joined(beside, ""))
+def _scores(table: ScoreTable, column: Column, cell: Cell) -> Html:
+    """The headline metrics, the last of them beside chance and the paper."""
+    test, last = _record(table, column, cell), table.headline_metrics[-1]
+    scores = joined([_metric(cell, metric, test) for metric in table.headline_metrics], "; it ")
+    return html("{}{}{}", scores, _beside_chance(cell, column, test, last), _published(cell, last))
 
 
-def _reached_one(cell: Cell, metric: str, test: TestSet) -> Html:
-    reached, name = cell.of["mean"][metric], METRICS[metric].name
-    if reached is None:
-        why = "no test clip is" if metric == TREC else "nothing was called"
-        return html("has no {}: {} positive", name, why)
+def _metric(cell: Cell, metric: str, test: TestSet) -> Html:
+    mean, name = cell.scores["mean"][metric], METRICS[metric].name
+    if mean is None:
+        reason = "no test clip is" if metric == TREC else "nothing was called"
+        return html("has no {}: {} positive", name, reason)
     return html(
         "reaches {} {} of {}{}",
         "an" if name[0] in "Aa" else "a",
         name,
-        number(reached, *score_key(cell, metric, "mean")),
+        number(mean, *score_key(cell, metric, "mean")),
         _interval(cell, metric, test),
     )
 
 
 def _interval(cell: Cell, metric: str, test: TestSet) -> Html | str:
-    ends = cell.of["interval"].get(metric)
+    ends = cell.scores["interval"].get(metric)
     if ends is None:
         return ""
-    if few := too_few(test.classes.values(), cell.of["films"]):
-        return html(" ({})", few)
+    if reason := too_few(test.classes.values(), cell.scores["films"]):
+        return html(" ({})", reason)
     low, high = (
-        number(end, *score_key(cell, metric, what))
-        for end, what in zip(ends, ("low", "high"), strict=True)
+        number(end, *score_key(cell, metric, part))
+        for end, part in zip(ends, ("low", "high"), strict=True)
     )
-    films = number(cell.of["films"], *score_key(cell, metric, "films"), form=",")
+    films = number(cell.scores["films"], *score_key(cell, metric, "films"), form=",")
     return html(" (95% interval over draws of {} films: {} to {})", films, low, high)
 
 
-def _beside_guess(group: Group, column: Column, cell: Cell, metric: str) -> Html | str:
-    """Beside the best guess on the test clips of the same run."""
-    guesses = {
-        name: scores[metric] or 0.0 for name, scores in _test(column, cell, group).baselines.items()
-    }
-    if not guesses:
+def _beside_chance(cell: Cell, column: Column, test: TestSet, metric: str) -> Html | str:
+    """The best chance baseline on the test clips of the same run."""
+    baselines = {name: scores[metric] or 0.0 for name, scores in test.baselines.items()}
+    if not baselines:
         return ""
-    best = max(guesses, key=guesses.__getitem__)
-    reached = cell.of["mean"][metric]
+    best = max(baselines, key=baselines.__getitem__)
+    mean = cell.scores["mean"][metric]
     return html(
         ", {} the best guess ({}: {})",
-        "above" if reached is not None and reached > guesses[best] else "not above",
+        "above" if mean is not None and mean > baselines[best] else "not above",
         best,
-        number(guesses[best], "guess", cell.run, column.test, best, metric),
+        number(baselines[best], "guess", cell.run, column.test, best, metric),
     )
 
 
-def _beside_paper(cell: Cell, metric: str) -> Html | str:
-    ours, paper = cell.of["mean"][metric], cell.published.get(metric)
-    if paper is None or ours is None:
+def _published(cell: Cell, metric: str) -> Html | str:
+    mean, paper = cell.scores["mean"][metric], cell.published.get(metric)
+    if paper is None or mean is None:
         return ""
     return html(
         "; the paper has {} for {}",
-        number(paper.mean, "published", paper.row, cell.run, cell.of["test"]),
+        number(paper.mean, "published", paper.row, cell.run, cell.scores["test"]),
         paper.row,
     )

@@ -1,4 +1,4 @@
-"""What a page is about, for who has not read the paper: two sentences, and its terms."""
+"""An introduction for readers who do not know the paper: two sentences, and a list of terms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.metrics import METRICS
 from obygaze_models.published import estimator_of
-from obygaze_models.report.numbers import Html, html, joined
-from obygaze_models.report.shown import Shown
+from obygaze_models.report.html import Html, html, joined
+from obygaze_models.report.runs import ReportRun
 
 __all__ = ["about", "glossary"]
 
@@ -19,7 +19,7 @@ LEVELS = {
     "NS": "the annotators were not sure",
     "S": "the annotators were sure of objectification",
 }
-"""As the authors of ObyGaze12 gave them; another scheme's levels speak for themselves."""
+"""ObyGaze12's levels in its authors' words; the levels of other schemes have only a name."""
 FEATURES = {
     "native": "the clip’s one vector, as the backbone itself makes it of its frames",
     "max": "the largest value over a clip’s tokens, number by number",
@@ -34,66 +34,63 @@ BOTTLENECK = (
 )
 
 
-def about(runs: Sequence[Shown]) -> Html:
-    """What was annotated, and what the models look for: of each scheme of levels."""
-    schemes: dict[tuple[str, ...], list[Shown]] = {}
+def about(runs: Sequence[ReportRun]) -> Html:
+    """What was annotated, and what the models predict, for each scheme of levels."""
+    schemes: dict[tuple[str, ...], list[ReportRun]] = {}
     for run in runs:
         schemes.setdefault(tuple(run.record.manifest.levels), []).append(run)
     if len(schemes) == 1:
         return _about(runs)
-    return joined([_about(of, of[0].record.manifest.labels) for of in schemes.values()], " ")
+    return joined([_about(same, same[0].record.manifest.labels) for same in schemes.values()], " ")
 
 
-def _about(runs: Sequence[Shown], labels: str = "") -> Html:
-    """Two sentences; or one, that begins with the label set."""
+def _about(runs: Sequence[ReportRun], labels: str = "") -> Html:
+    """Two sentences; or, with a label set's name, one sentence."""
     levels = _levels(runs)
     if levels.keys() == LEVELS.keys():
-        saw = html(
+        annotated = html(
             "A film objectifies a person where it shows her or him as a thing to be looked at or "
             "used. Annotators gave each clip a level of that, from {} to {}.",
             levels["EN"],
             levels["S"],
         )
     else:
-        saw = html("Annotators gave each clip a level: {}.", ", ".join(levels.values()))
-    wanted = list(_positives(runs, levels))
-    if not wanted:
-        wanted = ["each of them"] if any(_of_levels(run) for run in runs) else ["each concept"]
+        annotated = html("Annotators gave each clip a level: {}.", ", ".join(levels.values()))
+    targets = list(_positives(runs, levels))
+    if not targets:
+        targets = ["each of them"] if any(_is_multiclass(run) for run in runs) else ["each concept"]
     if labels:
         return html(
             "Label set {}: annotators gave each clip a level, {}, and a model says how probable it "
             "finds {}.",
             labels,
             ", ".join(levels.values()),
-            " or ".join(wanted),
+            " or ".join(targets),
         )
-    looks = html(
+    predicted = html(
         "For each clip a model says how probable it finds {}, by what its frames show.",
-        " or ".join(wanted),
+        " or ".join(targets),
     )
-    return html("{} {}", saw, looks)
+    return html("{} {}", annotated, predicted)
 
 
-def glossary(runs: Sequence[Shown]) -> list[tuple[str, str]]:
+def glossary(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
     """The terms that occur on the page, and what they mean."""
     return list(dict(_terms(runs)).items())
 
 
-def _terms(runs: Sequence[Shown]) -> Iterator[tuple[str, str]]:
+def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     levels = _levels(runs)
-    ours = levels.keys() == LEVELS.keys()
+    is_obygaze = levels.keys() == LEVELS.keys()
     for code, name in levels.items():
-        yield code, f"{name}: {LEVELS[code]}" if ours else name
-    if wanted := list(_positives(runs, levels)):
-        told = (
-            f"{' or '.join(wanted)}: what a model looks for; the other levels it tells this from "
-        )
-        yield "positive", f"{told}are negative"
-    if named := sorted(
-        {name for run in runs for one in run.clips.values() for name in one.concepts}
-    ):
-        some = ", ".join(named[:3])
-        yield "concept", f"what annotators marked in a clip, such as {some}; {CONCEPT}"
+        yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
+    if targets := " or ".join(_positives(runs, levels)):
+        others = "the other levels it tells this from are negative"
+        yield "positive", f"{targets}: what a model looks for; {others}"
+    clips = [clip for run in runs for clip in run.clips.values()]
+    if concepts := sorted({name for clip in clips for name in clip.concepts}):
+        examples = ", ".join(concepts[:3])
+        yield "concept", f"what annotators marked in a clip, such as {examples}; {CONCEPT}"
     yield "fit", FIT
     for run in runs:
         for metric in map(METRICS.__getitem__, metrics_of(run.record)):
@@ -112,15 +109,16 @@ def _terms(runs: Sequence[Shown]) -> Iterator[tuple[str, str]]:
             yield model, title[:1].lower() + title[1:]
 
 
-def _levels(runs: Sequence[Shown]) -> dict[str, str]:
+def _levels(runs: Sequence[ReportRun]) -> dict[str, str]:
     return {code: name for run in runs for code, name in run.record.manifest.levels.items()}
 
 
-def _of_levels(run: Shown) -> bool:
-    """Whether it tells levels apart without a positive one."""
+def _is_multiclass(run: ReportRun) -> bool:
+    """Whether the run has classes of levels, and no positive one."""
     return bool(run.record.experiment["levels"])
 
 
-def _positives(runs: Sequence[Shown], levels: Mapping[str, str]) -> Iterator[str]:
-    for code in dict.fromkeys(one for run in runs for one in run.record.experiment["positives"]):
+def _positives(runs: Sequence[ReportRun], levels: Mapping[str, str]) -> Iterator[str]:
+    positives = [code for run in runs for code in run.record.experiment["positives"]]
+    for code in dict.fromkeys(positives):
         yield f"{code} ({levels[code]})" if levels.get(code, code) != code else code

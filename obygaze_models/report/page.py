@@ -12,23 +12,22 @@ from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.run_folder import Results
-from obygaze_models.report import diagnosis, pictures
-from obygaze_models.report.arrange import group_runs
-from obygaze_models.report.caveats import (
-    cautions,
-    caveats,
-    concept_notes,
-    differences,
-    leak_rows,
-)
+from obygaze_models.report import figures
 from obygaze_models.report.concepts import concept_tables
-from obygaze_models.report.explorer import default_run, explorer_data, script_json
+from obygaze_models.report.explorer import explorer_data, read_thumbnails, script_json
 from obygaze_models.report.films import film_tables
 from obygaze_models.report.findings import findings, score_key
 from obygaze_models.report.glossary import about, glossary
-from obygaze_models.report.numbers import Html, number
-from obygaze_models.report.shown import Shown, shown_runs
-from obygaze_models.report.thumbnails import read_thumbnails
+from obygaze_models.report.html import Html, count, number
+from obygaze_models.report.runs import ReportRun, default_run, prepare_runs
+from obygaze_models.report.score_tables import score_tables
+from obygaze_models.report.warnings import (
+    concept_notes,
+    describe_differences,
+    leak_rows,
+    limits,
+    page_warnings,
+)
 
 __all__ = ["render_report", "write_report"]
 
@@ -45,20 +44,20 @@ def write_report(
     thumbnails: Path | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write the page of one or several runs, and give its path.
+    """Write the page of one or several runs; return its path.
 
     Parameters
     ----------
     runs
-        As `read_results` reads them, in the order in which they are to stand.
+        As `read_results` reads them, in the order of the page.
     output
         The file to write.
     title
-        The page's; by default the only run's name.
+        The title of the page; by default the name of the only run.
     thumbnails
-        A folder of pictures ``ID.jpg`` to hold inside the page, which is then not to be shared.
+        A folder of pictures ``ID.jpg`` to embed in the page, which must then not be shared.
     overwrite
-        Replace what lies at `output`.
+        Replace an existing file.
     """
     refuse_to_overwrite(output, overwrite=overwrite)
     write_text(output, render_report(runs, title=title, thumbnails=thumbnails))
@@ -68,13 +67,13 @@ def write_report(
 def render_report(
     runs: Sequence[Results], *, title: str | None = None, thumbnails: Path | None = None
 ) -> str:
-    """The page of runs as HTML. Whatever comes from data is escaped."""
+    """The page of runs as HTML; whatever comes from data is escaped."""
     jinja2 = need("jinja2", extra="report")
     if not runs:
-        raise ExperimentError("a report is of one run or more; name a run folder")
-    shown = shown_runs(runs)
-    groups = group_runs(shown)
-    ids = dict.fromkeys(one for run in shown for one in run.clips)
+        raise ExperimentError("a report needs one run or more; name a run folder")
+    prepared = prepare_runs(runs)
+    tables = score_tables(prepared)
+    ids = dict.fromkeys(clip for run in prepared for clip in run.clips)
     images = {} if thumbnails is None else read_thumbnails(thumbnails, ids)
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("obygaze_models.report"),
@@ -85,28 +84,29 @@ def render_report(
     )
     script = _script()
     page: str = pages.get_template("page.html").render(
-        title=title or _title(shown),
-        runs=shown,
-        main=default_run(shown),
-        groups=groups,
-        cautions=cautions(shown),
-        findings=findings(groups, shown),
-        about=about(shown),
-        glossary=glossary(shown),
-        differences=differences(shown),
-        caveats=caveats(groups, shown),
-        leaks=leak_rows(shown),
-        concept_notes=concept_notes(shown),
-        films=film_tables(shown),
-        concepts=concept_tables(shown),
-        annotated=pictures.annotated(shown),
-        group_scores=pictures.group_scores,
-        concept_scores=pictures.concept_scores,
-        tree=diagnosis.first_tree(shown),
-        errors=diagnosis.errors(shown),
-        explorer=script_json(explorer_data(shown, images)),
+        title=title or _title(prepared),
+        runs=prepared,
+        main=default_run(prepared),
+        tables=tables,
+        warnings=page_warnings(prepared),
+        findings=findings(tables, prepared),
+        about=about(prepared),
+        glossary=glossary(prepared),
+        differences=describe_differences(prepared),
+        limits=limits(tables, prepared),
+        leaks=leak_rows(prepared),
+        concept_notes=concept_notes(prepared),
+        films=film_tables(prepared),
+        concepts=concept_tables(prepared),
+        annotated=figures.annotation_figures(prepared),
+        score_figures=figures.score_figures,
+        concept_figure=figures.concept_figure,
+        tree=figures.tree_figure(prepared),
+        errors=figures.error_figure(prepared),
+        explorer=script_json(explorer_data(prepared, images)),
         images=len(images),
         clips=len(ids),
+        count=count,
         number=number,
         score_key=score_key,
         style=Html(_template("style.css")),
@@ -116,7 +116,7 @@ def render_report(
     return page
 
 
-def _title(runs: Sequence[Shown]) -> str:
+def _title(runs: Sequence[ReportRun]) -> str:
     if len(runs) == 1:
         return runs[0].name
     names = dict.fromkeys(str(run.record.manifest.name) for run in runs)
@@ -124,7 +124,7 @@ def _title(runs: Sequence[Shown]) -> str:
 
 
 def _script() -> str:
-    """The page's script; its policy names the digest, so that no other one runs."""
+    """The script of the page; the page's policy allows only this digest."""
     return '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
 
 

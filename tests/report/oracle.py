@@ -22,7 +22,6 @@ from sklearn.metrics import (
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import simulated
 from obygaze_models.intervals import ScoredClips, film_intervals
-from obygaze_models.persistence import load_model, read_about
 
 #: So many intervals are found again without what the run used.
 FEW = 6
@@ -34,7 +33,6 @@ class Numbers(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.found: list[tuple[str, float, str]] = []
-        self.ends: list[tuple[str, float, float]] = []
         self._open: tuple[str, float] | None = None
         self.feed(html)
 
@@ -43,10 +41,6 @@ class Numbers(HTMLParser):
         key = about.get("data-key")
         if tag == "data":
             self._open = key, float(about["value"])
-        elif "data-low" in about:
-            self.ends.append((key, float(about["data-low"]), float(about["data-high"])))
-        elif "data-value" in about:
-            self.found.append((key, float(about["data-value"]), ""))
 
     def handle_data(self, data):
         if self._open:
@@ -185,15 +179,8 @@ class Oracle:
         self._intervals, self._scores, self._looped = {}, {}, 0
 
     def __call__(self, key: str) -> float:
-        if key == "runs":
-            return len(self.folders)
         kind, *parts = (unquote(part) for part in key.split("/"))
         return getattr(self, kind.replace(" ", "_"))(*parts)
-
-    def interval(self, key: str) -> tuple[float, float]:
-        """The ends of a drawn interval of a score; those of errors are their own room's."""
-        _, run, model, test, metric, *_ = (unquote(part) for part in key.split("/"))
-        return tuple(self.score(run, model, test, metric, end) for end in ("low", "high"))
 
     def score(self, run, model, test, metric, what, *reference):
         folder = self.folders[int(run)]
@@ -332,26 +319,6 @@ class Oracle:
         clips = [r for r in self.folders[int(run)].clips.values() if r["level"] == level]
         return np.mean([concept in r["concepts"].split("|") for r in clips])
 
-    def tree(self, run, model, fit, node, what):
-        folder = self.folders[int(run)]
-        text = (folder.folder / "models.jsonl").read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in text.splitlines()]
-        said = next(one for one in lines if (one["model"], one["fit"]) == (model, int(fit)))
-        loaded, _ = load_model(folder.folder / said["folder"])
-        if what == "threshold":
-            parent = np.flatnonzero(
-                (loaded.head_.left == int(node)) | (loaded.head_.right == int(node))
-            )[0]
-            return loaded.head_.threshold[parent]
-        return loaded.head_.value[int(node), said["classes"].index(what)]
-
-    def judged(self, run, model, what):
-        called = [
-            ((p > 0.5) if np.ndim(p) == 0 else p.argmax()) != label
-            for label, p in self.folders[int(run)].pooled(model).values()
-        ]
-        return len(called) if what == "clips" else sum(called)
-
     def errors(self, run, model, film, factor):
         folder = self.folders[int(run)]
         pooled = folder.pooled(model)
@@ -378,89 +345,6 @@ class Oracle:
         if what == "clips":
             return len(self.folders[int(run)].test(test))
         return {"least": min, "most": max}[end[0]](one[what] for one in leaks)
-
-    def join(self, run, what):
-        folder = self.folders[int(run)]
-        levels = {
-            level
-            for key in ("positives", "train_negatives", "levels")
-            for level in folder.record["experiment"][key]
-        } or {"EN", "HN", "S"}
-        levels |= {one for of in folder.record["experiment"]["test_negatives"] for one in of}
-        mine = [row for row in folder.clips.values() if row["level"] in levels]
-        if what == "without_label":
-            return len(folder.clips) - len(mine)
-        if what.startswith("without_"):
-            return sum(row["used"] == f"no {what.removeprefix('without_')}" for row in mine)
-        return len(mine) if what == "labelled" else sum(not row["used"] for row in mine)
-
-    def annotated(self, run):
-        return len(self.folders[int(run)].clips)
-
-    def trained_films(self, run):
-        """By what the saved models say that they have seen."""
-        folder = self.folders[int(run)]
-        both = set()
-        for path in (folder.folder / "models").glob("*/*/"):
-            about = read_about(path)
-            seen = {folder.clips[one]["film"] for one in about["seen"]}
-            both |= seen & {
-                folder.clips[one]["film"]
-                for (model, _, fit), (ids, _, _) in folder.said.items()
-                if (model, fit) == (about["model"], about["fit"])
-                for one in ids
-            }
-        return len(both)
-
-    def among(self, run, test):
-        """Models that were tested on it, over the runs of the same protocol and kind."""
-
-        def kind(folder):
-            asked = folder.record["experiment"]
-            return folder.record["protocol"], bool(asked["concepts"]), bool(asked["levels"])
-
-        mine = kind(self.folders[int(run)])
-        alike = [folder for folder in self.folders if kind(folder) == mine]
-        return sum(len({m for m, t, _ in folder.said if t == test}) for folder in alike)
-
-    def noted(self, model, why, *concept):
-        """Fits that warn so of a concept; or all fits of the runs in which one does."""
-        warned = fits = 0
-        for folder in self.folders:
-            text = (folder.folder / "models.jsonl").read_text(encoding="utf-8")
-            lines = [one for one in map(json.loads, text.splitlines()) if one["model"] == model]
-            said = [
-                one["facts"].get("warnings", [])
-                + [f"{n}: left out, {w}" for n, w in one["facts"].get("skipped", {}).items()]
-                for one in lines
-            ]
-            mine = [w.partition(": ")[0] for of in said for w in of if w.partition(": ")[2] == why]
-            warned += mine.count(*concept) if concept else 0
-            fits += len(lines) if mine else 0
-        return warned if concept else fits
-
-    def models(self):
-        return sum(len({model for model, _, _ in folder.said}) for folder in self.folders)
-
-    def protocols(self):
-        return len({folder.record["protocol"] for folder in self.folders})
-
-    def fits(self, run):
-        return len({key[2] for key in self.folders[int(run)].said})
-
-    def tested_films(self, run):
-        folder = self.folders[int(run)]
-        return len({folder.clips[one]["film"] for of in folder.said.values() for one in of[0]})
-
-    def clips(self):
-        return len({one for run in self.folders for one in run.clips})
-
-    def films(self):
-        return len({r["film"] for run in self.folders for r in run.clips.values()})
-
-    def features(self):
-        keys = {(r.record["store"]["name"], r.record["experiment"]["array"]) for r in self.folders}
-        return len(keys)
 
 
 def f1_of(labels, said, metric):

@@ -1,11 +1,11 @@
-"""Text and numbers of the page: whatever comes from data is escaped, every number can be traced."""
+"""Text and numbers of the page; whatever comes from data is escaped."""
 
 from __future__ import annotations
 
 from html import escape
 from urllib.parse import quote
 
-__all__ = ["Html", "html", "joined", "key_of", "number"]
+__all__ = ["Html", "count", "html", "joined", "key_of", "number"]
 
 
 class Html(str):
@@ -33,19 +33,24 @@ def joined(parts: list[Html] | list[str], between: str = ", ") -> Html:
     return Html(between.join(_escaped(part) for part in parts))
 
 
+def count(value: float) -> Html:
+    """A whole number, with commas."""
+    return Html(f"{value:,.0f}")
+
+
 def number(value: float | None, *key: object, digits: int = 2, form: str = "") -> Html:
-    """A number as people read it, with what it is (`key`) and its value for whoever checks it.
+    """A number as people read it, with its full value and what it is (`key`) for checks.
 
     Parameters
     ----------
     value
-        None is shown as a dash, never as a zero.
+        None becomes a dash, never a zero.
     key
         What the number is: parts of a path, such as ``"score", 0, "mlp", "EN vs S", "f1", "mean"``.
     digits
-        How many are shown after the point.
+        Digits after the point.
     form
-        ``"+"`` shows the sign of a difference too, ``"%"`` a share, ``","`` a count.
+        ``"+"`` prints the sign of a difference too, ``"%"`` a share, ``","`` a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')

@@ -1,0 +1,157 @@
+"""The runs of a page: their unique names, and each model's mean predictions of each clip."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from obygaze_models.experiments.record import RunRecord
+from obygaze_models.experiments.run_folder import (
+    Clip,
+    Explained,
+    FitPredictions,
+    MeanPredictions,
+    Results,
+    average_over_fits,
+)
+from obygaze_models.experiments.summary import main_metric
+
+__all__ = ["ModelResults", "ReportRun", "default_model", "default_run", "prepare_runs"]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelResults:
+    """A model's predictions and explanations of the clips that it was tested on.
+
+    Parameters
+    ----------
+    model, task
+        The model; and the test set, where each test set has a model of its own (concepts).
+    classes
+        The name of each label; of two the second is the positive class.
+    predictions
+        Means over the fits that tested a clip.
+    explained
+        The explanations, one for each fit; may be empty.
+    by_fit
+        Fit -> clip -> its probability.
+    """
+
+    model: str
+    task: str
+    classes: tuple[str, ...]
+    predictions: MeanPredictions
+    explained: tuple[Explained, ...]
+    by_fit: Mapping[int, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class ReportRun:
+    """A run of the page; `number` counts the runs, `name` is unique, `feature` names backbone
+    and array.
+    """
+
+    number: int
+    name: str
+    feature: str
+    results: Results
+    models: tuple[ModelResults, ...]
+
+    @property
+    def record(self) -> RunRecord:
+        """The content of ``run.json``."""
+        return self.results.run.record
+
+    @property
+    def clips(self) -> Mapping[str, Clip]:
+        """The labelled clips by id."""
+        return self.results.clips
+
+    @property
+    def protocol(self) -> str:
+        """How clips were split."""
+        return str(self.record.protocol)
+
+    @property
+    def tested_clips(self) -> int:
+        """How many clips any model of the run was tested on."""
+        return len({clip for fit in self.results.said for clip in fit.ids})
+
+    def train_of(self, test: str) -> str:
+        """The training task of the models that were tested on `test`."""
+        return self.record.trained_on(test)
+
+
+def prepare_runs(runs: Sequence[Results]) -> list[ReportRun]:
+    """Name the runs uniquely and average their predictions."""
+    records = [results.run.record for results in runs]
+    names = _unique_names(
+        [str(record.experiment["name"]) for record in records],
+        [results.run.folder.name for results in runs],
+    )
+    features = [_feature(record) for record in records]
+    fingerprints: dict[str, set[str]] = {}
+    for feature, record in zip(features, records, strict=True):
+        fingerprints.setdefault(feature, set()).add(str(record.store.fingerprint))
+    titles = [
+        f"{feature} ({record.store.name})" if len(fingerprints[feature]) > 1 else feature
+        for feature, record in zip(features, records, strict=True)
+    ]
+    return [
+        ReportRun(number, names[number], titles[number], results, tuple(_models(results)))
+        for number, results in enumerate(runs)
+    ]
+
+
+def default_run(runs: Sequence[ReportRun]) -> ReportRun:
+    """The run that tested the most clips; of levels rather than of concepts."""
+    return max(runs, key=lambda run: (not run.record.experiment["concepts"], run.tested_clips))
+
+
+def default_model(run: ReportRun) -> ModelResults:
+    """The model with the best main score, among those with explanations if there are any."""
+    metric = main_metric(run.record)
+    scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.scores)}
+    return max(run.models, key=lambda results: (bool(results.explained), scores[results.model]))
+
+
+def _feature(record: RunRecord) -> str:
+    experiment = record.experiment
+    pooling = f", {experiment['pooling']}" if experiment["pooling"] else ""
+    return f"{record.store.backbone['name']} {experiment['array']}{pooling}"
+
+
+def _unique_names(names: list[str], folders: list[str]) -> list[str]:
+    """Names; where two are equal, with the folder in brackets, and at last a number."""
+    for suffixes in (folders, [str(number + 1) for number in range(len(names))]):
+        counts = Counter(names)
+        names = [
+            f"{name} ({suffix})" if counts[name] > 1 else name
+            for name, suffix in zip(names, suffixes, strict=True)
+        ]
+    return names
+
+
+def _models(results: Results) -> list[ModelResults]:
+    tasks = {fit.task for fit in results.run.record.fits}
+    grouped: dict[tuple[str, str], list[FitPredictions]] = {}
+    for fit in results.said:
+        # Where a test set has no model of its own, the same fit predicts it in each of them.
+        task = fit.test if len(tasks) > 1 else ""
+        grouped.setdefault((fit.model, task), []).append(fit)
+    return [_model(results, model, task, fits) for (model, task), fits in grouped.items()]
+
+
+def _model(results: Results, model: str, task: str, fits: list[FitPredictions]) -> ModelResults:
+    tests = results.run.record.tests
+    largest = max({fit.test for fit in fits}, key=lambda test: tests[test].clips)
+    by_fit: dict[int, dict[str, Any]] = {}
+    for fit in fits:
+        by_fit.setdefault(fit.fit, {}).update(zip(fit.ids, fit.probabilities, strict=True))
+    explained = tuple(
+        entry for entry in results.explained if entry.model == model and task in ("", entry.task)
+    )
+    classes = tuple(tests[largest].classes)
+    return ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)
