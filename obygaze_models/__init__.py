@@ -121,7 +121,7 @@ __getattr__ = lazy_names(__name__, _ROOMS)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 class _FrontDoor(ModuleType):
