@@ -110,7 +110,7 @@ def _echo_run(done: Run) -> None:
     from obygaze_models.experiments.summary import describe_run
 
     click.echo(describe_run(done.record))
-    echo_warnings(done.record.warnings)
+    echo_warnings(done.record.warnings, file=done.folder / "run.json")
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 
