@@ -105,7 +105,7 @@ def _mlps(
     begin = time.perf_counter()
     done = ours()
     seconds = time.perf_counter() - begin
-    fits = [(problem, draw) for problem in problems for draw in done.draws[problem.train.name]]
+    fits = [(problem, draw) for problem in problems for draw in done.folds[problem.train.name]]
     some = fits[share // 2 :: share]
     begin = time.perf_counter()
     epochs = []

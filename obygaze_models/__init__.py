@@ -23,9 +23,21 @@ if TYPE_CHECKING:
     from obygaze_models.api import compare as compare
     from obygaze_models.api import report as report
     from obygaze_models.dataset import ClipDataset, load_dataset
+    from obygaze_models.estimators.baselines import FilmPrior
+    from obygaze_models.estimators.bottlenecks import (
+        ConceptBottleneck,
+        HybridBottleneck,
+        OracleBottleneck,
+    )
+    from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
+    from obygaze_models.estimators.logistic import LogisticProbe
+    from obygaze_models.estimators.mlp import MLPProbe
+    from obygaze_models.estimators.registry import make_estimator
+    from obygaze_models.estimators.svm import LinearSVMProbe
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
+    from obygaze_models.inference import Predictions, evaluate, predict
     from obygaze_models.persistence import load_model, save_model
     from obygaze_models.protocols import (
         LeakFree,
@@ -39,19 +51,32 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "ClipDataset": "dataset",
+    "ConceptBank": "estimators.concepts",
+    "ConceptBottleneck": "estimators.bottlenecks",
     "Experiment": "experiments.experiment",
+    "FilmPrior": "estimators.baselines",
+    "HybridBottleneck": "estimators.bottlenecks",
     "LeakFree": "protocols",
     "LeaveFilmOut": "protocols",
+    "LinearSVMProbe": "estimators.svm",
+    "LogisticProbe": "estimators.logistic",
+    "MLPProbe": "estimators.mlp",
     "ManifestSplit": "protocols",
     "OfficialSplit": "protocols",
+    "OracleBottleneck": "estimators.bottlenecks",
     "PaperSplit": "protocols",
+    "Predictions": "inference",
+    "RandomDirections": "estimators.concepts",
     "Released": "protocols",
     "Run": "experiments.run_folder",
     "compare": "api",
+    "evaluate": "inference",
     "load_dataset": "dataset",
     "load_experiment": "experiments.experiment",
     "load_model": "persistence",
     "load_run": "experiments.run_folder",
+    "make_estimator": "estimators.registry",
+    "predict": "inference",
     "report": "api",
     "reproduce": "reproduce.reproduce",
     "run_experiment": "experiments.run",
@@ -60,19 +85,32 @@ _ROOMS = {
 
 __all__ = [
     "ClipDataset",
+    "ConceptBank",
+    "ConceptBottleneck",
     "Experiment",
+    "FilmPrior",
+    "HybridBottleneck",
     "LeakFree",
     "LeaveFilmOut",
+    "LinearSVMProbe",
+    "LogisticProbe",
+    "MLPProbe",
     "ManifestSplit",
     "OfficialSplit",
+    "OracleBottleneck",
     "PaperSplit",
+    "Predictions",
+    "RandomDirections",
     "Released",
     "Run",
     "compare",
+    "evaluate",
     "load_dataset",
     "load_experiment",
     "load_model",
     "load_run",
+    "make_estimator",
+    "predict",
     "report",
     "reproduce",
     "run_experiment",
@@ -83,7 +121,7 @@ __getattr__ = lazy_names(__name__, _ROOMS)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 class _FrontDoor(ModuleType):

@@ -35,6 +35,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 
 __all__ = [
+    "BALANCED_PROTOCOLS",
     "BALANCES",
     "FILM_CLIPS",
     "PROTOCOLS",
@@ -55,6 +56,8 @@ VALIDATION_SHARE = 10
 N_FOLDS = 10
 BALANCES = ("undersample", "none")
 """``undersample``: draw as many training clips of each class as the smallest has."""
+BALANCED_PROTOCOLS = ("leak-free", "split", "leave-film-out")
+"""Those that can balance their training clips."""
 Balance = Literal["undersample", "none"]
 Array = NDArray[Any]
 

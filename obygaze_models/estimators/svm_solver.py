@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
@@ -219,20 +219,19 @@ class _Newton:
             gradient = np.append(self.coef - self.X.T @ duals, -duals.sum())
             between = np.flatnonzero((shares > 0) & (shares < 1))
             hessian = self._hessian(between, costs[between] / width, 1e-10 * costs.sum())
-            factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
-            direction = -cho_solve(factor, gradient, check_finite=False)
+            direction = -_solve_positive(hessian, gradient)
             decrease = -float(gradient @ direction)
             slack = (lag - prior) * width
             losses = costs * (shares * slack - width / 2 * (shares - prior) ** 2)
             value = self.coef @ self.coef / 2 + losses.sum()
-            if step and decrease < 1e-4 * GAP * abs(value):
+            if step and decrease < 1e-3 * GAP * abs(value):
                 break
             along, rise = direction[:size], direction[size]
             change = self.X @ along
             moves = signs * (change + rise) / width
             length = self._step_length(costs, lag, moves, along, width, decrease)
             self.coef = self.coef + length * along
-            self.intercept += length * rise
+            self.intercept += length * float(rise)
             self.values = self.values + length * change
         return np.clip(prior + (1 - signs * (self.values + self.intercept)) / width, 0, 1)
 
@@ -275,6 +274,21 @@ class _Newton:
                 break
             low, high = (length, high) if at < 0 else (low, length)
         return length
+
+
+def _solve_positive(matrix: Array, vector: Array) -> Array:
+    """Solve a positive definite system, of which the lower triangle is given.
+
+    Where rounding makes it indefinite, the diagonal is raised: the direction is a descent still.
+    """
+    raised = 0.0
+    while True:
+        try:
+            factor = cho_factor(matrix, lower=True, check_finite=False)
+            return np.asarray(cho_solve(factor, vector, check_finite=False))
+        except LinAlgError:
+            raised = 100 * raised or 1e-14 * float(np.diagonal(matrix).max())
+            matrix[np.diag_indices_from(matrix)] += raised
 
 
 def _objectives(

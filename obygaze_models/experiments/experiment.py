@@ -17,7 +17,7 @@ from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
 from obygaze_models.experiments.fit import AGAINST, EstimatorSpec
-from obygaze_models.protocols import BALANCES, PROTOCOLS
+from obygaze_models.protocols import BALANCED_PROTOCOLS, BALANCES, PROTOCOLS
 from obygaze_models.stores import POOLINGS
 from obygaze_models.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 
@@ -102,6 +102,8 @@ class Experiment:
     balance
         ``undersample``: draw as many training clips of each class as the smallest has, or
         ``none``. By default as the protocol says: `leak-free` and `split` undersample.
+    predictions
+        Tables of predictions from outside, see `obygaze_models.experiments.outside`.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
         is listed.
@@ -146,10 +148,12 @@ class Experiment:
     balance: Annotated[
         _Name | None, Meta(description='how training clips are balanced, such as "none"')
     ] = None
+    predictions: Annotated[
+        tuple[Path, ...], Meta(description='a list of tables, such as ["theirs.csv"]')
+    ] = ()
     estimators: Annotated[
         tuple[_Name | dict[str, Any], ...],
         Meta(
-            min_length=1,
             description='a list of names, or of tables such as {name = "mlp", max_iter = 50}',
         ),
     ] = ("mlp",)
@@ -165,6 +169,12 @@ class Experiment:
             if isinstance(value, list) or (field.name == "test_negatives" and value):
                 object.__setattr__(self, field.name, _as_tuple(value))
         object.__setattr__(self, "manifest", Path(self.manifest))
+        object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
+        if self.balance is not None and self.protocol not in BALANCED_PROTOCOLS:
+            raise ExperimentError(
+                f"{self.name!r}: the protocol {self.protocol} fixes the training clips; leave "
+                f"balance out, or take {' or '.join(BALANCED_PROTOCOLS)}"
+            )
         for what, value, known in (
             ("protocol", self.protocol, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
@@ -326,6 +336,8 @@ def load_experiment(path: str | Path) -> Experiment:
             raise ExperimentError(
                 f"{path}: {key} is missing; add {key} = ..., {_meaning(hints[key])}"
             )
+    if "predictions" in values:
+        values["predictions"] = tuple(path.parent / name for name in values["predictions"])
     values["manifest"] = path.parent / values["manifest"]
     stores = values["store"]
     several = stores if isinstance(stores, tuple) else (stores,)
@@ -339,7 +351,7 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
     """A TOML value as the experiment holds it."""
-    kind = _Name if key in ("manifest", "store") else hint
+    kind = {"manifest": _Name, "store": _Name, "predictions": _Names}.get(key, hint)
     given = value
     if key == "concepts" and value == ALL:
         value = [ALL]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
-from obygaze_models.experiments.evaluate import Trained
+from obygaze_models.experiments.evaluate import FitResult, test_rows
 from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
 
 __all__ = ["Explained", "explain_models", "read_explanations"]
@@ -63,30 +63,31 @@ class Explained:
     steps: list[list[Step]] | None = None
 
 
-def explain_models(known: ClipDataset, trained: Sequence[Trained]) -> str:
+def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     """The lines of all models that have concepts, and of networks beside one that has.
 
     A network is read by the concepts of the first bottleneck of the same task and run.
     """
     banks: dict[tuple[str, int], Any] = {}
-    for one in trained:
-        bank = bank_of(one.fitted.model)
-        if bank is not None and one.fitted.reads == "features":
-            banks.setdefault((one.task.name, one.draw.index), bank)
+    for one in results:
+        assert one.fit is not None
+        bank = bank_of(one.fit.model)
+        if bank is not None and one.fit.reads == "features":
+            banks.setdefault((one.task.name, one.fold.index), bank)
     lines = []
-    for one in progress(trained, "explain", unit="model"):
-        bank = banks.get((one.task.name, one.draw.index))
-        if bank is None or one.fitted.reads != "features":
+    for one in progress(results, "explain", unit="model"):
+        bank = banks.get((one.task.name, one.fold.index))
+        if bank is None or one.fit is None or one.fit.reads != "features":
             continue
-        rows = np.unique(np.concatenate(list(one.draw.tests.values())))
-        model = one.fitted.model
+        rows = test_rows(one.fold)
+        model = one.fit.model
         if hasattr(model, "bank_") and bank_of(model) is None:
             continue  # directions that mean nothing explain nothing
-        X = known.X[rows]
+        X = data.X[rows]
         attribution = attribute(model, X, classes=one.task.classes, bank=bank)
         if attribution is not None:
-            about = {"model": one.model, "task": one.task.name, "fit": one.draw.index}
-            lines.append(_line(about, [known.ids[row] for row in rows.tolist()], attribution))
+            about = {"model": one.model, "task": one.task.name, "fit": one.fold.index}
+            lines.append(_line(about, [data.ids[row] for row in rows.tolist()], attribution))
     return "".join(lines)
 
 

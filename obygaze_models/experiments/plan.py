@@ -71,18 +71,21 @@ class Plan:
             concepts=[name for name in experiment.concepts if name != ALL],
         )
 
-    def folds(self, data: ClipDataset, problem: Problem, *, seed: int) -> list[Fold]:
-        """The folds of one problem."""
+    def folds(
+        self, data: ClipDataset, problem: Problem, *, seed: int, balance: str | None = None
+    ) -> list[Fold]:
+        """The folds of one problem; `balance` as an experiment has it."""
+        balancing: dict[str, Any] = {} if balance is None else {"balance": balance}
         y = problem.train.labels(data)
         tests = {task.name: task.labels(data) for task in problem.tests}
         splitter: Any
         if self.protocol == "leave-film-out":
-            splitter = LeaveFilmOut(random_state=seed)
+            splitter = LeaveFilmOut(random_state=seed, **balancing)
         elif self.runs is not None:
             splitter = Released(data.ids, self.runs, self.tested, random_state=seed)
         else:
             kind: Any = PROTOCOLS[self.protocol]
-            splitter = kind(data.folds, last=self.last, random_state=seed)
+            splitter = kind(data.folds, last=self.last, random_state=seed, **balancing)
         made: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
         return made
 

@@ -114,7 +114,9 @@ def train_model(
         seed = experiment.seed
         held = known.folds[rows] == plan.last
         train, validation = rows[~held], rows[held]
-        if len(task.classes) == 2:  # as in a run: the larger class is drawn from
+        if (
+            len(task.classes) == 2 and experiment.balance != "none"
+        ):  # as in a run: the larger class is drawn from
             train = balanced(train, labels, seed)
     for what, of in (("training", train), ("validation", validation)):
         if len(np.unique(labels[of])) < len(task.classes):

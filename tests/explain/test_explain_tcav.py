@@ -10,7 +10,7 @@ from tests.explain.conftest import torch_logits
 
 def random_cavs(X, runs, *, random_state):
     """Unit directions between the means of random halves of the clips."""
-    chance, half = np.random.default_rng(random_state), len(X) // 2
+    chance, half = np.random.RandomState(random_state), len(X) // 2
     orders = [chance.permutation(len(X)) for _ in range(runs)]
     cavs = [X[o[:half]].mean(axis=0) - X[o[half : 2 * half]].mean(axis=0) for o in orders]
     return np.array([cav / np.linalg.norm(cav) for cav in cavs])
