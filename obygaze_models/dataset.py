@@ -69,17 +69,6 @@ class ClipDataset:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def features(self) -> Array:
-        """The same as `X`."""
-        return self.X
-
-    @property
-    def films(self) -> list[str]:
-        """The same as `groups`, as a list."""
-        films: list[str] = self.groups.tolist()
-        return films
-
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
         """The clips of some rows: numbers, or a boolean for each clip."""
         chosen = np.arange(len(self))[np.asarray(rows)]

@@ -69,24 +69,22 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     A network is read by the concepts of the first bottleneck of the same task and run.
     """
     banks: dict[tuple[str, int], Any] = {}
-    for one in results:
-        assert one.fit is not None
-        bank = bank_of(one.fit.model)
-        if bank is not None and one.fit.reads == "features":
-            banks.setdefault((one.task.name, one.fold.index), bank)
+    for result in results:
+        assert result.fit is not None
+        bank = bank_of(result.fit.model)
+        if bank is not None and result.fit.reads == "features":
+            banks.setdefault((result.task.name, result.fold.index), bank)
     lines = []
-    for one in progress(results, "explain", unit="model"):
-        bank = banks.get((one.task.name, one.fold.index))
-        if bank is None or one.fit is None or one.fit.reads != "features":
+    for result in progress(results, "explain", unit="model"):
+        bank = banks.get((result.task.name, result.fold.index))
+        if bank is None or result.fit is None or result.fit.reads != "features":
             continue
-        rows = test_rows(one.fold)
-        model = one.fit.model
+        rows, model = test_rows(result.fold), result.fit.model
         if hasattr(model, "bank_") and bank_of(model) is None:
             continue  # directions that mean nothing explain nothing
-        X = data.X[rows]
-        attribution = attribute(model, X, classes=one.task.classes, bank=bank)
+        attribution = attribute(model, data.X[rows], classes=result.task.classes, bank=bank)
         if attribution is not None:
-            about = {"model": one.model, "task": one.task.name, "fit": one.fold.index}
+            about = {"model": result.model, "task": result.task.name, "fit": result.fold.index}
             lines.append(_line(about, [data.ids[row] for row in rows.tolist()], attribution))
     return "".join(lines)
 

@@ -21,7 +21,6 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import ClipDataset, Join
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
-from obygaze_models.experiments.facts import unreliable_concepts
 from obygaze_models.experiments.fit import Fit
 from obygaze_models.experiments.outside import OutsideModel
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
@@ -40,6 +39,7 @@ from obygaze_models.experiments.scores import class_counts, score_models, score_
 from obygaze_models.intervals import LEVEL, REPLICATES
 from obygaze_models.leaks import Leak, find_leaks, footage_of
 from obygaze_models.metrics import TREC
+from obygaze_models.model_card import unreliable_concepts
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import store_fingerprint
 from obygaze_models.tasks import Task, official_measure, uses_external_data
