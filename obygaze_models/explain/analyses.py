@@ -77,10 +77,10 @@ def score_tcav(
     bank_about = read_about(concepts)
     source = _read_clips(concepts, bank_about, store, manifest, labels).seen
     targets = _targets(bank, bank_about, source)
-    null = random_label_cavs(bank, source.features, targets, runs=draws, random_state=seed)
+    null = random_label_cavs(bank, source.X, targets, runs=draws, random_state=seed)
     code = len(network.classes_) - 1
     is_positive = task_from(about["learns"]).labels(clips.unseen) == code
-    positive = clips.unseen.features[is_positive]
+    positive = clips.unseen.X[is_positive]
     if not len(positive):
         raise ExperimentError(_all_seen(model, manifest))
     return tcav(network, positive, code, bank.cavs_, bank.names_, null)
@@ -108,9 +108,9 @@ def compare_with_shuffled(
         raise ExperimentError(_all_seen(model, manifest))
     return concept_significance(
         bank,
-        seen.features,
+        seen.X,
         _targets(bank, about, seen),
-        unseen.features,
+        unseen.X,
         _targets(bank, about, unseen),
         runs=draws,
         random_state=seed,
@@ -144,8 +144,8 @@ def correct_concepts(
     return intervene(
         bottleneck,
         seen.concept_names,
-        Annotated(seen.features, seen.concepts),
-        Annotated(test.features, test.concepts),
+        Annotated(seen.X, seen.concepts),
+        Annotated(test.X, test.concepts),
         truth[truth != UNUSED],
         draws=draws,
         random_state=seed,
