@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_models.dataset import ClipDataset as Known
+from obygaze_models.dataset import ClipDataset
 
 __all__ = ["CONCEPTS", "known_clips"]
 
@@ -22,7 +22,7 @@ CONCEPTS = (
 DIM, FILMS, FOLDS = 512, 12, 10
 
 
-def known_clips(*, signal: float, length: float, seed: int = 0) -> Known:
+def known_clips(*, signal: float, length: float, seed: int = 0) -> ClipDataset:
     """Noise, a direction for each concept, and one for Sure, at a mean length of `length`.
 
     Levels, concepts, films and folds are the authors' own where OBYGAZE_TEST_DATA says where
@@ -35,7 +35,7 @@ def known_clips(*, signal: float, length: float, seed: int = 0) -> Known:
     shown = np.column_stack([concepts, np.array(levels) == "S"])
     features = chance.standard_normal((len(levels), DIM)) + signal * shown @ directions
     features *= length / np.linalg.norm(features, axis=1).mean()
-    return Known(
+    return ClipDataset(
         ids=[f"{film}-{row:04}" for row, film in enumerate(films)],
         levels=levels,
         concepts=concepts,

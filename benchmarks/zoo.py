@@ -26,14 +26,13 @@ from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import open_store
-from obygaze_models.dataset import ClipDataset as Known
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.svm import DEFAULT_CS
 from obygaze_models.estimators.svm_solver import LinearSVM
 from obygaze_models.experiments.evaluate import Evaluation, evaluate
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.fit import EstimatorSpec
-from obygaze_models.protocols import Fold as Draw
-from obygaze_models.protocols import LeaveFilmOut, PaperSplit
+from obygaze_models.protocols import Fold, LeaveFilmOut, PaperSplit
 from obygaze_models.stores import read_features
 from obygaze_models.tasks import LevelTask, concept_targets
 
@@ -58,10 +57,10 @@ def measure() -> Iterator[Result]:
         yield from _many(folder / "many")
 
 
-def _table_2(folder: Path, what: str, known: Known, share: int) -> Result:
+def _table_2(folder: Path, what: str, known: ClipDataset, share: int) -> Result:
     """Eight runs for each pair of training levels, as the paper's text has them."""
 
-    def draws(problem: Problem) -> list[Draw]:
+    def draws(problem: Problem) -> list[Fold]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
         return PaperSplit(known.folds, last=9).make_folds(labels, tests)
@@ -69,11 +68,11 @@ def _table_2(folder: Path, what: str, known: Known, share: int) -> Result:
     return _mlps(folder, f"16 MLPs that {what}", known, TABLE_2, draws, share)
 
 
-def _films(folder: Path, known: Known) -> Result:
+def _films(folder: Path, known: ClipDataset) -> Result:
     """Each film tests, each other one validates."""
     problem = Problem(HARD, (ALL,))
 
-    def draws(problem: Problem) -> list[Draw]:
+    def draws(problem: Problem) -> list[Fold]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
         return LeaveFilmOut().make_folds(labels, tests, groups=known.groups)
@@ -85,15 +84,15 @@ def _films(folder: Path, known: Known) -> Result:
 def _mlps(
     folder: Path,
     what: str,
-    known: Known,
+    known: ClipDataset,
     problems: Sequence[Problem],
-    draws: Callable[[Problem], list[Draw]],
+    draws: Callable[[Problem], list[Fold]],
     share: int,
 ) -> Result:
     """Ours from a store in full; of the peer's models every so many."""
     folder.mkdir()
-    store = make_store(folder / "s.zarr", known.ids, {"native": known.features})
-    zoo_peers.save_clips(folder / "files", known.features)
+    store = make_store(folder / "s.zarr", known.ids, {"native": known.X})
+    zoo_peers.save_clips(folder / "files", known.X)
     learners = {"mlp": EstimatorSpec("mlp")}
 
     def ours() -> Evaluation:
@@ -105,7 +104,7 @@ def _mlps(
     begin = time.perf_counter()
     done = ours()
     seconds = time.perf_counter() - begin
-    fits = [(problem, draw) for problem in problems for draw in done.draws[problem.train.name]]
+    fits = [(problem, draw) for problem in problems for draw in done.folds[problem.train.name]]
     some = fits[share // 2 :: share]
     begin = time.perf_counter()
     epochs = []
@@ -124,9 +123,9 @@ def _mlps(
     return Result(name, seconds, "s", peer, seconds / peer, 0.1)
 
 
-def _svms(known: Known) -> Iterator[Result]:
+def _svms(known: ClipDataset) -> Iterator[Result]:
     """Each of nine folds validates in turn; the last tests. All concepts, all C."""
-    X = known.features  # noqa: N806
+    X = known.X  # noqa: N806
     targets = concept_targets(known.levels, known.concepts, "a").astype(np.int64)
     fits = []
     for fold in range(9):

@@ -60,4 +60,4 @@ __getattr__ = lazy_names(__name__, _ROOMS)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
+    from obygaze_models.inference import Predictions, evaluate, predict
     from obygaze_models.persistence import load_model, save_model
     from obygaze_models.protocols import (
         LeakFree,
@@ -64,15 +65,18 @@ _ROOMS = {
     "OfficialSplit": "protocols",
     "OracleBottleneck": "estimators.bottlenecks",
     "PaperSplit": "protocols",
+    "Predictions": "inference",
     "RandomDirections": "estimators.concepts",
     "Released": "protocols",
     "Run": "experiments.run_folder",
     "compare": "api",
+    "evaluate": "inference",
     "load_dataset": "dataset",
     "load_experiment": "experiments.experiment",
     "load_model": "persistence",
     "load_run": "experiments.run_folder",
     "make_estimator": "estimators.registry",
+    "predict": "inference",
     "report": "api",
     "reproduce": "reproduce.reproduce",
     "run_experiment": "experiments.run",
@@ -95,15 +99,18 @@ __all__ = [
     "OfficialSplit",
     "OracleBottleneck",
     "PaperSplit",
+    "Predictions",
     "RandomDirections",
     "Released",
     "Run",
     "compare",
+    "evaluate",
     "load_dataset",
     "load_experiment",
     "load_model",
     "load_run",
     "make_estimator",
+    "predict",
     "report",
     "reproduce",
     "run_experiment",
@@ -114,7 +121,7 @@ __getattr__ = lazy_names(__name__, _ROOMS)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 class _FrontDoor(ModuleType):

@@ -16,7 +16,7 @@ from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import Store
 from obygaze_models.stores import StoreLike, open_stores, read_features
 
-__all__ = ["ClipDataset", "Join", "join_clips", "load_dataset"]
+__all__ = ["ClipDataset", "Join", "join_clips", "label_clips", "load_dataset"]
 
 Array = NDArray[Any]
 
@@ -68,17 +68,6 @@ class ClipDataset:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @property
-    def features(self) -> Array:
-        """The same as `X`."""
-        return self.X
-
-    @property
-    def films(self) -> list[str]:
-        """The same as `groups`, as a list."""
-        films: list[str] = self.groups.tolist()
-        return films
 
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
         """The clips of some rows: numbers, or a boolean for each clip."""
@@ -277,21 +266,34 @@ def join_clips(
     asked = {scheme.concept(name) for name in concepts}
     visible = set(scheme.visual_concepts or scheme.concept_names) | asked
     names = tuple(name for name in scheme.concept_names if name in visible)
-    data = ClipDataset(
-        ids=ids,
-        X=features,
-        levels=[truth.level_of[clip] for clip in ids],
-        groups=np.array([manifest[clip].film for clip in ids], dtype=np.str_),
-        concepts=np.array(
-            [[name in truth.concepts_of[clip] for name in names] for clip in ids], dtype=bool
-        ).reshape(len(ids), len(names)),
-        concept_names=names,
-        folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
-    )
+    data = label_clips(manifest, ids, features, names, labels=labels, fold_of=fold_of)
     return data, Join(
         labelled=len(labelled),
         used=len(used),
         without_fold=match_ids(labelled, with_fold).missing_left,
         without_features=match_ids(with_fold, used).missing_left,
         without_label=match_ids(labelled, store.ids).missing_right,
+    )
+
+
+def label_clips(
+    manifest: Manifest,
+    ids: Sequence[str],
+    features: Array,
+    concept_names: tuple[str, ...],
+    *,
+    labels: str | None = None,
+    fold_of: Mapping[str, int] = {},
+) -> ClipDataset:
+    """The annotations of labelled clips beside their features, a row each."""
+    truth = manifest.labels(labels)
+    concepts = [[name in truth.concepts_of[clip] for name in concept_names] for clip in ids]
+    return ClipDataset(
+        ids=list(ids),
+        X=features,
+        levels=[truth.level_of[clip] for clip in ids],
+        groups=np.array([manifest[clip].film for clip in ids], dtype=np.str_),
+        concepts=np.array(concepts, dtype=bool).reshape(len(ids), len(concept_names)),
+        concept_names=concept_names,
+        folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
     )

@@ -60,27 +60,27 @@ def elan_files(predictions: Predictions, items: Items) -> dict[str, str]:
             "ELAN has no place for them; --csv writes them for spreadsheets"
         )
     films = [film for film, _ in files]
-    wanted = [
+    stems = [
         film if film and films.count(film) == 1 else media_stem(media) or film or NO_FILM
         for film, media in files
     ]
     return {
         name: to_eaf(_document(clips, predictions))
-        for name, clips in zip(unique_names(wanted, ".eaf"), files.values(), strict=True)
+        for name, clips in zip(unique_names(stems, ".eaf"), files.values(), strict=True)
     }
 
 
-def unique_names(wanted: Iterable[str], suffix: str) -> list[str]:
+def unique_names(texts: Iterable[str], suffix: str) -> list[str]:
     """A file name for each, safe on any file system, and unique also where case is ignored."""
-    taken: set[str] = set()
+    used: set[str] = set()
     names = []
-    for text in wanted:
+    for text in texts:
         stem = name = folder_name(text)[:100].strip(".") or "-"
         number = 1
-        while name.casefold() in taken:
+        while name.casefold() in used:
             number += 1
             name = f"{stem}-{number}"
-        taken.add(name.casefold())
+        used.add(name.casefold())
         names.append(name + suffix)
     return names
 

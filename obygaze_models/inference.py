@@ -19,12 +19,12 @@ from obygaze_features.common.text import counted, find_closest_id
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
-from obygaze_models.dataset import ClipDataset
+from obygaze_models.dataset import label_clips
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.leaks import overlapping
 from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
-from obygaze_models.persistence import load_model
-from obygaze_models.stores import read_features
+from obygaze_models.persistence import load_model, read_about
+from obygaze_models.stores import StoreLike, open_stores, read_features
 from obygaze_models.tasks import official_measure, task_from
 from obygaze_models.warnings import RunWarning, synthetic_warnings
 
@@ -146,8 +146,8 @@ class ModelScore:
 
 
 def predict(
-    model: Path,
-    store: Store,
+    model: str | Path,
+    store: StoreLike | Sequence[StoreLike],
     *,
     ids: Sequence[str] | None = None,
     band: tuple[float, float] | None = None,
@@ -159,14 +159,16 @@ def predict(
     model
         Its folder.
     store
-        Of the features that it was trained on; others are refused.
+        The store, its folder or URL; several if it was trained on several. Other features than
+        those it was trained on are refused.
     ids
         Which clips; by default all that are done.
     band
         Two probabilities. For two classes: a clip whose probability of the second class is between
         them is `UNSURE`.
     """
-    estimator, about = load_model(model)
+    estimator, about = load_model(Path(model))
+    opened = open_stores(store)
     classes = about["classes"]
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
         raise ExperimentError(
@@ -174,13 +176,13 @@ def predict(
             f"{counted(len(classes), 'class', 'classes')})"
         )
     if ids is None:
-        ids = [store.ids[row] for row in np.flatnonzero(store.status == Status.DONE).tolist()]
-    if unknown := [clip for clip in ids if clip not in store]:
+        ids = [opened.ids[row] for row in np.flatnonzero(opened.status == Status.DONE).tolist()]
+    if unknown := [clip for clip in ids if clip not in opened]:
         more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
-        near = find_closest_id(unknown[0], store.ids)
-        hint = f"did you mean {near}?" if near else f"it has clips such as {store.ids[0]}"
-        raise ExperimentError(f"{store.where} has no clip {unknown[0]}{more}; {hint}")
-    clips, features = features_of(about, store, ids)
+        near = find_closest_id(unknown[0], opened.ids)
+        hint = f"did you mean {near}?" if near else f"it has clips such as {opened.ids[0]}"
+        raise ExperimentError(f"{opened.where} has no clip {unknown[0]}{more}; {hint}")
+    clips, features = features_of(about, opened, ids)
     probabilities = np.zeros((len(clips), len(classes)))
     if clips:
         probabilities[:, estimator.classes_] = estimator.predict_proba(features)
@@ -192,18 +194,22 @@ def predict(
             for abstain, name in zip(unsure.tolist(), predicted, strict=True)
         ]
     trained_on = frozenset(about["seen"])
-    overlaps = overlapping(about, store.items, clips).tolist()
+    overlaps = overlapping(about, opened.items, clips).tolist()
     seen = [
         "yes" if clip in trained_on else SEEN_RENAMED if overlap else "no"
         for clip, overlap in zip(clips, overlaps, strict=True)
     ]
     earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
-    warnings = synthetic_warnings(store.items, store.attributes["backbone"], earlier)
+    warnings = synthetic_warnings(opened.items, opened.attributes["backbone"], earlier)
     return Predictions(about, clips, probabilities, predicted, seen, warnings)
 
 
 def evaluate(
-    model: Path, store: Store, manifest: Manifest, *, labels: str | None = None
+    model: str | Path,
+    store: StoreLike | Sequence[StoreLike],
+    manifest: Manifest | str | Path,
+    *,
+    labels: str | None = None,
 ) -> ModelScore:
     """Score a saved model on the annotated clips of a manifest.
 
@@ -212,35 +218,28 @@ def evaluate(
     model, store
         As in `predict`.
     manifest
-        Its labels are the truth; clips of levels that the model does not tell apart take no part.
+        The manifest or its folder. Its labels are the truth; clips of levels that the model does
+        not tell apart take no part.
     labels
         Which of its label sets; by default its default one.
     """
-    _, about = load_model(model)
+    about = read_about(Path(model))
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    opened = open_stores(store)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
-    names = scheme.concept_names
-    clips = ClipDataset(
-        ids=list(truth.ids),
-        levels=list(truth.levels),
-        concepts=np.array(
-            [[name in shown for name in names] for shown in truth.concepts], bool
-        ).reshape(len(truth.ids), len(names)),
-        concept_names=names,
-        groups=np.array([manifest[clip].film for clip in truth.ids]),
-        folds=np.full(len(truth.ids), -1),
-        X=np.empty((len(truth.ids), 0), np.float32),
-    )
     task = task_from(about["learns"])
     measure = official_measure(truth, scheme, [task])
-    codes = task.labels(clips).tolist()
-    code_of = {clip: code for clip, code in zip(clips.ids, codes, strict=True) if code >= 0}
+    no_features = np.empty((len(truth.ids), 0), np.float32)
+    clips = label_clips(manifest, truth.ids, no_features, scheme.concept_names, labels=labels)
+    classes = zip(clips.ids, task.labels(clips).tolist(), strict=True)
+    code_of = {clip: code for clip, code in classes if code >= 0}
     if not code_of:
         raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
-    predictions = predict(model, store, ids=[clip for clip in code_of if clip in store])
+    predictions = predict(model, opened, ids=[clip for clip in code_of if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
             f"none of the {len(code_of)} clips of {manifest.name} that take part in "
-            f"{about['task']} is in {store.where}"
+            f"{about['task']} is in {opened.where}"
         )
     codes = np.array([code_of[clip] for clip in predictions.ids])
     probabilities = predictions.probabilities
@@ -313,15 +312,15 @@ def features_of(
     store
         From `open_store`.
     ids
-        Which, in the order wanted; those that the store lacks are left out.
+        Which, in this order; those that the store lacks are left out.
     """
     check_features(about, store)
     features = about["features"]
     return read_features(store, ids, features["array"], features["pooling"])
 
 
-def _differences(wanted: Mapping[str, Any], store: Store) -> list[str]:
-    backbone, stored_backbone = wanted["backbone"], store.attributes["backbone"]
+def _differences(features: Mapping[str, Any], store: Store) -> list[str]:
+    backbone, stored_backbone = features["backbone"], store.attributes["backbone"]
     if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
         # Then all else differs, too, and adds nothing.
         return [
@@ -329,14 +328,14 @@ def _differences(wanted: Mapping[str, Any], store: Store) -> list[str]:
             f"the store is of {stored_backbone['name']} with weights "
             f"{stored_backbone['weights_sha256'][:12]}"
         ]
-    preprocessing, stored = wanted["preprocessing"], store.attributes["preprocessing"]
+    preprocessing, stored = features["preprocessing"], store.attributes["preprocessing"]
     differences = [
         f"preprocessing {key} is {stored.get(key)!r} in the store, {preprocessing.get(key)!r} for "
         "the model"
         for key in sorted({*preprocessing, *stored})
         if preprocessing.get(key) != stored.get(key)
     ]
-    array, pooling, shape = wanted["array"], wanted["pooling"], wanted.get("shape")
+    array, pooling, shape = features["array"], features["pooling"], features.get("shape")
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
         differences.append(f"the store has no array {array!r}, only {', '.join(store.arrays)}")

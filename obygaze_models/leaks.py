@@ -104,8 +104,8 @@ def overlapping(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> N
     """
     spans = FilmSpans(
         {
-            name: [WHOLE if one is None else (one[0], one[1]) for one in of]
-            for name, of in about.get("footage", {}).items()
+            name: [WHOLE if span is None else (span[0], span[1]) for span in spans]
+            for name, spans in about.get("footage", {}).items()
         }
     )
 
@@ -115,7 +115,7 @@ def overlapping(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> N
         start, end = WHOLE if item.start is None or item.end is None else (item.start, item.end)
         return spans.overlap(name, start, end)
 
-    return np.array([is_met(items[items.row(one)]) for one in ids], dtype=bool)
+    return np.array([is_met(items[items.row(clip)]) for clip in ids], dtype=bool)
 
 
 def _name(item: Item) -> str | None:

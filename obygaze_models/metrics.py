@@ -244,12 +244,12 @@ def trec_average_precision(
     >>> round(trec_average_precision(["v1", "v2", "v3", "v4", "v5"], scores, ["v1", "v3"]), 4)
     0.8333
     """
-    wanted = set(positives)
-    if not wanted:
+    positive_ids = set(positives)
+    if not positive_ids:
         return None
-    labels = np.array([name in wanted for name in ids], dtype=np.int64)
+    labels = np.array([clip in positive_ids for clip in ids], dtype=np.int64)
     precision = average_precision(labels, trec_ranks(ids, scores))
-    return 0.0 if precision is None else precision * int(labels.sum()) / len(wanted)
+    return 0.0 if precision is None else precision * int(labels.sum()) / len(positive_ids)
 
 
 def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:

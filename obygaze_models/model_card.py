@@ -7,10 +7,9 @@ from typing import Any
 
 from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
-from obygaze_models.experiments.facts import facts_in_words
 from obygaze_models.warnings import RunWarning
 
-__all__ = ["CARD", "model_card"]
+__all__ = ["CARD", "model_card", "unreliable_concepts"]
 
 CARD = "README.md"
 
@@ -39,7 +38,7 @@ def model_card(
     options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())
     more = len(about["seen"]) - trained - validated
     only = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
-    facts = "".join(f"- {line}\n" for line in facts_in_words(about["facts"]))
+    facts = "".join(f"- {line}\n" for line in describe_facts(about["facts"]))
     return f"""# {name}: {about["task"]}
 {warnings}
 Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film clip. Made by
@@ -67,3 +66,26 @@ Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film
 
 {facts}- the rest is in `model.json`: every parameter, every fact, and each clip that it has seen
 """
+
+
+def unreliable_concepts(facts: Mapping[str, Any]) -> list[str]:
+    """The concepts whose directions are unreliable; ``warnings`` has the reason of each."""
+    subjects = {warning["subject"] for warning in facts.get("warnings", [])}
+    return [name for name in facts.get("concepts", {}) if name in subjects]
+
+
+def describe_facts(facts: Mapping[str, Any]) -> list[str]:
+    """A line for each fact that is one number or word, and a few lines on concepts."""
+    lines = [
+        f"{key.replace('_', ' ')}: {f'{value:.3g}' if isinstance(value, float) else value}"
+        for key, value in facts.items()
+        if isinstance(value, str | int | float)
+    ]
+    if concepts := facts.get("concepts"):
+        learned = ", ".join(f"{name} {quality['auc']:.2f}" for name, quality in concepts.items())
+        lines.append(f"concepts, each with its AUC on the clips it was measured on: {learned}")
+    if skipped := facts.get("skipped"):
+        lines.append(f"concepts that could not be learned: {', '.join(skipped)}")
+    if unreliable := unreliable_concepts(facts):
+        lines.append(f"concepts that are unreliable: {', '.join(unreliable)}")
+    return lines

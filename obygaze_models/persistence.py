@@ -54,7 +54,9 @@ class _Parts:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def save_model(model: Any, path: Path, about: Mapping[str, Any], *, durable: bool = True) -> None:
+def save_model(
+    model: Any, path: str | Path, about: Mapping[str, Any] | None = None, *, durable: bool = True
+) -> None:
     """Write a fitted estimator as a new folder.
 
     Parameters
@@ -72,6 +74,7 @@ def save_model(model: Any, path: Path, about: Mapping[str, Any], *, durable: boo
     """
     from safetensors.numpy import save
 
+    path = Path(path)
     parts = _Parts()
     tree = _encode(model, "model", parts)
     if isinstance(tree, dict) and tree.get("fitted") == {}:
@@ -80,7 +83,7 @@ def save_model(model: Any, path: Path, about: Mapping[str, Any], *, durable: boo
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "about": dict(about),
+        "about": dict(about or {}),
         "model": tree,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
@@ -90,7 +93,7 @@ def save_model(model: Any, path: Path, about: Mapping[str, Any], *, durable: boo
         (folder / HEADER).write_bytes(to_json(header | {"sha256": _digest(header)}).encode())
 
 
-def load_model(path: Path) -> tuple[Any, dict[str, Any]]:
+def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:
     """Read a model that `save_model` wrote: the estimator, and its description."""
     from safetensors import SafetensorError
     from safetensors.numpy import load

@@ -35,6 +35,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 
 __all__ = [
+    "BALANCED_PROTOCOLS",
     "BALANCES",
     "FILM_CLIPS",
     "PROTOCOLS",
@@ -49,12 +50,14 @@ __all__ = [
 ]
 
 FILM_CLIPS = 10
-"""A film tests and validates if it has so many clips of each class; the paper's choice of ten."""
+"""A film tests and validates if it has at least this many clips of each class; ten in the paper."""
 VALIDATION_SHARE = 10
-"""Where a benchmark has no validation set, one in so many development clips validates."""
+"""Where a benchmark has no validation set, one in this many development clips validates."""
 N_FOLDS = 10
 BALANCES = ("undersample", "none")
 """``undersample``: draw as many training clips of each class as the smallest has."""
+BALANCED_PROTOCOLS = ("leak-free", "split", "leave-film-out")
+"""Those that can balance their training clips."""
 Balance = Literal["undersample", "none"]
 Array = NDArray[Any]
 
@@ -75,16 +78,11 @@ class Fold:
     tests: Mapping[str, Array]
     group: str = ""
 
-    @property
-    def run(self) -> int:
-        """The same as `index`."""
-        return self.index
-
 
 class _Splitter(BaseCrossValidator):  # type: ignore[misc]
     """What all splitters share."""
 
-    # Under metadata routing the groups reach `split` unasked, as with scikit-learn's own.
+    # Under metadata routing the groups always reach `split`, as with scikit-learn's own.
     __metadata_request__split = {"groups": True}  # noqa: RUF012
 
     def make_folds(
@@ -229,12 +227,12 @@ class ManifestSplit(_ByFolds):
         folds, last = self._three_or_more(y)
         every_class = set(y[(folds >= 0) & (y >= 0)])
         complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
-        made = []
+        fold_list = []
         for fold, seed in enumerate(_seeds(self.random_state, last + 1)):
             others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
-            after = next((other for other in others if other in complete), others[0])
+            after = next((number for number in others if number in complete), others[0])
             train = _rows((folds >= 0) & (folds != fold) & (folds != after), y)
-            made.append(
+            fold_list.append(
                 Fold(
                     fold,
                     f"test fold {fold}",
@@ -244,7 +242,7 @@ class ManifestSplit(_ByFolds):
                     _tests(folds == fold, tests),
                 )
             )
-        return made
+        return fold_list
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows; all folds but the test fold train."""
@@ -283,12 +281,12 @@ class PaperSplit(_ByFolds):
         pool = last - 1
         training = _rows((folds >= 0) & (folds < pool), y)
         positives, negatives = training[y[training] == 1], training[y[training] == 0]
-        wanted = round(pool * len(positives) / max(1, len(negatives)))
-        taken = min(pool, max(1, wanted))
-        made = []
+        balanced_count = round(pool * len(positives) / max(1, len(negatives)))
+        n_chosen = min(pool, max(1, balanced_count))
+        fold_list = []
         for index, seed in enumerate(_seeds(self.random_state, pool)):
-            chosen = [(index + step) % pool for step in range(taken)]
-            made.append(
+            chosen = [(index + step) % pool for step in range(n_chosen)]
+            fold_list.append(
                 Fold(
                     index,
                     f"negatives of folds {', '.join(map(str, chosen))}",
@@ -298,7 +296,7 @@ class PaperSplit(_ByFolds):
                     _tests(folds == last, tests),
                 )
             )
-        return made
+        return fold_list
 
 
 class OfficialSplit(_ByFolds):
@@ -393,18 +391,18 @@ class LeaveFilmOut(_Splitter):
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
         """See `obygaze_models.protocols`."""
         films, eligible = self._films(y, groups)
-        pairs = [(test, other) for test in eligible for other in eligible if other != test]
+        pairs = [(test, stop) for test in eligible for stop in eligible if stop != test]
         return [
             Fold(
                 index,
-                f"without {test}, stopped by {other}",
+                f"without {test}, stopped by {stop}",
                 seed,
-                self._balanced(_rows((films != test) & (films != other), y), y, seed),
-                _rows(films == other, y),
+                self._balanced(_rows((films != test) & (films != stop), y), y, seed),
+                _rows(films == stop, y),
                 _tests(films == test, tests),
                 group=test,
             )
-            for index, ((test, other), seed) in enumerate(
+            for index, ((test, stop), seed) in enumerate(
                 zip(pairs, _seeds(self.random_state, len(pairs)), strict=True)
             )
         ]
@@ -468,8 +466,8 @@ class Released(_Splitter):
         """See `obygaze_models.protocols`."""
         row_of = {clip: row for row, clip in enumerate(self.ids)}
 
-        def rows(wanted: Sequence[str] | frozenset[str], codes: Array) -> Array:
-            chosen = np.array(sorted(row_of[clip] for clip in wanted if clip in row_of), np.intp)
+        def rows(clips: Sequence[str] | frozenset[str], codes: Array) -> Array:
+            chosen = np.array(sorted(row_of[clip] for clip in clips if clip in row_of), np.intp)
             return chosen[codes[chosen] >= 0]
 
         return [

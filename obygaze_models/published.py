@@ -101,7 +101,7 @@ def slot_of(backbone: Mapping[str, Any]) -> str | None:
     have the family as the name.
     """
     family = str(backbone.get("family") or backbone["name"])
-    return next((slot for slot, of in BACKBONES.items() if family in of.names), None)
+    return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)
 
 
 def is_checkpoint_of_paper(backbone: Mapping[str, Any]) -> bool:
@@ -207,8 +207,8 @@ def _backbone_row(backbone: Mapping[str, Any]) -> str | None:
     if slot is None:
         return None
     config = {**backbone["config"], **backbone["config"].get("vision_config", {})}
-    wanted = BACKBONES[slot].config
-    same = all(config.get(key, value) == value for key, value in wanted.items())
+    expected = BACKBONES[slot].config
+    same = all(config.get(key, value) == value for key, value in expected.items())
     return BACKBONES[slot].row if same else None
 
 

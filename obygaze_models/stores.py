@@ -96,9 +96,7 @@ class _StoreGroup:
             "backbone": {
                 "name": " + ".join(backbone["name"] for backbone in backbones),
                 "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
-                "config": {"synthetic": " / ".join(filter(None, synthetic))}
-                if any(synthetic)
-                else {},
+                "config": {"synthetic": synthetic} if synthetic else {},
                 "parts": backbones,
             },
             "preprocessing": {"parts": [attributes["preprocessing"] for attributes in each]},
@@ -108,6 +106,8 @@ class _StoreGroup:
 
 def open_stores(stores: StoreLike | Sequence[StoreLike]) -> Store:
     """One store, opened; several as one, whose features are concatenated."""
+    if isinstance(group := cast(object, stores), _StoreGroup):
+        return cast(Store, group)
     several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all of a store that the zoo uses.

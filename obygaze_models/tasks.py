@@ -69,8 +69,8 @@ class LevelTask:
     negatives: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if both := sorted(set(self.positives) & set(self.negatives)):
-            raise ExperimentError(f"level {both[0]} is both positive and negative")
+        if shared := sorted(set(self.positives) & set(self.negatives)):
+            raise ExperimentError(f"level {shared[0]} is both positive and negative")
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class LevelTask:
 
 @dataclass(frozen=True)
 class LevelsTask:
-    """Each level a class of its own."""
+    """Each level is a class."""
 
     classes: tuple[str, ...]
 
@@ -149,8 +149,8 @@ class ConceptTask:
     def labels(self, data: ClipDataset) -> Array:
         """1 with the concept, 0 in the set of negatives, else `UNUSED`."""
         column = data.concept_names.index(self.concept)
-        shown = data.concepts[:, column : column + 1]
-        return concept_targets(data.levels, shown, self.negatives)[:, 0].astype(np.int64)
+        has_concept = data.concepts[:, column : column + 1]
+        return concept_targets(data.levels, has_concept, self.negatives)[:, 0].astype(np.int64)
 
 
 def make_task(
@@ -166,13 +166,10 @@ def make_task(
     def codes(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
 
-    given = [
-        name
-        for name, value in (("positives", positives), ("levels", levels), ("concept", concept))
-        if value
-    ]
-    if len(given) > 1:
-        raise ExperimentError(f"{given[0]} and {given[1]} are both given; one task at a time")
+    kinds = {"positives": positives, "levels": levels, "concept": concept}
+    several = [name for name, value in kinds.items() if value]
+    if len(several) > 1:
+        raise ExperimentError(f"{several[0]} and {several[1]} are both there; one task at a time")
     try:
         if concept:
             return ConceptTask(
@@ -191,20 +188,20 @@ def make_task(
     return None
 
 
-def task_from(said: Mapping[str, Any]) -> Task:
+def task_from(fields: Mapping[str, Any]) -> Task:
     """The task of a record that holds its fields, as `vars` gives them.
 
     >>> task_from({"positives": ["S"], "negatives": ["EN", "HN"]}).name
     'EN+HN vs S'
     """
     values: dict[str, Any] = {
-        key: tuple(one) if isinstance(one, list) else one for key, one in said.items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
     }
     kinds: list[type[Task]] = [LevelTask, LevelsTask, ConceptTask]
     for kind in kinds:
         if kind.__dataclass_fields__.keys() == values.keys():  # type: ignore[attr-defined]
             return kind(**values)
-    raise ExperimentError(f"no task has the fields {', '.join(said)}")
+    raise ExperimentError(f"no task has the fields {', '.join(fields)}")
 
 
 def _codes(levels: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
@@ -220,15 +217,15 @@ def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: st
     if negatives not in NEGATIVES:
         raise ExperimentError(
             f"negatives {negatives!r} are not known; choose "
-            + "; ".join(f"{name} ({what})" for name, what in NEGATIVES.items())
+            + "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
         )
-    shown = np.asarray(concepts, dtype=bool)
+    has_concept = np.asarray(concepts, dtype=bool)
     easy = (np.array(levels) == "EN")[:, None]
     annotated = np.isin(levels, ("HN", "S"))[:, None]
     among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]
-    targets = np.full(shown.shape, -1, dtype=np.int8)
-    targets[among & ~shown] = 0
-    targets[annotated & shown] = 1
+    targets = np.full(has_concept.shape, -1, dtype=np.int8)
+    targets[among & ~has_concept] = 0
+    targets[annotated & has_concept] = 1
     return targets
 
 

@@ -21,11 +21,11 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import find_closest_id, join_some, shorten
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_features.store import Store
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.inference import predict
 from obygaze_models.metrics import ACCURACY, METRICS, TREC, trec_average_precision, trec_ranks
 from obygaze_models.persistence import read_about
+from obygaze_models.stores import StoreLike, open_stores
 from obygaze_models.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.warnings import RunWarning
 
@@ -125,9 +125,9 @@ class RunScore:
 
 
 def write_run(
-    model: Path,
-    store: Store,
-    manifest: Manifest,
+    model: str | Path,
+    store: StoreLike | Sequence[StoreLike],
+    manifest: Manifest | str | Path,
     *,
     labels: str | None = None,
     split: str = SPLIT,
@@ -140,7 +140,7 @@ def write_run(
     model, store
         As in `obygaze_models.inference.predict`.
     manifest
-        Of the clips; their labels are not looked at.
+        The manifest of the clips, or its folder; labels are not looked at.
     labels
         The label set that the model is for; it names the topic.
     split
@@ -148,9 +148,10 @@ def write_run(
     name
         The run's name; by default the model's.
     """
-    truth = manifest.labels(labels)
-    scheme = manifest.label_scheme(labels)
-    about = read_about(model)
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    opened = open_stores(store)
+    truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
+    about = read_about(Path(model))
     if official_measure(truth, scheme, [task_from(about["learns"])]) != TREC:
         raise ExperimentError(
             f"the model tells {about['task']}, but a run file ranks clips by the highest level of "
@@ -159,11 +160,11 @@ def write_run(
         )
     folds = manifest.split(split)
     tested = folds.fold(folds.last_fold)
-    predictions = predict(model, store, ids=[clip for clip in tested if clip in store])
+    predictions = predict(model, opened, ids=[clip for clip in tested if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
             f"none of the {len(tested)} test clips, such as {join_some(tested, 2)}, has features "
-            f"in {store.where}"
+            f"in {opened.where}"
         )
     external = uses_external_data(about["features"]["backbone"])
     tag = run_tag(name or about["model"], external_data=external)
@@ -228,8 +229,8 @@ def read_run_file(path: Path) -> RunFile:
         for column, text, first in (("topic", cells[0], topic), ("tag", cells[5], tag)):
             if text != first:
                 raise ExperimentError(
-                    f"{where}: {column} {shorten(text)} after {shorten(first)}; give each a file "
-                    "of its own"
+                    f"{where}: {column} {shorten(text)} after {shorten(first)}; write each to "
+                    "a separate file"
                 )
         name, value = cells[2], cells[4]
         if name in scores:
@@ -243,7 +244,11 @@ def read_run_file(path: Path) -> RunFile:
 
 
 def score_run(
-    path: Path, manifest: Manifest, *, labels: str | None = None, split: str = SPLIT
+    path: str | Path,
+    manifest: Manifest | str | Path,
+    *,
+    labels: str | None = None,
+    split: str = SPLIT,
 ) -> RunScore:
     """Score a run by the official measure of a label set.
 
@@ -253,12 +258,14 @@ def score_run(
         A run file; where the measure is accuracy, a CSV table with the columns ``id`` and
         ``said``, as `predict` writes. Clips are named by their ids or files.
     manifest
-        Its labels are the truth.
+        The manifest or its folder; its labels are the truth.
     labels
         Which of its label sets; by default its default one.
     split
         The fold column whose last fold is the test set.
     """
+    path = Path(path)
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     truth = manifest.labels(labels)
     measure = measure_of(truth)
     if measure is None:
@@ -288,15 +295,17 @@ def _check_file_kind(path: Path, manifest: Manifest, truth: LabelSet, measure: s
     except OSError:
         return  # the reader says why
     if measure == TREC and {"id", "said"} <= set(line.strip().split(",")):
-        actual, wanted, other = "a table of predictions", "a run file of trec_eval's", ACCURACY
+        kinds, fitting_measure = ("a table of predictions", "a run file of trec_eval's"), ACCURACY
     elif measure == ACCURACY and len(line.split()) == 6 and "," not in line:
-        actual, wanted, other = "a run file", "a table of predictions (id, said)", TREC
+        kinds, fitting_measure = ("a run file", "a table of predictions (id, said)"), TREC
     else:
         return
     label_sets = map(manifest.labels, manifest.label_names)
-    fitting = [f"--labels {labels.name}" for labels in label_sets if measure_of(labels) == other]
+    fitting = [
+        f"--labels {labels.name}" for labels in label_sets if measure_of(labels) == fitting_measure
+    ]
     raise ExperimentError(
-        f"{path} is {actual}; {truth.name} is scored by {METRICS[measure].title}, from {wanted}"
+        f"{path} is {kinds[0]}; {truth.name} is scored by {METRICS[measure].title}, from {kinds[1]}"
         + (f". Use it with {' or '.join(fitting)}" if fitting else "")
     )
 
@@ -366,8 +375,8 @@ def _clip_ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]
             near = find_closest_id(name, id_of)
             hint = f"did you mean {near}?" if near else f"it has {join_some(manifest.ids, 2)}"
             raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
-        if (other := name_of.setdefault(id_of[name], name)) != name:
-            raise ExperimentError(f"{path}: duplicate id: {other} and {name} are the same clip")
+        if (earlier := name_of.setdefault(id_of[name], name)) != name:
+            raise ExperimentError(f"{path}: duplicate id: {earlier} and {name} are the same clip")
     return list(name_of)
 
 

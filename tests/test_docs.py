@@ -130,6 +130,13 @@ def test_python_api(tour: Page) -> None:
     assert printed[2].startswith("Store('tour/stores/tiny-xclip.zarr', open, 12 rows, native,")
     assert printed[3:9] == ["(6, 32)", "['leak-free']", str([1] * 12), "[]", "(2, 8, 32)", "4 1.0"]
     assert printed[10] == "ProjectedLabels(ann: 2 clips)"
+    assert printed[11:14] == [
+        "ClipDataset(12 clips, X 12x32, 3 films, 6 EN+HN, 6 S)", "(3,)", "(12,)",
+    ]  # fmt: skip
+    assert printed[14].startswith("Run('api/run', EN+HN vs S,")
+    assert printed[15:] == [
+        "['logistic', 'bayes']", "['synthetic', 'synthetic']", "LogisticProbe EN+HN vs S",
+    ]  # fmt: skip
 
 
 def test_films_of_your_own(page: Page) -> None:
@@ -170,7 +177,7 @@ PRINTED = {
     "gender-score": "0.453207 0.399123 53.17275\n",
     "mediaeval": "violence 16 16 False\n",
     "saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
-    "zoo": "['Look' 'Body'] (400, 2)\n['Look']\n",
+    "zoo": "48 ['EN+HN', 'S'] (48, 2)\nEN+HN vs S 48 0\n9\n['Look' 'Body'] (400, 2)\n['Look']\n",
 }
 
 

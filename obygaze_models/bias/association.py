@@ -215,22 +215,22 @@ def _subset_sums(scores: Sequence[float], k: int, limit: float) -> Array:
 def _sampled_p(first: Array, second: Array, samples: int, seed: int) -> float:
     """(as high + 1) / (samples + 1) over random partitions, all equally likely.
 
-    In turn each score is taken with the probability "still to take" / "still to come", for many
-    partitions at once: about 20 times as fast as `scipy.stats.permutation_test`, which sorts
+    Each score is chosen with the probability "still to choose" / "still to come", for many
+    partitions together: about 20 times as fast as `scipy.stats.permutation_test`, which sorts
     random numbers for each.
     """
     k, scores, threshold = _smaller_group(first, second)
     random = np.random.default_rng(seed)
-    # Not single bytes: NumPy rejects so many of those as out of range that it takes longer.
+    # Not single bytes: NumPy rejects most of those as out of range, which takes longer.
     kind = np.promote_types(np.uint16, np.min_scalar_type(len(scores)))
     as_high = 0
     for start in range(0, samples, _DRAWN_AT_ONCE):
         size = min(_DRAWN_AT_ONCE, samples - start)
-        to_take, sums = np.full(size, k, kind), np.zeros(size)
+        to_choose, sums = np.full(size, k, kind), np.zeros(size)
         for number, score in enumerate(scores.tolist()):
-            taken = random.integers(len(scores) - number, size=size, dtype=kind) < to_take
-            to_take -= taken
-            sums += taken * score
+            chosen = random.integers(len(scores) - number, size=size, dtype=kind) < to_choose
+            to_choose -= chosen
+            sums += chosen * score
         as_high += int(np.count_nonzero(sums >= threshold))
     return (as_high + 1) / (samples + 1)
 

@@ -149,9 +149,11 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
         return list(selector)
     candidates = [table for table in tables if all(name in table for name in selector)]
     if not candidates:
-        known = dict.fromkeys(name for table in tables for name in table)
-        unknown = [name for name in selector if name not in known] or [*selector]
-        there = f"there are {join_some([*known], 12)}" if known else "these embeddings have none"
+        columns = dict.fromkeys(name for table in tables for name in table)
+        unknown = [name for name in selector if name not in columns] or [*selector]
+        there = (
+            f"there are {join_some([*columns], 12)}" if columns else "these embeddings have none"
+        )
         raise BiasError(
             f"no column {join_some(unknown)}; {there}. Give the manifest that has it (--manifest), "
             "or ids"
@@ -173,7 +175,9 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
     _, missing = min(problems, key=lambda problem: problem[0])
     name = next(name for name in missing if missing[name])
     conditions = " and ".join(
-        f"{other} is {' or '.join(values)}" for other, values in selector.items() if other != name
+        f"{column} is {' or '.join(values)}"
+        for column, values in selector.items()
+        if column != name
     )
     where = f" where {conditions}" if conditions else ""
     raise BiasError(f"no item has the {name} {join_some([*map(repr, missing[name])])}{where}")

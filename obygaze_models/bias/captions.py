@@ -86,7 +86,9 @@ class Rates:
     @property
     def captions(self) -> int:
         """The captions of all groups; each group is counted once, with however many lists."""
-        groups = {(of.condition, of.emotion, of.intensity): of.captions for of in self.rates}
+        groups = {
+            (rate.condition, rate.emotion, rate.intensity): rate.captions for rate in self.rates
+        }
         return sum(groups.values())
 
 
@@ -127,7 +129,7 @@ def _read_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
             raise BiasError(f"{path}: {problem}") from None
         if match["intensity"] not in ("", *INTENSITIES):
             raise BiasError(
-                f"{path}: the intensity {match['intensity']} is none of {', '.join(INTENSITIES)}"
+                f"{path}: the intensity {match['intensity']} is not one of {', '.join(INTENSITIES)}"
             )
         try:
             text = path.read_text(encoding="utf-8-sig")
@@ -199,7 +201,7 @@ def emotion_rates(
         Words that occur less often in all captions together are left out.
     all_words
         Count the words of each list in each group, not only of the group's own emotion. A group
-        without words of its own, such as neutral, is always counted with each list.
+        whose emotion has no list, such as neutral, is always counted with each list.
     """
     total: Counter[str] = Counter()
     for image in images:

@@ -106,16 +106,20 @@ def rates_figure(rates: Rates) -> Figure:
         if rates.several_lists:
             name += f": {rate.words} words"
         groups.setdefault(name, {})[rate.condition] = rate
-    empty = [name for name, of in groups.items() if not any(rate.count for rate in of.values())]
+    empty = [
+        name
+        for name, by_condition in groups.items()
+        if not any(rate.count for rate in by_condition.values())
+    ]
     if rates.several_lists and len(empty) < len(groups):
-        groups = {name: of for name, of in groups.items() if name not in empty}
+        groups = {name: groups[name] for name in groups if name not in empty}
     else:
         empty = []
     bars = {
-        name: [_rate_bar(of.get(condition)) for condition in conditions]
-        for name, of in groups.items()
+        name: [_rate_bar(by_condition.get(condition)) for condition in conditions]
+        for name, by_condition in groups.items()
     }
-    has_intervals = any(bar.low is not None for of in bars.values() for bar in of)
+    has_intervals = any(bar.low is not None for row in bars.values() for bar in row)
     return grouped_bars(
         bars,
         numbered_series(conditions),
@@ -188,7 +192,7 @@ def _description(
 ) -> str:
     return "; ".join(
         f"{group}, {name}: {to_text(bar.value)}"
-        for group, of in bars.items()
-        for name, bar in zip(series, of, strict=True)
+        for group, row in bars.items()
+        for name, bar in zip(series, row, strict=True)
         if bar.value is not None
     )

@@ -333,8 +333,8 @@ def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tup
             try:
                 gender[text] = lexicon.group("group", text)
             except BiasError:
-                known = lexicon.groups["group"]
-                raise table.problem(row, unknown_name(headers["group"], text, known)) from None
+                names = lexicon.groups["group"]
+                raise table.problem(row, unknown_name(headers["group"], text, names)) from None
     return tuple(gender[text] for text in table["group"])
 
 
@@ -362,7 +362,7 @@ def _mean_as_said(captions: ScoredCaptions, rows: list[int]) -> GenderBalance | 
     for row in rows:
         if (gender := captions.genders[row]) in scores:
             scores[gender].append(float(captions.score[row]))
-    man, woman = (math.fsum(of) / len(of) if of else None for of in scores.values())
+    man, woman = (math.fsum(values) / len(values) if values else None for values in scores.values())
     return GenderBalance(man, woman)
 
 

@@ -169,7 +169,7 @@ def run_battery(
 
 
 def _read(selected: Iterable[_Sets], sources: Mapping[str, Vectors]) -> _Embeddings:
-    """Set -> id -> embedding, of all tests at once: each source is read only once."""
+    """Set -> id -> embedding, of all tests together: each source is read only once."""
     ids: dict[int, dict[str, None]] = {id(source): {} for source in sources.values()}
     for sets in selected:
         for name, items in sets.items():
@@ -206,12 +206,12 @@ def _refuse_overlap(sets: _Sets, *, separate: bool) -> None:
         if len(set(items)) != len(items):
             twice = next(item for item in items if items.count(item) > 1)
             raise BiasError(f"the set {name} has {twice!r} twice")
-    for name, other in combinations(sets, 2):
-        if separate and (name in "XY") != (other in "XY"):
+    for name, second in combinations(sets, 2):
+        if separate and (name in "XY") != (second in "XY"):
             continue
-        if common := sorted(set(sets[name]) & set(sets[other])):
+        if common := sorted(set(sets[name]) & set(sets[second])):
             listed = join_some([*map(repr, common)], 3)
-            raise BiasError(f"the sets {name} and {other} overlap: {listed}")
+            raise BiasError(f"the sets {name} and {second} overlap: {listed}")
 
 
 def _refuse_undirected(sets: _Sets, embeddings: _Embeddings) -> None:
@@ -237,8 +237,8 @@ def _results(
         association = associate(rows["X"], rows["Y"], rows["A"], rows["B"], settings)
         published = test.published.get(model) if model else None
         return [TestResult(test.name, None, x, y, a, b, association, published)]
-    each = associate_each(rows["X"], rows["A"], rows["B"], settings)
+    associations = associate_each(rows["X"], rows["A"], rows["B"], settings)
     return [
         TestResult(test.name, item, 1, y, a, b, association, None)
-        for item, association in zip(sets["X"], each, strict=True)
+        for item, association in zip(sets["X"], associations, strict=True)
     ]

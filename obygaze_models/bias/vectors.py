@@ -1,4 +1,4 @@
-"""Embeddings by id: from a store, a ``.vec`` or CSV file, or a saved model's concept directions."""
+"""Embeddings by id: from a store, a .vec or CSV file, or a saved model's concept directions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Vectors", "manifest_columns", "open_vectors"]
 
 Array = NDArray[Any]
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
-#: Ends of names by which embeddings lie about, and which do not say how they are written.
-_TABLES = (".txt", ".tsv", ".dat")
-#: What the first cell of a CSV's header may be; else its first line might be an embedding.
+#: Suffixes that do not say how the embeddings are written.
+_AMBIGUOUS = (".txt", ".tsv", ".dat")
+#: What the first cell of a CSV's header may be; otherwise its first line may be an embedding.
 _ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
 
@@ -33,13 +33,13 @@ class Vectors:
     Parameters
     ----------
     where
-        Where they lie, for people.
+        Their place, for messages.
     read
-        From ids to those that there are, in the order asked, and their rows [N, D].
+        From ids to those with an embedding, in the order given, and their rows [N, D].
     columns
-        What is known of the items, ``id`` among it; nothing of a ``.vec`` or CSV file.
+        Columns of the items, with ``id``; none for a ``.vec`` or CSV file.
     backbone, weights
-        What they were made with, and its SHA-256; empty where that is not known.
+        The model's name and the SHA-256 of its weights; empty if unknown.
     """
 
     where: str
@@ -49,30 +49,30 @@ class Vectors:
     weights: str = ""
 
 
-def open_vectors(place: str | Path, array: str = "native", pooling: str | None = None) -> Vectors:
+def open_vectors(source: str | Path, array: str = "native", pooling: str | None = None) -> Vectors:
     """Embeddings of a store (a folder, an archive or a URL), a model's folder, or a file.
 
     Parameters
     ----------
-    place
-        Where they lie. A file is ``NAME.vec`` (the name, then numbers, with spaces between) or
-        ``NAME.csv`` (a header; the id, then numbers).
+    source
+        The store, folder or file. A file is ``NAME.vec`` (the name, then numbers, separated by
+        spaces) or ``NAME.csv`` (a header; the id, then numbers).
     array, pooling
-        Of a store; see `obygaze_models.stores.read_features`.
+        For a store; see `obygaze_models.stores.read_features`.
     """
-    suffix = "" if "://" in str(place) else Path(place).suffix
+    suffix = "" if "://" in str(source) else Path(source).suffix
     if suffix in (".vec", ".csv"):
         lines = _vec_lines if suffix == ".vec" else _csv_lines
-        path = Path(place)
+        path = Path(source)
         return Vectors(str(path), lambda ids: _from_file(path, lines, ids))
-    if suffix in _TABLES and Path(place).is_file():
+    if suffix in _AMBIGUOUS and Path(source).is_file():
         raise BiasError(
-            f"{place}: embeddings are read from NAME.vec (the name, then numbers, with spaces "
-            "between) or NAME.csv (a header; the id, then numbers); rename it, if it is one"
+            f"{source}: embeddings are read from NAME.vec (the name, then numbers, separated "
+            "by spaces) or NAME.csv (a header; the id, then numbers); rename it, if it is one"
         )
-    if "://" not in str(place) and Path(place, "model.json").is_file():
-        return _of_concepts(Path(place))
-    return _of_store(place, array, pooling)
+    if "://" not in str(source) and Path(source, "model.json").is_file():
+        return _of_concepts(Path(source))
+    return _of_store(source, array, pooling)
 
 
 def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
@@ -80,12 +80,12 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
     columns = _columns(manifest.items)
     if manifest.default_labels or len(manifest.label_names) == 1:
         level_of = manifest.labels().level_of
-        columns["level"] = [level_of.get(one, "") for one in manifest.ids]
+        columns["level"] = [level_of.get(item, "") for item in manifest.ids]
     return columns
 
 
 def _columns(items: Items) -> dict[str, Sequence[str]]:
-    """Everything by which items can be selected."""
+    """All columns to select items by."""
     return {
         "id": items.ids,
         "kind": items.kinds,
@@ -96,10 +96,10 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
     }
 
 
-def _of_store(place: str | Path, array: str, pooling: str | None) -> Vectors:
+def _of_store(source: str | Path, array: str, pooling: str | None) -> Vectors:
     from obygaze_models.stores import read_features
 
-    store = open_store(place)
+    store = open_store(source)
     return Vectors(
         store.where,
         lambda ids: read_features(store, ids, array, pooling),
@@ -119,11 +119,11 @@ def _of_concepts(path: Path) -> Vectors:
             "such as pcbm-logistic or pcbm-tree"
         )
     names = [str(name) for name in bank.get_feature_names_out()]
-    of = dict(zip(names, bank.cavs_, strict=True))
+    directions = dict(zip(names, bank.cavs_, strict=True))
 
     def read(ids: Sequence[str]) -> tuple[list[str], Array]:
-        have = [one for one in ids if one in of]
-        return have, np.array([of[one] for one in have])
+        available = [name for name in ids if name in directions]
+        return available, np.array([directions[name] for name in available])
 
     return Vectors(
         str(path),
@@ -134,36 +134,36 @@ def _of_concepts(path: Path) -> Vectors:
 
 
 def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
-    """The name and the weights' SHA-256, which a store that was imported may not know."""
+    """The name and the SHA-256 of the weights, which an imported store may not record."""
     weights = str(backbone.get("weights_sha256", ""))
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
 
 def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
-    found: dict[str, Array] = {}
+    rows: dict[str, Array] = {}
     try:
         for line, name, numbers in lines(path, frozenset(ids)):
-            if name in found:
-                raise BiasError(f"{path}, line {line}: {shorten(name)} is there twice")
+            if name in rows:
+                raise BiasError(f"{path}, line {line}: {shorten(name)} occurs twice")
             try:
-                found[name] = np.array(numbers, dtype=np.float64)
+                rows[name] = np.array(numbers, dtype=np.float64)
             except ValueError:
-                wrong = shorten(next(one for one in numbers if not _is_number(one)))
+                wrong = shorten(next(number for number in numbers if not _is_number(number)))
                 raise BiasError(
                     f"{path}, line {line}: {wrong} of {shorten(name)} is not a number"
                 ) from None
-            width = len(next(iter(found.values())))
+            width = len(next(iter(rows.values())))
             if len(numbers) != width:
                 raise BiasError(
                     f"{path}, line {line}: {counted(len(numbers), 'number')} where "
-                    f"{shorten(next(iter(found)))} has {width}"
+                    f"{shorten(next(iter(rows)))} has {width}"
                 )
     except OSError as problem:
         raise BiasError(f"{path} cannot be read: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise BiasError(f"{path} is not UTF-8") from None
-    have = [one for one in ids if one in found]
-    return have, np.array([found[one] for one in have])
+    available = [item for item in ids if item in rows]
+    return available, np.array([rows[item] for item in available])
 
 
 def _is_number(text: str) -> bool:
@@ -174,32 +174,31 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _vec_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Line, name and numbers; of other names nothing is looked at, as such files are long."""
+def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Line, name and numbers; lines of other names are skipped unread, as such files are long."""
     empty = True
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
             empty = empty and text.isspace()
             name, _, rest = text.partition(" ")
             # Two whole numbers alone are word2vec's header.
-            if name in wanted and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
+            if name in ids and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
                 yield line, name, rest.split()
     if empty:
         raise BiasError(f"{path} is empty; each line is a name and its numbers")
 
 
-def _csv_lines(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+def _csv_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])
             if not header or header[0].strip().lower() not in _ID_COLUMNS:
                 raise BiasError(
-                    f"{path}, line 1: no header; the first column is called id, the others as "
-                    "you like"
+                    f"{path}, line 1: no header; name the first column id, the others as you like"
                 )
             for row in reader:
-                if row and row[0] in wanted:
+                if row and row[0] in ids:
                     yield reader.line_num, row[0], row[1:]
         except csv.Error as problem:
             raise BiasError(f"{path}, line {reader.line_num}: {problem}") from None

@@ -204,8 +204,8 @@ def eat(
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
-        both = "; not both" if sets else ""
-        raise UsageError(f"give the name of a battery, or --sets of one test{both}")
+        remark = "; not both" if sets else ""
+        raise UsageError(f"give the name of a battery, or --sets of one test{remark}")
     _refuse_to_overwrite(outputs, overwrite=overwrite)
     results = run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
@@ -281,11 +281,11 @@ def _echo_battery(results: BatteryResults) -> None:
     header = [results.battery, "X", "Y", "A", "B", "d", "95%", "T", "p"]
     lines = []
     for row in results.rows:
-        of = row.association
-        interval = "-" if of.low is None else f"{of.low:+.2f} to {of.high:+.2f}"
-        d = _starred(of.d, row.significant)
+        result = row.association
+        interval = "-" if result.low is None else f"{result.low:+.2f} to {result.high:+.2f}"
+        d = _starred(result.d, row.significant)
         line = [row.name, row.x, row.y or "-", row.a, row.b, d, interval]
-        line += [f"{of.statistic:+.4f}", format_p(of.p)]
+        line += [f"{result.statistic:+.4f}", format_p(result.p)]
         if has_published:
             published = row.published
             line.append(_starred(published.d, published.significant) if published else "-")
@@ -572,7 +572,7 @@ def gender_score(
     rows = read.rows()
     content = {
         "all": together.to_dict(),
-        "objects": [of.to_dict() for of in objects],
+        "objects": [scores.to_dict() for scores in objects],
         "captions": rows,
     }
     if as_json:

@@ -75,8 +75,8 @@ def compare(
             notes.append(f"left out: {comparison.test}, which has other classes and so no {metric}")
     for note in dict.fromkeys(notes):
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
-    warnings = [warning for each in results for warning in each.run.record.warnings]
-    echo_warnings(unique_warnings(each for each in warnings if each.code == "synthetic"))
+    warnings = [warning for run in results for warning in run.run.record.warnings]
+    echo_warnings(unique_warnings(w for w in warnings if w.code == "synthetic"))
     if output:
         from obygaze_models.figures import save_figure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,13 +46,26 @@ def models() -> None:
     type=click.Path(path_type=Path),
     help="The run folder; by default runs/ and the experiment file's name.",
 )
+@click.option(
+    "--predictions",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A table id, fit, probability of a model of your own, which is scored like the others.",
+)
 @overwrite_option
 @json_option
-def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
+def run(
+    experiment: Path,
+    output: Path | None,
+    predictions: tuple[Path, ...],
+    overwrite: bool,
+    as_json: bool,
+) -> None:
     """Train and test what an EXPERIMENT file describes.
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
-    models. An EXPERIMENT is a TOML file; its paths are relative to it:
+    models. Finished fits are kept in OUTPUT.partial: the same command resumes after an
+    interruption. An EXPERIMENT is a TOML file; its paths are relative to it:
 
     \b
       name = "Sure against the negatives"
@@ -65,6 +79,7 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     Examples:
       obygaze models run experiments/sure-against-easy.toml
       obygaze models run sure-against-easy.toml -o runs/second --json
+      obygaze models run sure-against-easy.toml --predictions mine.csv
     """
     from msgspec import to_builtins
 
@@ -72,13 +87,19 @@ def run(experiment: Path, output: Path | None, overwrite: bool, as_json: bool) -
     from obygaze_models.experiments.run import run_experiment
 
     loaded = load_experiment(experiment)
+    loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
     if not as_json:
         stores = " + ".join(Path(store).name for store in loaded.stores)
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
             f"{loaded.feature} features of {stores}, {loaded.protocol} protocol"
         )
-    done = run_experiment(loaded, output or Path("runs", experiment.stem), overwrite=overwrite)
+    done = run_experiment(
+        loaded,
+        output or Path("runs", experiment.stem),
+        overwrite=overwrite,
+        log=lambda line: click.echo(line, err=True),
+    )
     if as_json:
         echo_json(to_builtins(done.record))
     else:
@@ -89,7 +110,7 @@ def _echo_run(done: Run) -> None:
     from obygaze_models.experiments.summary import describe_run
 
     click.echo(describe_run(done.record))
-    echo_warnings(done.record.warnings)
+    echo_warnings(done.record.warnings, file=done.folder / "run.json")
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
 
 

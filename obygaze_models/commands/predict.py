@@ -13,10 +13,9 @@ from obygaze_features.common.cli import (
     folder_argument,
     json_option,
     overwrite_option,
-    store_argument,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
-from obygaze_models.commands._shared import echo_warnings
+from obygaze_models.commands._shared import echo_warnings, stores_argument
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
@@ -86,7 +85,7 @@ def train(
 
 @click.command()
 @folder_argument("model")
-@store_argument("store")
+@stores_argument
 @click.option("--ids", metavar="ID,ID", help="Only these clips.")
 @click.option(
     "--band",
@@ -115,7 +114,7 @@ def train(
 @json_option
 def predict(
     model: Path,
-    store: Path | str,
+    stores: tuple[Path | str, ...],
     ids: str | None,
     band: tuple[float, float] | None,
     output: Path | None,
@@ -126,8 +125,8 @@ def predict(
 ) -> None:
     """Predict the clips of a STORE by a MODEL, annotated or not.
 
-    The store must have the features that the model was trained on, or ones made the same way.
-    Without an output the first clips are printed.
+    The store must have the features that the model was trained on, or ones made the same way; give
+    several stores if it was trained on several. Without an output the first clips are printed.
 
     \b
     Examples:
@@ -138,15 +137,15 @@ def predict(
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.store import open_store
     from obygaze_models.inference import SEEN_RENAMED
     from obygaze_models.inference import predict as predict_clips
+    from obygaze_models.stores import open_stores
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
-    opened = open_store(store)
-    wanted = [clip.strip() for clip in ids.split(",")] if ids else None
-    predictions = predict_clips(model, opened, ids=wanted, band=band)
+    opened = open_stores(stores)
+    clips = [clip.strip() for clip in ids.split(",")] if ids else None
+    predictions = predict_clips(model, opened, ids=clips, band=band)
     written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
     if as_json:
         echo_json(_rows(predictions))
@@ -242,12 +241,16 @@ def _write_films(
 
 @click.command()
 @folder_argument("model")
-@store_argument("store")
+@stores_argument
 @folder_argument("manifest")
 @click.option("--labels", help="Which label set of the manifest.  [default: its default one]")
 @json_option
 def evaluate(
-    model: Path, store: Path | str, manifest: Path, labels: str | None, as_json: bool
+    model: Path,
+    stores: tuple[Path | str, ...],
+    manifest: Path,
+    labels: str | None,
+    as_json: bool,
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST, by the features of a STORE.
 
@@ -259,11 +262,9 @@ def evaluate(
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
       obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
-    from obygaze_features.manifests import Manifest
-    from obygaze_features.store import open_store
     from obygaze_models.inference import evaluate as evaluate_model
 
-    scored = evaluate_model(model, open_store(store), Manifest.load(manifest), labels=labels)
+    scored = evaluate_model(model, stores, manifest, labels=labels)
     if as_json:
         echo_json(asdict(scored))
     else:

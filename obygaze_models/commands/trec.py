@@ -12,10 +12,9 @@ from obygaze_features.common.cli import (
     folder_argument,
     json_option,
     overwrite_option,
-    store_argument,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
-from obygaze_models.commands._shared import echo_warnings
+from obygaze_models.commands._shared import echo_warnings, stores_argument
 
 __all__ = ["score_run", "write_run"]
 
@@ -35,7 +34,7 @@ _split = click.option(
 
 @click.command("write-run")
 @folder_argument("model")
-@store_argument("store")
+@stores_argument
 @folder_argument("manifest")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="The run file."
@@ -46,7 +45,7 @@ _split = click.option(
 @overwrite_option
 def write_run(
     model: Path,
-    store: Path | str,
+    stores: tuple[Path | str, ...],
     manifest: Path,
     output: Path,
     labels: str | None,
@@ -64,16 +63,14 @@ def write_run(
       obygaze models write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.manifests import Manifest
-    from obygaze_features.store import open_store
     from obygaze_models.trec import SPLIT
     from obygaze_models.trec import write_run as write_run_file
 
     refuse_to_overwrite(output, overwrite=overwrite)
     run = write_run_file(
         model,
-        open_store(store),
-        Manifest.load(manifest),
+        stores,
+        manifest,
         labels=labels,
         split=split,
         name=name,
@@ -109,10 +106,9 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
       obygaze models score-run violence.run manifests/accede --labels violence
       obygaze models score-run said.csv manifests/accede --labels valence --json
     """
-    from obygaze_features.manifests import Manifest
     from obygaze_models.trec import score_run as score_run_file
 
-    scored = score_run_file(run, Manifest.load(manifest), labels=labels, split=split)
+    scored = score_run_file(run, manifest, labels=labels, split=split)
     if as_json:
         echo_json(asdict(scored))
         return

@@ -92,22 +92,23 @@ class Comparisons:
 
     def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
         """The comparisons that have a metric, with its key; by default each one's first metric."""
-        known = dict.fromkeys(key for each in self.comparisons for key in each.scores)
-        if metric is not None and metric not in known:
-            raise UsageError(unknown_name("metric", metric, known))
+        metrics = dict.fromkeys(key for comparison in self.comparisons for key in comparison.scores)
+        if metric is not None and metric not in metrics:
+            raise UsageError(unknown_name("metric", metric, metrics))
         return [
-            (each, metric or next(iter(each.scores)))
-            for each in self.comparisons
-            if metric is None or metric in each.scores
+            (comparison, metric or next(iter(comparison.scores)))
+            for comparison in self.comparisons
+            if metric is None or metric in comparison.scores
         ]
 
     def table(self, metric: str | None = None) -> str:
         """The comparisons as text: a table a test set."""
         by_test: dict[str, list[list[str]]] = {}
-        for each, key in self.select(metric):
-            head = f"{each.test}: {counted(each.clips, 'clip')}, {counted(each.films, 'film')}; "
-            by_test.setdefault(head + METRICS[key].title, []).append(_table_row(each, key))
-        columns = ["first", "second", "score", "score", "difference", "95%"]
+        for comparison, key in self.select(metric):
+            clips, films = counted(comparison.clips, "clip"), counted(comparison.films, "film")
+            head = f"{comparison.test}: {clips}, {films}; {METRICS[key].title}"
+            by_test.setdefault(head, []).append(_table_row(comparison, key))
+        columns = ["first", "second", "score of first", "of second", "difference", "95%"]
         columns += ["first ahead", "only one right", "p"]
         tables = [f"{head}\n{align(columns, rows, left=2)}\n\n" for head, rows in by_test.items()]
         return (
@@ -121,20 +122,24 @@ class Comparisons:
         """The differences and their intervals as a figure."""
         from obygaze_models.figures import Line, Point, dot_plot
 
-        shown = self.select(metric)
-        tests = list(dict.fromkeys(each.test for each, _ in shown))
-        shown.sort(key=lambda pair: tests.index(pair[0].test))
-        titles = list(dict.fromkeys(METRICS[key].title for _, key in shown))
-        runs = {(each.first.run, each.second.run) for each, _ in shown}
+        selected = self.select(metric)
+        tests = list(dict.fromkeys(comparison.test for comparison, _ in selected))
+        selected.sort(key=lambda pair: tests.index(pair[0].test))
+        titles = list(dict.fromkeys(METRICS[key].title for _, key in selected))
+        runs = {(comparison.first.run, comparison.second.run) for comparison, _ in selected}
         same_models = len(runs) == 1 and all(
-            each.first.model == each.second.model for each, _ in shown
+            comparison.first.model == comparison.second.model for comparison, _ in selected
         )
         points = []
-        for each, key in shown:
-            score = each.scores[key]
-            low, high = (None, None) if each.too_few else score.interval or (None, None)
-            label = each.first.model if same_models else f"{each.first.name} − {each.second.name}"
-            group = f"{each.test}: {counted(each.clips, 'clip')}"
+        for comparison, key in selected:
+            score = comparison.scores[key]
+            low, high = (None, None) if comparison.too_few else score.interval or (None, None)
+            label = (
+                comparison.first.model
+                if same_models
+                else f"{comparison.first.name} − {comparison.second.name}"
+            )
+            group = f"{comparison.test}: {counted(comparison.clips, 'clip')}"
             if len(titles) > 1:
                 group += f", {METRICS[key].title}"
             points.append(Point(label, score.difference, low, high, group=group))
@@ -157,7 +162,6 @@ class Comparisons:
 
 def _table_row(comparison: Comparison, key: str) -> list[str]:
     score = comparison.scores[key]
-    few = comparison.too_few
     interval = "-" if score.interval is None else "{:+.3f} to {:+.3f}".format(*score.interval)
     p_value = comparison.p_value
     return [
@@ -166,8 +170,8 @@ def _table_row(comparison: Comparison, key: str) -> list[str]:
         _format(score.first),
         _format(score.second),
         _format(score.difference, signed=True),
-        few or interval,
-        "-" if few or score.ahead is None else f"{score.ahead:.0%}",
+        comparison.too_few or interval,
+        "-" if comparison.too_few or score.ahead is None else f"{score.ahead:.0%}",
         f"{comparison.only_first} : {comparison.only_second}",
         f"{p_value:.3f}" if p_value >= 0.0005 else "<.001",
     ]
@@ -250,12 +254,12 @@ def _check_items(runs: Sequence[Results]) -> None:
     first = runs[0].run
     manifest = first.record.manifest
     for results in runs[1:]:
-        other = results.run.record.manifest
-        if manifest.digest != other.digest:
+        second = results.run.record.manifest
+        if manifest.digest != second.digest:
             raise ExperimentError(
                 f"{first.folder} and {results.run.folder} are over different items: those of "
-                f"{manifest.name} ({manifest.digest[:12]}) and of {other.name} "
-                f"({other.digest[:12]}); run both on one manifest"
+                f"{manifest.name} ({manifest.digest[:12]}) and of {second.name} "
+                f"({second.digest[:12]}); run both on one manifest"
             )
 
 
@@ -293,8 +297,8 @@ def _compare(
     """Two models on a test set; or why they cannot be compared."""
     names = f"{first.ref.name} and {second.ref.name}"
     if test not in first.tests or test not in second.tests:
-        has, lacks = (first, second) if test in first.tests else (second, first)
-        return f"{test} is a test set of {has.ref.name}, not of {lacks.ref.name}"
+        tested, untested = (first, second) if test in first.tests else (second, first)
+        return f"{test} is a test set of {tested.ref.name}, not of {untested.ref.name}"
     common = np.intersect1d(first.tests[test].ids, second.tests[test].ids)
     same_labels = _labels(first, test, common) == _labels(second, test, common)
     ids = common[same_labels]
@@ -336,16 +340,16 @@ def _notes(
 ) -> Iterator[str]:
     """How two models' data and protocols differ, and which clips had to be left out."""
     a, b = first.results.run.record, second.results.run.record
-    for name, value, other in (
+    for name, first_value, second_value in (
         ("label sets", a.manifest.labels, b.manifest.labels),
         ("protocols", a.protocol, b.protocol),
         ("splits", a.split, b.split),
         ("training tasks", a.trained_on(test), b.trained_on(test)),
     ):
-        if value != other:
+        if first_value != second_value:
             yield (
-                f"different {name}: {value or 'none'} in {first.ref.run}, {other or 'none'} in "
-                f"{second.ref.run}"
+                f"different {name}: {first_value or 'none'} in {first.ref.run}, "
+                f"{second_value or 'none'} in {second.ref.run}"
             )
     for side in (first, second):
         if extra := len(side.tests[test].ids) - common:

@@ -11,36 +11,50 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
-from obygaze_models.dataset import ClipDataset as Known
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.fit import EstimatorSpec, Fit, FitMemo, fit_estimator
+from obygaze_models.experiments.outside import OutsideModel
 from obygaze_models.experiments.record import Skipped
-from obygaze_models.protocols import Fold as Draw
+from obygaze_models.protocols import Fold
 from obygaze_models.tasks import Task
 
-__all__ = ["Evaluation", "Prediction", "Trained", "evaluate", "usable"]
+__all__ = ["Evaluation", "FitResult", "Prediction", "evaluate", "usable_folds"]
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
-    """One model of one run, as it was trained."""
+class FitResult:
+    """What came of one fit.
+
+    Parameters
+    ----------
+    model, task, fold
+        The name of the estimator in the experiment, and what it was fitted to.
+    fit
+        The fit; None where it failed, and `reason` says why.
+    table
+        The probabilities [n, classes] of the fold's test rows, see `test_rows`.
+    """
 
     model: str
     task: Task
-    draw: Draw
-    fitted: Fit
+    fold: Fold
+    fit: Fit | None
+    table: Array | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What one model of one run said about one test set: [n, classes] for its rows."""
+    """The probabilities [n, classes] that one fit of a model gives the rows of one test set."""
 
     model: str
     task: str
-    draw: Draw
+    fold: Fold
     test: Task
     rows: Array
     labels: Array
@@ -51,82 +65,89 @@ class Prediction:
 class Evaluation:
     """All that came of training and testing.
 
-    `seen` has by task and run the rows that some model of it looked at in any way.
+    `folds` are by task; `seen` has by task and fold the rows that some model of it looked at.
     """
 
-    known: Known
-    draws: dict[str, list[Draw]]
+    data: ClipDataset
+    folds: dict[str, list[Fold]]
     skipped: list[Skipped]
     predictions: list[Prediction]
     history: list[dict[str, Any]]
     seen: dict[tuple[str, int], Array]
 
 
-def usable(
-    known: Known, problem: Problem, draws: Sequence[Draw]
-) -> tuple[list[Draw], list[Skipped]]:
-    """The draws that can be trained and tested, and why the others cannot.
+def usable_folds(
+    data: ClipDataset, problem: Problem, folds: Sequence[Fold]
+) -> tuple[list[Fold], list[Skipped]]:
+    """The folds that can be trained and tested, and why the others cannot.
 
     Training needs clips of every class, validation and each test of at least two.
     """
-    kept, skipped = [], []
+    usable, skipped = [], []
     task = problem.train
-    labels = task.labels(known)
+    labels = task.labels(data)
     tested = {test.name: test for test in problem.tests}
-    for draw in draws:
-        why = _lack("training set", task, labels[draw.train], len(task.classes)) or _lack(
-            "validation set", task, labels[draw.validation], 2
-        )
+    for fold in folds:
+        why = _missing_classes(
+            "training set", task, labels[fold.train], len(task.classes)
+        ) or _missing_classes("validation set", task, labels[fold.validation], 2)
         if why:
-            skipped.append(Skipped(task=task.name, fit=draw.run, what=draw.name, why=why))
+            skipped.append(Skipped(task=task.name, fit=fold.index, what=fold.name, why=why))
             continue
-        tests = dict(draw.tests)
-        for name, rows in draw.tests.items():
-            if why := _lack("test set", tested[name], tested[name].labels(known)[rows], 2):
-                what = f"{draw.name}, test {name}"
-                skipped.append(Skipped(task=task.name, fit=draw.run, what=what, why=why))
+        tests = dict(fold.tests)
+        for name, rows in fold.tests.items():
+            codes = tested[name].labels(data)[rows]
+            if why := _missing_classes("test set", tested[name], codes, 2):
+                what = f"{fold.name}, test {name}"
+                skipped.append(Skipped(task=task.name, fit=fold.index, what=what, why=why))
                 del tests[name]
         if tests:
-            kept.append(replace(draw, tests=tests))
-    return kept, skipped
+            usable.append(replace(fold, tests=tests))
+    return usable, skipped
 
 
 def evaluate(
-    known: Known,
+    data: ClipDataset,
     problems: Sequence[Problem],
-    draws_of: Callable[[Problem], list[Draw]],
-    learners: Mapping[str, EstimatorSpec],
+    folds_of: Callable[[Problem], list[Fold]],
+    estimators: Mapping[str, EstimatorSpec],
     *,
-    keep: Callable[[Trained], None] = lambda trained: None,
+    outside: Sequence[OutsideModel] = (),
+    finished: Callable[[str, Task, Fold], FitResult | None] = lambda model, task, fold: None,
+    on_result: Callable[[FitResult, int], None] = lambda result, total: None,
 ) -> Evaluation:
-    """Train every learner in every run of every problem, and let it predict every test set.
+    """Fit every estimator in every fold of every problem, and predict every test set.
 
     Parameters
     ----------
-    known
+    data
         All clips.
     problems
         What is learnt and tested.
-    draws_of
-        The runs of a problem; `Plan.draws` gives them.
-    learners
-        What is trained, by the name under which it is listed.
-    keep
-        Called with each model as it is trained, to save it.
+    folds_of
+        The folds of a problem; `Plan.folds` gives them.
+    estimators
+        What is fitted, by the name under which it is listed.
+    outside
+        Models that only bring predictions.
+    finished
+        The result of an earlier, interrupted evaluation, if it has one.
+    on_result
+        Called with each result, and the number of fits in all.
     """
-    broken = np.flatnonzero(~np.isfinite(known.features).all(axis=1))
+    broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):
-        names = ", ".join(known.ids[row] for row in broken[:5])
+        names = ", ".join(data.ids[row] for row in broken[:5])
         raise ExperimentError(
-            f"{len(broken)} clips have features that are not finite numbers, such as {names}; "
-            "verify the store and extract them again"
+            f"{counted(len(broken), 'clip has', 'clips have')} features that are not finite "
+            f"numbers, such as {names}; verify the store and extract them again"
         )
-    draws: dict[str, list[Draw]] = {}
+    folds: dict[str, list[Fold]] = {}
     skipped: list[Skipped] = []
     for problem in problems:
-        draws[problem.train.name], more = usable(known, problem, draws_of(problem))
+        folds[problem.train.name], more = usable_folds(data, problem, folds_of(problem))
         skipped += more
-    if not any(draws.values()):
+    if not any(folds.values()):
         first = skipped[0]
         raise ExperimentError(
             f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
@@ -137,68 +158,90 @@ def evaluate(
     history: list[dict[str, Any]] = []
     seen: dict[tuple[str, int], Array] = {}
     todo = [
-        (problem, name, draw)
+        (problem, name, fold)
         for problem in problems
-        for name in learners
-        for draw in draws[problem.train.name]
+        for name in estimators
+        for fold in folds[problem.train.name]
     ]
     memo = FitMemo()
     # Steps this small are faster on one thread than on several.
     with threadpool_limits(1):
-        for problem, name, draw in progress(todo, "train", unit="model"):
+        for problem, name, fold in progress(todo, "train", unit="fit"):
             task = problem.train
-            labels = task.labels(known)
-            try:
-                fitted = fit_estimator(
-                    learners[name], known, draw.train, draw.validation, labels, draw.seed, memo
+            result = finished(name, task, fold) or _fit(
+                data, task, name, fold, estimators[name], memo
+            )
+            on_result(result, len(todo))
+            if result.fit is None or result.table is None:
+                what = f"{name}, {fold.name}"
+                skipped.append(
+                    Skipped(task=task.name, fit=fold.index, what=what, why=result.reason)
                 )
-                found = _predict(known, problem, name, draw, fitted)
-            except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
-                # One that cannot learn here does not take the others' work with it.
-                what = f"{name}, {draw.name}"
-                skipped.append(Skipped(task=task.name, fit=draw.run, what=what, why=str(reason)))
                 continue
-            keep(Trained(name, task, draw, fitted))
-            key = {"model": name, "task": task.name, "fit": draw.run}
-            history += [{**key, **epoch} for epoch in fitted.history]
-            before = seen.get((task.name, draw.run), np.array([], dtype=np.intp))
-            seen[task.name, draw.run] = np.union1d(before, fitted.seen)
-            predictions += found
+            key = {"model": name, "task": task.name, "fit": fold.index}
+            history += [{**key, **epoch} for epoch in result.fit.history]
+            before = seen.get((task.name, fold.index), np.array([], dtype=np.intp))
+            seen[task.name, fold.index] = np.union1d(before, result.fit.seen)
+            predictions += _predictions(data, problem, name, fold, result.table)
+    for model in outside:
+        for problem in problems:
+            for fold in folds[problem.train.name]:
+                ids = [data.ids[row] for row in test_rows(fold).tolist()]
+                table = model.probabilities(problem.train, fold.index, ids)
+                if table is not None:
+                    predictions += _predictions(data, problem, model.name, fold, table)
+                    continue
+                what = f"{model.name}, {fold.name}"
+                why = f"{model.path.name} has no predictions of fit {fold.index}"
+                skipped.append(Skipped(task=problem.train.name, fit=fold.index, what=what, why=why))
     if not predictions:
         raise ExperimentError(f"nothing could be learnt: {skipped[-1].what}: {skipped[-1].why}")
-    return Evaluation(known, draws, skipped, predictions, history, seen)
+    return Evaluation(data, folds, skipped, predictions, history, seen)
 
 
-def _predict(
-    known: Known, problem: Problem, model: str, draw: Draw, fitted: Fit
+def test_rows(fold: Fold) -> Array:
+    """The rows of all test sets; a clip of several is asked about once."""
+    return np.unique(np.concatenate(list(fold.tests.values())))
+
+
+def _fit(
+    data: ClipDataset, task: Task, name: str, fold: Fold, spec: EstimatorSpec, memo: FitMemo
+) -> FitResult:
+    try:
+        fit = fit_estimator(
+            spec, data, fold.train, fold.validation, task.labels(data), fold.seed, memo
+        )
+        return FitResult(name, task, fold, fit, fit.probabilities(data, test_rows(fold)))
+    except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
+        # One that cannot learn here does not take the others' work with it.
+        return FitResult(name, task, fold, None, None, str(reason))
+
+
+def _predictions(
+    data: ClipDataset, problem: Problem, model: str, fold: Fold, table: Array
 ) -> list[Prediction]:
-    """All test sets of a run; a clip of several is asked about once."""
-    rows = np.unique(np.concatenate(list(draw.tests.values())))
-    said = fitted.probabilities(known, rows)
-    found = []
-    for test in problem.tests:
-        if test.name in draw.tests:
-            mine = draw.tests[test.name]
-            found.append(
-                Prediction(
-                    model,
-                    problem.train.name,
-                    draw,
-                    test,
-                    mine,
-                    test.labels(known)[mine],
-                    said[np.searchsorted(rows, mine)],
-                )
-            )
-    return found
+    rows = test_rows(fold)
+    return [
+        Prediction(
+            model,
+            problem.train.name,
+            fold,
+            test,
+            fold.tests[test.name],
+            test.labels(data)[fold.tests[test.name]],
+            table[np.searchsorted(rows, fold.tests[test.name])],
+        )
+        for test in problem.tests
+        if test.name in fold.tests
+    ]
 
 
-def _lack(what: str, task: Task, labels: Array, classes: int) -> str:
+def _missing_classes(name: str, task: Task, labels: Array, classes: int) -> str:
     """Why a set cannot be used; empty if it can."""
     counts = [int((labels == code).sum()) for code in range(len(task.classes))]
     if sum(count > 0 for count in counts) >= classes:
         return ""
     having = " and ".join(
-        f"{count} of {name}" for count, name in zip(counts, task.classes, strict=True)
+        f"{count} of {label}" for count, label in zip(counts, task.classes, strict=True)
     )
-    return f"the {what} has {having}"
+    return f"the {name} has {having}"

@@ -17,7 +17,7 @@ from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
 from obygaze_models.experiments.fit import AGAINST, EstimatorSpec
-from obygaze_models.protocols import BALANCES, PROTOCOLS
+from obygaze_models.protocols import BALANCED_PROTOCOLS, BALANCES, PROTOCOLS
 from obygaze_models.stores import POOLINGS
 from obygaze_models.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 
@@ -57,7 +57,7 @@ def folder_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is learnt, and on which tests what was learnt is judged."""
+    """What is learned, and on which tests what was learnt is judged."""
 
     train: Task
     tests: tuple[Task, ...]
@@ -102,6 +102,8 @@ class Experiment:
     balance
         ``undersample``: draw as many training clips of each class as the smallest has, or
         ``none``. By default as the protocol says: `leak-free` and `split` undersample.
+    predictions
+        Tables of predictions from outside, see `obygaze_models.experiments.outside`.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
         is listed.
@@ -146,10 +148,12 @@ class Experiment:
     balance: Annotated[
         _Name | None, Meta(description='how training clips are balanced, such as "none"')
     ] = None
+    predictions: Annotated[
+        tuple[Path, ...], Meta(description='a list of tables, such as ["theirs.csv"]')
+    ] = ()
     estimators: Annotated[
         tuple[_Name | dict[str, Any], ...],
         Meta(
-            min_length=1,
             description='a list of names, or of tables such as {name = "mlp", max_iter = 50}',
         ),
     ] = ("mlp",)
@@ -165,26 +169,32 @@ class Experiment:
             if isinstance(value, list) or (field.name == "test_negatives" and value):
                 object.__setattr__(self, field.name, _as_tuple(value))
         object.__setattr__(self, "manifest", Path(self.manifest))
-        for what, value, known in (
+        object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
+        if self.balance is not None and self.protocol not in BALANCED_PROTOCOLS:
+            raise ExperimentError(
+                f"{self.name!r}: the protocol {self.protocol} fixes the training clips; leave "
+                f"balance out, or take {' or '.join(BALANCED_PROTOCOLS)}"
+            )
+        for kind, value, names in (
             ("protocol", self.protocol, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
         ):
-            if value is not None and value not in known:
-                raise ExperimentError(f"{self.name!r}: {unknown_name(what, value, known)}")
-        given = {
+            if value is not None and value not in names:
+                raise ExperimentError(f"{self.name!r}: {unknown_name(kind, value, names)}")
+        kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
             "concepts": self.concepts,
         }
-        if sum(map(bool, given.values())) > 1:
-            first, second, *_ = (kind for kind, value in given.items() if value)
+        if sum(map(bool, kinds.values())) > 1:
+            first, second, *_ = (kind for kind, value in kinds.items() if value)
             raise ExperimentError(f"{self.name!r} has {first} and {second}; one task at a time")
         for key, meant in (("positives", ["S"]), ("train_negatives", ["EN"])):
             if not (self.levels or self.concepts or getattr(self, key)):
-                shown = str(meant).replace("'", '"')
-                raise ExperimentError(f"{self.name!r}: {key} is missing; add {key} = {shown}")
+                example = str(meant).replace("'", '"')
+                raise ExperimentError(f"{self.name!r}: {key} is missing; add {key} = {example}")
         if self.protocol == "paper" and self.levels:
             raise ExperimentError(
                 f"{self.name!r}: the paper's protocol is for two classes; for {len(self.levels)} "
@@ -201,12 +211,12 @@ class Experiment:
     @property
     def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
-        found: dict[str, EstimatorSpec] = {}
-        for one in self.estimators:
-            options = {"name": one} if isinstance(one, str) else dict(one)
+        specs: dict[str, EstimatorSpec] = {}
+        for entry in self.estimators:
+            options = {"name": entry} if isinstance(entry, str) else dict(entry)
             name = str(options.pop("name"))
             listed = str(options.pop(CALLED, name))
-            if listed in found:
+            if listed in specs:
                 raise ExperimentError(
                     f"two estimators are called {listed!r} in {self.name!r}; give one another "
                     f'name: {{name = "{name}", {CALLED} = "..."}}'
@@ -217,22 +227,22 @@ class Experiment:
                     "digit"
                 )
             try:
-                found[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
+                specs[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
-        folders = {folder_name(listed).casefold(): listed for listed in found}
-        if len(folders) < len(found):
+        folders = {folder_name(listed).casefold(): listed for listed in specs}
+        if len(folders) < len(specs):
             raise ExperimentError(
                 f"{self.name!r}: two estimators would be kept in one folder; give them names that "
                 "differ in more than signs and case"
             )
-        oracles = [name for name, one in found.items() if one.name.startswith("oracle-")]
+        oracles = [name for name, spec in specs.items() if spec.name.startswith("oracle-")]
         if self.concepts and oracles:
             raise ExperimentError(
                 f"{self.name!r}: {oracles[0]} reads the annotated concepts, and these are what is "
                 "asked for; leave it out"
             )
-        return found
+        return specs
 
     @property
     def stores(self) -> tuple[Location, ...]:
@@ -241,10 +251,10 @@ class Experiment:
 
     @property
     def goal(self) -> str:
-        """What is learnt and tested, in words."""
+        """What is learned and tested, for people."""
         if self.concepts:
-            which = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
-            return f"{which} (against {NEGATIVES[self.negatives]})"
+            names = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
+            return f"{names} (against {NEGATIVES[self.negatives]})"
         problem = self._level_problem
         return f"{problem.train.name}, test on {', '.join(task.name for task in problem.tests)}"
 
@@ -271,16 +281,16 @@ class Experiment:
             raise ExperimentError(f"{self.name!r}: {problem}") from None
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
-        """What is learnt: one problem, or one for each concept."""
+        """What is learned: one problem, or one for each concept."""
         if not self.concepts:
             return [self._level_problem]
-        wanted: Sequence[str] = self.concepts
-        if ALL in wanted:
-            wanted = scheme.visual_concepts
-            if not wanted:
+        concepts: Sequence[str] = self.concepts
+        if ALL in concepts:
+            concepts = scheme.visual_concepts
+            if not concepts:
                 raise ExperimentError(f"the label scheme {scheme.name!r} has no concepts")
         try:
-            names = list(dict.fromkeys(map(scheme.concept, wanted)))
+            names = list(dict.fromkeys(map(scheme.concept, concepts)))
         except ManifestError as problem:
             raise ExperimentError(f"{self.name!r}: {problem}") from None
         tasks = [ConceptTask(name, self.negatives) for name in names]
@@ -326,6 +336,8 @@ def load_experiment(path: str | Path) -> Experiment:
             raise ExperimentError(
                 f"{path}: {key} is missing; add {key} = ..., {_meaning(hints[key])}"
             )
+    if "predictions" in values:
+        values["predictions"] = tuple(path.parent / name for name in values["predictions"])
     values["manifest"] = path.parent / values["manifest"]
     stores = values["store"]
     several = stores if isinstance(stores, tuple) else (stores,)
@@ -339,8 +351,8 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
     """A TOML value as the experiment holds it."""
-    kind = _Name if key in ("manifest", "store") else hint
-    given = value
+    kind = {"manifest": _Name, "store": _Name, "predictions": _Names}.get(key, hint)
+    original = value
     if key == "concepts" and value == ALL:
         value = [ALL]
     elif key == "test_negatives" and isinstance(value, list):
@@ -352,7 +364,9 @@ def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
         if key == "estimators":
             msgspec.convert([table for table in value if isinstance(table, dict)], _TABLES)
     except msgspec.ValidationError:
-        raise ExperimentError(f"{path}: {key} must be {_meaning(hint)} (got {given!r})") from None
+        raise ExperimentError(
+            f"{path}: {key} must be {_meaning(hint)} (got {original!r})"
+        ) from None
     return converted
 
 

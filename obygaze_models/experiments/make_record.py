@@ -21,8 +21,8 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import ClipDataset, Join
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
-from obygaze_models.experiments.facts import unreliable_concepts
 from obygaze_models.experiments.fit import Fit
+from obygaze_models.experiments.outside import OutsideModel
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.record import (
     Features,
@@ -39,6 +39,7 @@ from obygaze_models.experiments.scores import class_counts, score_models, score_
 from obygaze_models.intervals import LEVEL, REPLICATES
 from obygaze_models.leaks import Leak, find_leaks, footage_of
 from obygaze_models.metrics import TREC
+from obygaze_models.model_card import unreliable_concepts
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import store_fingerprint
 from obygaze_models.tasks import Task, official_measure, uses_external_data
@@ -60,17 +61,18 @@ def make_record(
     evaluation: Evaluation,
     models: Sequence[Mapping[str, Any]],
     *,
+    outside: Sequence[OutsideModel] = (),
     files: dict[str, str],
     started: str,
     seconds: float,
 ) -> RunRecord:
     """All of ``run.json``."""
-    known, scheme = evaluation.known, manifest.label_scheme(experiment.labels)
+    known, scheme = evaluation.data, manifest.label_scheme(experiment.labels)
     tasks = [task for problem in problems for task in problem.tests]
     measure = official_measure(manifest.labels(experiment.labels), scheme, tasks)
     leaked = {
         problem.train.name: find_leaks(
-            evaluation.draws[problem.train.name],
+            evaluation.folds[problem.train.name],
             known.ids,
             seen={r: rows for (t, r), rows in evaluation.seen.items() if t == problem.train.name},
             meet=partial(overlapping, manifest.items),
@@ -79,13 +81,9 @@ def make_record(
     }
     attributes = store.attributes
     return RunRecord(
-        experiment={
-            key: value.as_posix() if isinstance(value, Path) else value
-            for key, value in asdict(experiment).items()
-        }
-        | {"store": _locations(experiment)},
+        experiment=describe_experiment(experiment),
         goal=experiment.goal,
-        models=list(experiment.learners),
+        models=[*experiment.learners, *(model.name for model in outside)],
         protocol=plan.protocol,
         split=plan.split,
         warnings=[
@@ -93,6 +91,7 @@ def make_record(
             *(_without_features(plan, joined) if measure else []),
             *_concept_warnings(experiment, plan, models),
             *_unsaved_warnings(models),
+            *map(_outside_warning, outside),
         ],
         ablated=_ablated(models),
         manifest=ManifestRecord(
@@ -128,7 +127,7 @@ def make_record(
             )
             for problem in problems
             for labels in [problem.train.labels(known)]
-            for draw in evaluation.draws[problem.train.name]
+            for draw in evaluation.folds[problem.train.name]
         ],
         skipped=evaluation.skipped,
         leaked=sorted({one for found in leaked.values() for leak in found for one in leak.ids}),
@@ -154,10 +153,7 @@ def make_record(
             trec_ids=known.ids if measure == TREC else None,
         ),
         intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
-        versions={
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")},
-        },
+        versions=library_versions(),
         machine={"system": platform.platform(), "cores": os.cpu_count()},
         files=files,
         started=started,
@@ -165,13 +161,23 @@ def make_record(
     )
 
 
-def _locations(experiment: Experiment) -> str | list[str]:
-    """The store as the record names it: a path with slashes, or a URL as it was given."""
-    names = [
+def describe_experiment(experiment: Experiment) -> dict[str, Any]:
+    """Every setting as JSON values; paths have slashes, and URLs no secrets."""
+    values: dict[str, Any] = asdict(experiment)
+    stores = [
         redact_url(store) if is_url(store) else Path(store).as_posix()
         for store in experiment.stores
     ]
-    return names if isinstance(experiment.store, tuple) else names[0]
+    values["manifest"] = experiment.manifest.as_posix()
+    values["store"] = stores if isinstance(experiment.store, tuple) else stores[0]
+    values["predictions"] = [path.as_posix() for path in experiment.predictions]
+    return values
+
+
+def library_versions() -> dict[str, str]:
+    """Python, ours, and the libraries that decide the numbers."""
+    names = ("obygaze", "numpy", "scikit-learn", "torch")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
@@ -190,22 +196,22 @@ def about_model(
     name: str,
     experiment: Experiment,
     task: Task,
-    fitted: Fit,
-    known: ClipDataset,
+    fit: Fit,
+    data: ClipDataset,
     manifest: Manifest,
     features: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What is kept with a saved model: what it tells apart, by what, and from which clips."""
-    seen = sorted(known.ids[row] for row in fitted.seen.tolist())
+    seen = sorted(data.ids[row] for row in fit.seen.tolist())
     return {
         "model": name,
         "estimator": experiment.learners[name].name,
         "options": experiment.learners[name].table,
-        "reads": fitted.reads,
+        "reads": fit.reads,
         "task": task.name,
         "learns": dict(vars(task)),
         "classes": list(task.classes),
-        "facts": fitted.facts,
+        "facts": fit.facts,
         "features": dict(features),
         # Whoever scores it again can see which clips it has seen, also under other ids.
         "seen": seen,
@@ -226,7 +232,7 @@ def _warnings(
     warnings = synthetic_warnings(manifest.items, attributes["backbone"])
     for task, found in leaked.items():
         tests = dict.fromkeys(leak.test for leak in found)
-        warnings += [_leak_warning(test, evaluation.draws[task], found) for test in tests]
+        warnings += [_leak_warning(test, evaluation.folds[task], found) for test in tests]
     warnings += [
         RunWarning("skipped", one.task, f"{one.task}, {one.what}: {one.why}.")
         for one in evaluation.skipped[:SHOWN]
@@ -312,6 +318,14 @@ def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
     ]
 
 
+def _outside_warning(model: OutsideModel) -> RunWarning:
+    return RunWarning(
+        "outside",
+        model.name,
+        f"{model.name} is from {model.path.name}: which clips it was trained on is not known.",
+    )
+
+
 def _leak_warning(test: str, draws: Sequence[Fold], found: Sequence[Leak]) -> RunWarning:
     by_run = {leak.fold: leak for leak in found if leak.test == test}
     ids = sorted({one for leak in by_run.values() for one in leak.ids})
@@ -328,9 +342,9 @@ def _leak_warning(test: str, draws: Sequence[Fold], found: Sequence[Leak]) -> Ru
 
 def _films(evaluation: Evaluation) -> Films:
     """How many films the test clips are of, and how many of those trained in the same run."""
-    films = evaluation.known.groups.tolist()
+    films = evaluation.data.groups.tolist()
     tested, both = set(), set()
-    for draws in evaluation.draws.values():
+    for draws in evaluation.folds.values():
         for draw in draws:
             mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()} - {""}
             tested |= mine

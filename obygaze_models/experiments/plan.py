@@ -71,20 +71,23 @@ class Plan:
             concepts=[name for name in experiment.concepts if name != ALL],
         )
 
-    def folds(self, data: ClipDataset, problem: Problem, *, seed: int) -> list[Fold]:
-        """The folds of one problem."""
+    def folds(
+        self, data: ClipDataset, problem: Problem, *, seed: int, balance: str | None = None
+    ) -> list[Fold]:
+        """The folds of one problem; `balance` as an experiment has it."""
+        balancing: dict[str, Any] = {} if balance is None else {"balance": balance}
         y = problem.train.labels(data)
         tests = {task.name: task.labels(data) for task in problem.tests}
         splitter: Any
         if self.protocol == "leave-film-out":
-            splitter = LeaveFilmOut(random_state=seed)
+            splitter = LeaveFilmOut(random_state=seed, **balancing)
         elif self.runs is not None:
             splitter = Released(data.ids, self.runs, self.tested, random_state=seed)
         else:
             kind: Any = PROTOCOLS[self.protocol]
-            splitter = kind(data.folds, last=self.last, random_state=seed)
-        made: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
-        return made
+            splitter = kind(data.folds, last=self.last, random_state=seed, **balancing)
+        folds: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
+        return folds
 
 
 def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Plan:
@@ -102,7 +105,8 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         films = sorted(set(manifest.items.films))
         number = {film: fold for fold, film in enumerate(films)}
         fold_of = {
-            one: number[film] for one, film in zip(manifest.ids, manifest.items.films, strict=True)
+            clip: number[film]
+            for clip, film in zip(manifest.ids, manifest.items.films, strict=True)
         }
         if split is None:
             return Plan(name, "", fold_of, len(films) - 1)
@@ -140,7 +144,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     """
     if experiment.split not in (None, *RELEASED.values(), RELEASED_CONCEPTS):
         raise ExperimentError(
-            f"{experiment.split} is no split that the authors released; leave split out, or take "
+            f"{experiment.split} is not a split of the authors; leave split out, or take "
             f"the protocol 'split' for it"
         )
     name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
@@ -172,9 +176,9 @@ def _file_of(task: Task) -> str:
         return RELEASED_CONCEPTS
     name = RELEASED.get(frozenset(task.levels))
     if name is None or task.positives != ("S",):
-        known = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
+        names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
         raise ExperimentError(
-            f"the authors released no split for {task.name}; they did for {known}, S positive"
+            f"the authors released no split for {task.name}; they did for {names}, S positive"
         )
     return name
 

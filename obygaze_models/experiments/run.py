@@ -1,25 +1,36 @@
 """Run an experiment, and write its folder (see `run_folder`).
 
 The same experiment on the same machine writes the same bytes, but for ``started`` and
-``seconds`` in ``run.json``.
+``seconds`` in ``run.json``; also if it was interrupted and resumed.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import new_folder, sha256_of, write_text
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
 from obygaze_models.dataset import ClipDataset
-from obygaze_models.experiments.evaluate import Prediction, Trained, evaluate
-from obygaze_models.experiments.experiment import Experiment, Problem, folder_name, load_experiment
+from obygaze_models.experiments.evaluate import FitResult, Prediction, evaluate
+from obygaze_models.experiments.experiment import Experiment, Problem, load_experiment
 from obygaze_models.experiments.explanations import explain_models
-from obygaze_models.experiments.make_record import about_features, about_model, make_record
+from obygaze_models.experiments.finished_fits import FinishedFits, digest_of_clips, model_folder
+from obygaze_models.experiments.make_record import (
+    about_features,
+    about_model,
+    describe_experiment,
+    library_versions,
+    make_record,
+)
+from obygaze_models.experiments.outside import read_outside
 from obygaze_models.experiments.plan import Plan, make_plan
 from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import (
@@ -36,11 +47,23 @@ from obygaze_models.stores import open_stores
 
 __all__ = ["run_experiment"]
 
+LINE_EVERY_S = 30.0
+"""Where there is no bar, as in a batch job's log, progress is a line now and then."""
+#: Of a saved model these are in its folder, not in ``models.jsonl``.
+_LONG = ("features", "seen", "footage", "warnings")
+
 
 def run_experiment(
-    experiment: Experiment | str | Path, output: str | Path, *, overwrite: bool = False
+    experiment: Experiment | str | Path,
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    log: Callable[[str], None] = lambda _: None,
 ) -> Run:
     """Train and test what `experiment` says, and write the folder `output`.
+
+    Finished fits are kept in ``OUTPUT.partial``. If the run is interrupted or killed, the same
+    call resumes; a changed experiment or store starts anew.
 
     Parameters
     ----------
@@ -49,10 +72,10 @@ def run_experiment(
     output
         The run folder; it appears complete or not at all.
     overwrite
-        Replace an earlier run that lies there.
+        Replace an earlier run at `output`.
+    log
+        Called with a line about progress, or about what is resumed.
     """
-    from obygaze_models.persistence import save_model
-
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment)
     output = Path(output)
@@ -64,50 +87,80 @@ def run_experiment(
         experiment = experiment.in_codes(scheme)
         store = open_stores(experiment.store)
         problems = experiment.problems(scheme)
+        outside = [model for path in experiment.predictions for model in read_outside(path)]
+        _check_names(experiment, [model.name for model in outside])
         plan = make_plan(experiment, manifest, problems)
         wanted = set.union(
             *(task.levels for problem in problems for task in (problem.train, *problem.tests))
         )
-        known, joined = plan.join(experiment, manifest, store, wanted)
+        data, joined = plan.join(experiment, manifest, store, wanted)
         features = about_features(experiment, store)
+        folds = {
+            problem.train.name: _folds(experiment, plan, data, problem) for problem in problems
+        }
+        settings = describe_experiment(replace(experiment, predictions=()))
+        identity = {
+            "experiment": settings,
+            "manifest": manifest.digest,
+            "backbone": features,
+            "versions": library_versions(),
+            **digest_of_clips(data, [fold for several in folds.values() for fold in several]),
+        }
+        fits = FinishedFits(output, identity, log)
         models: list[dict[str, Any]] = []
-        every: list[Trained] = []
+        results: list[FitResult] = []
+        progress = _Progress(log)
 
-        def keep(trained: Trained) -> None:
-            every.append(trained)
-            name = _model_name(trained)
+        def keep(result: FitResult, total: int) -> None:
+            progress.advance(total)
+            place = model_folder(result.model, result.task, result.fold)
+            if result.fit is None:
+                fits.keep(place, result, {})
+                return
             about = about_model(
-                trained.model, experiment, trained.task, trained.fitted, known, manifest, features
+                result.model, experiment, result.task, result.fit, data, manifest, features
             )
-            long = ("features", "seen", "footage", "warnings")
-            brief = {key: value for key, value in about.items() if key not in long}
-            index, seed = trained.draw.index, trained.draw.seed
-            line = {"folder": name, **brief, "fit": index, "seed": seed}
-            try:
-                save_model(
-                    trained.fitted.model, folder / name, {**about, "fit": index}, durable=False
-                )
-            except ExperimentError as problem:  # its scores stay
-                line["not_saved"] = str(problem)
-            models.append(line)
+            not_saved = fits.keep(place, result, {**about, "fit": result.fold.index})
+            brief = {key: value for key, value in about.items() if key not in _LONG}
+            line = {"folder": f"models/{place}", **brief, "fit": result.fold.index}
+            line["seed"] = result.fold.seed
+            models.append(line | ({"not_saved": not_saved} if not_saved else {}))
+            if not not_saved:
+                results.append(result)
 
-        evaluation = evaluate(
-            known,
-            problems,
-            lambda problem: _draws(experiment, plan, known, problem),
-            experiment.learners,
-            keep=keep,
-        )
-        fits = [_fit_predictions(known, prediction) for prediction in evaluation.predictions]
+        try:
+            evaluation = evaluate(
+                data,
+                problems,
+                lambda problem: folds[problem.train.name],
+                experiment.learners,
+                outside=outside,
+                finished=fits.load,
+                on_result=keep,
+            )
+        except ExperimentError:  # it would fail again
+            fits.discard()
+            raise
+        except BaseException:
+            if fits.count:
+                log(
+                    f"{fits.count} of {counted(progress.total, 'fit')} are kept in {fits.folder}; "
+                    "the same command resumes."
+                )
+            raise
+        predictions = [_fit_predictions(data, prediction) for prediction in evaluation.predictions]
         classes = evaluation.predictions[0].test.classes
-        write_text(folder / "predictions.csv", format_predictions(classes, fits))
-        write_text(folder / "history.jsonl", format_lines(evaluation.history))
-        write_text(folder / "models.jsonl", format_lines(models))
         labels = manifest.labels(experiment.labels)
-        write_text(
-            folder / "clips.csv", format_clips(manifest, labels, plan.fold_of, joined, wanted)
-        )
-        write_text(folder / "explanations.jsonl", explain_models(known, every))
+        texts = {
+            "predictions.csv": format_predictions(classes, predictions),
+            "history.jsonl": format_lines(evaluation.history),
+            "models.jsonl": format_lines(models),
+            "clips.csv": format_clips(manifest, labels, plan.fold_of, joined, wanted),
+            "explanations.jsonl": explain_models(data, results),
+        }
+        for name, text in texts.items():
+            write_text(folder / name, text)
+        fits.copy_models([m["folder"] for m in models if "not_saved" not in m], folder)
         record = make_record(
             experiment,
             manifest,
@@ -117,53 +170,83 @@ def run_experiment(
             joined,
             evaluation,
             models,
+            outside=outside,
             files={name: sha256_of(folder / name) for name in FILES},
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 1),
         )
         write_record(folder, record)
+    fits.discard()
     return load_run(output)
 
 
-def _draws(experiment: Experiment, plan: Plan, known: ClipDataset, problem: Problem) -> list[Fold]:
-    """The protocol's runs, once for each seed, numbered through."""
+class _Progress:
+    """Lines about the fits done and the time left, where no bar is shown."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._begin = self._last = time.monotonic()
+        self.done = self.total = 0
+
+    def advance(self, total: int) -> None:
+        self.done, self.total, now = self.done + 1, total, time.monotonic()
+        if sys.stderr.isatty() or now - self._last < LINE_EVERY_S or self.done == total:
+            return
+        self._last = now
+        left = (now - self._begin) / self.done * (total - self.done)
+        self._log(f"{self.done} of {total} fits, about {_minutes(left)} left")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _folds(experiment: Experiment, plan: Plan, data: ClipDataset, problem: Problem) -> list[Fold]:
+    """The protocol's folds, once for each seed, numbered through."""
     seeds = experiment.seeds or (experiment.seed,)
-    every = [
-        replace(draw, name=f"{draw.name}, seed {seed}") if len(seeds) > 1 else draw
+    folds = [
+        replace(fold, name=f"{fold.name}, seed {seed}") if len(seeds) > 1 else fold
         for seed in seeds
-        for draw in plan.folds(known, problem, seed=seed)
+        for fold in plan.folds(data, problem, seed=seed, balance=experiment.balance)
     ]
-    return [replace(draw, index=run) for run, draw in enumerate(every)]
+    return [replace(fold, index=index) for index, fold in enumerate(folds)]
+
+
+def _check_names(experiment: Experiment, outside: Sequence[str]) -> None:
+    names = [*experiment.learners, *outside]
+    if not names:
+        raise ExperimentError(
+            f"{experiment.name!r}: estimators is empty; name one, or give --predictions FILE"
+        )
+    if double := [name for name in outside if names.count(name) > 1]:
+        raise ExperimentError(
+            f"{experiment.name!r}: two models are called {double[0]!r}; give the predictions "
+            "another name, in their column model or as the name of their file"
+        )
 
 
 def _refuse_to_lose(output: Path) -> None:
-    """Other models take the place of earlier ones; what is not of a run is not lost unasked."""
+    """Models replace those of an earlier run; foreign files in the folder are never lost."""
     own = {
         RECORD, "predictions.csv", "history.jsonl", "models.jsonl", "clips.csv",
         "explanations.jsonl", "models", "report.html",
     }  # fmt: skip
     if (output / RECORD).is_file() and (
-        other := sorted({path.name for path in output.iterdir()} - own)
+        foreign := sorted({path.name for path in output.iterdir()} - own)
     ):
         raise OutputExists(
-            f"{output} holds {other[0]}, which is not of a run; move it elsewhere, or choose "
+            f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
             "another name"
         )
 
 
-def _model_name(trained: Trained) -> str:
-    """``models/mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
-    model, task = map(folder_name, (trained.model, trained.task.name))
-    return f"models/{model}/{task}-{trained.draw.index}"
-
-
-def _fit_predictions(known: ClipDataset, prediction: Prediction) -> FitPredictions:
+def _fit_predictions(data: ClipDataset, prediction: Prediction) -> FitPredictions:
     table = prediction.probabilities
     return FitPredictions(
         prediction.model,
-        prediction.draw.index,
+        prediction.fold.index,
         prediction.test.name,
-        [known.ids[row] for row in prediction.rows.tolist()],
+        [data.ids[row] for row in prediction.rows.tolist()],
         prediction.labels,
         table[:, 1] if table.shape[1] == 2 else table,
     )

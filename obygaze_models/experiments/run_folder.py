@@ -18,22 +18,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import sha256_of
-from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.dataset import Join
 from obygaze_models.experiments.explanations import Explained, read_explanations
+from obygaze_models.experiments.predictions import (
+    FitPredictions,
+    MeanPredictions,
+    average_over_fits,
+    format_predictions,
+    read_predictions,
+)
 from obygaze_models.experiments.record import MAKE, RunRecord, read_record
 from obygaze_models.warnings import RunWarning
 
@@ -100,53 +106,6 @@ class Clip:
         """The scene's, from the end of the id; None where it ends otherwise."""
         found = _NUMBER.search(self.id)
         return int(found[1]) if found else None
-
-
-@dataclass(frozen=True, eq=False)
-class FitPredictions:
-    """What one fit of a model said of one test set.
-
-    Parameters
-    ----------
-    model, fit, test
-        Whose, and of which clips.
-    ids, labels
-        The clips, and the class of each from 0 on.
-    probabilities
-        [N] of the positive class, or [N, classes] where there are more than two.
-    """
-
-    model: str
-    fit: int
-    test: str
-    ids: list[str]
-    labels: Array
-    probabilities: Array
-
-    @property
-    def called(self) -> Array:
-        """The class that each clip is given: the likeliest; of two the second above one half."""
-        if self.probabilities.ndim == 2:
-            return np.asarray(self.probabilities.argmax(axis=1))
-        return (self.probabilities > 0.5).astype(np.int64)
-
-    @property
-    def wrong(self) -> Array:
-        """Which clips are given another class than the annotators'."""
-        return np.asarray(self.called != self.labels)
-
-
-@dataclass(frozen=True, eq=False)
-class MeanPredictions(FitPredictions):
-    """What a model said on average over its fits; see `average_over_fits`.
-
-    `low` and `high` are the lowest and highest of what its `fits` said of a clip: of the last
-    class, if there are many.
-    """
-
-    low: Array
-    high: Array
-    fits: Array
 
 
 @dataclass(frozen=True)
@@ -252,7 +211,7 @@ def read_results(folder: Path) -> Results:
     return Results(
         run,
         _read_clips(folder / "clips.csv"),
-        _read_predictions(folder / "predictions.csv", run.record),
+        read_predictions(folder / "predictions.csv", run.record),
         read_explanations(folder / "explanations.jsonl"),
     )
 
@@ -280,61 +239,6 @@ def _check_digest(run: Run, name: str) -> None:
             f"{path} was changed since the run wrote it (its digest is another), and run.json has "
             f"scores of what it was; run it again with: {MAKE}"
         )
-
-
-def format_predictions(classes: Sequence[str], fits: Iterable[FitPredictions]) -> str:
-    """``predictions.csv``. Of two classes: the label as 0 or 1, and the probability of 1.
-
-    Of more, the label by its name and the probability of each.
-    """
-    two = len(classes) == 2
-    names = ["probability"] if two else [f"probability_{name}" for name in classes]
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("id", "model", "fit", "test", "label", *names)
-    }
-    for fit in fits:
-        count = len(fit.ids)
-        columns["id"] += fit.ids
-        columns["model"] += [fit.model] * count
-        columns["fit"] += [str(fit.fit)] * count
-        columns["test"] += [fit.test] * count
-        labels = fit.labels.tolist()
-        columns["label"] += [str(label) if two else classes[label] for label in labels]
-        table = fit.probabilities.reshape(count, -1)
-        for name, column in zip(names, table.T.tolist(), strict=True):
-            columns[name] += map(repr, column)
-    return format_table({**columns})
-
-
-def _read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
-    """In the file's order, which is that of models, then fits, then tests."""
-    table = read_table(path, required=("id", "model", "fit", "test", "label"))
-    rows: dict[tuple[str, str, str], list[int]] = {}
-    keys = zip(table["model"], table["fit"], table["test"], strict=True)
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
-    return [
-        _fit_predictions(table, key, rows, list(record.tests[key[2]].classes))
-        for key, rows in rows.items()
-    ]
-
-
-def _fit_predictions(
-    table: Table, key: tuple[str, str, str], rows: list[int], classes: list[str]
-) -> FitPredictions:
-    model, fit, test = key
-    two = len(classes) == 2
-    names = ["probability"] if two else [f"probability_{name}" for name in classes]
-    codes = ["0", "1"] if two else classes
-    probabilities = np.array([[float(table[name][row]) for name in names] for row in rows])
-    return FitPredictions(
-        model,
-        int(fit),
-        test,
-        [table["id"][row] for row in rows],
-        np.array([codes.index(table["label"][row]) for row in rows], dtype=np.int64),
-        probabilities[:, 0] if two else probabilities,
-    )
 
 
 def format_lines(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -403,38 +307,3 @@ def _read_clips(path: Path) -> dict[str, Clip]:
         )
         for row in table.rows()
     }
-
-
-def average_over_fits(said: Sequence[FitPredictions]) -> MeanPredictions:
-    """The mean probability of each clip over the runs of one model that tested it, ids in order.
-
-    Where one run tested a clip in several test sets, which its model said the same of, it counts
-    once.
-    """
-    if len({one.model for one in said}) != 1:
-        raise ExperimentError("means over runs are of one model")
-    ids, first, place = np.unique(
-        [one for each in said for one in each.ids], return_index=True, return_inverse=True
-    )
-    runs = np.concatenate([np.full(len(one.ids), one.fit) for one in said])
-    _, once = np.unique(np.stack([runs, place]), axis=1, return_index=True)
-    place = place[once]
-    probabilities = np.concatenate([one.probabilities for one in said])[once]
-    last = probabilities if probabilities.ndim == 1 else probabilities[:, -1]
-    total = np.zeros((len(ids), *probabilities.shape[1:]))
-    np.add.at(total, place, probabilities)
-    low, high = np.full(len(ids), np.inf), np.full(len(ids), -np.inf)
-    np.minimum.at(low, place, last)
-    np.maximum.at(high, place, last)
-    fits = np.bincount(place)
-    return MeanPredictions(
-        said[0].model,
-        -1,
-        said[0].test,
-        ids.tolist(),
-        np.concatenate([one.labels for one in said])[first],
-        (total.T / fits).T,
-        low,
-        high,
-        fits,
-    )

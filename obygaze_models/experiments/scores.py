@@ -76,8 +76,8 @@ def _score_model(
             scores[TREC] = average_precision(fit.labels, ranks)
         scored.append(ScoredClips(fit.labels, probabilities, [films[row] for row in rows], ranks))
         by_fit.append(scores)
-        if fit.draw.group:
-            by_group.setdefault(fit.draw.group, []).append(scores)
+        if fit.fold.group:
+            by_group.setdefault(fit.fold.group, []).append(scores)
     return ModelScores(
         model=model,
         test=test,
@@ -91,7 +91,7 @@ def _score_model(
             )
             for name, group in by_group.items()
         },
-        fits=[fit.draw.index for fit in fits],
+        fits=[fit.fold.index for fit in fits],
         by_fit=by_fit,
     )
 
@@ -105,7 +105,7 @@ def score_test_sets(predictions: Sequence[Prediction], *, seed: int) -> dict[str
     """
     labels_of: dict[str, dict[int, Prediction]] = {}
     for prediction in predictions:
-        labels_of.setdefault(prediction.test.name, {})[prediction.draw.index] = prediction
+        labels_of.setdefault(prediction.test.name, {})[prediction.fold.index] = prediction
     return {name: _score_test_set(list(by.values()), seed) for name, by in labels_of.items()}
 
 

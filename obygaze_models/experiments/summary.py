@@ -84,16 +84,17 @@ def _score_table(record: RunRecord, test: str) -> str:
 
 
 def _film_table(record: RunRecord, test: str) -> str:
-    """Where films were left out in turn: the main metric of each model, a row a film."""
+    """The main metric of each model on each film that was left out."""
     main = main_metric(record)
     models = [scores for scores in record.scores if scores.test == test]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
-    rows = [
-        [film, *(_mean(of.groups[film], main) if film in of.groups else "-" for of in models)]
-        for film in films
-    ]
+    rows = [[film, *(_film_mean(scores, film, main) for scores in models)] for film in films]
     head = f"{test}: {METRICS[main].title}, film left out ({counted(len(films), 'film')})"
     return align([head, *(scores.model for scores in models)], rows)
+
+
+def _film_mean(scores: ModelScores, film: str, key: str) -> str:
+    return _mean(scores.groups[film], key) if film in scores.groups else "-"
 
 
 def _mean(scores: ModelScores | GroupScores, key: str) -> str:

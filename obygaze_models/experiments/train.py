@@ -94,7 +94,7 @@ def train_model(
     manifest, store = Manifest.load(experiment.manifest), open_stores(experiment.store)
     scheme = manifest.label_scheme(experiment.labels)
     experiment = experiment.in_codes(scheme)
-    problems = {one.train.name: one for one in experiment.problems(scheme)}
+    problems = {problem.train.name: problem for problem in experiment.problems(scheme)}
     chosen = next(
         (task for task in problems if concept is None or task.startswith(f"{concept} vs ")), None
     )
@@ -104,28 +104,30 @@ def train_model(
         )
     task = problems[chosen].train
     plan = make_plan(experiment, manifest, [problems[chosen]])
-    known, joined = plan.join(experiment, manifest, store, task.levels)
-    labels = task.labels(known)
-    rows = np.flatnonzero((labels >= 0) & (known.folds >= 0))
+    data, joined = plan.join(experiment, manifest, store, task.levels)
+    labels = task.labels(data)
+    rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
     if plan.protocol == "official":  # as in a run: the test set has no part, not even to stop
-        [draw] = plan.folds(known, problems[chosen], seed=experiment.seed)
+        [draw] = plan.folds(data, problems[chosen], seed=experiment.seed)
         train, validation, seed = draw.train, draw.validation, draw.seed
     else:
         seed = experiment.seed
-        held = known.folds[rows] == plan.last
+        held = data.folds[rows] == plan.last
         train, validation = rows[~held], rows[held]
-        if len(task.classes) == 2:  # as in a run: the larger class is drawn from
+        if (
+            len(task.classes) == 2 and experiment.balance != "none"
+        ):  # as in a run: the larger class is drawn from
             train = balanced(train, labels, seed)
-    for what, of in (("training", train), ("validation", validation)):
-        if len(np.unique(labels[of])) < len(task.classes):
+    for part, rows_of_part in (("training", train), ("validation", validation)):
+        if len(np.unique(labels[rows_of_part])) < len(task.classes):
             raise ExperimentError(
-                f"the {what} clips of {task.name} are not of every class; give a split whose last "
+                f"the {part} clips of {task.name} are not of every class; give a split whose last "
                 "fold has clips of each"
             )
     with threadpool_limits(1):
-        fitted = fit_estimator(learners[name], known, train, validation, labels, seed)
+        fitted = fit_estimator(learners[name], data, train, validation, labels, seed)
     features = about_features(experiment, store)
-    about = about_model(name, experiment, task, fitted, known, manifest, features)
+    about = about_model(name, experiment, task, fitted, data, manifest, features)
     from obygaze_models.persistence import save_model
 
     with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
@@ -143,5 +145,5 @@ def train_model(
         seen=len(fitted.seen),
         join=joined,
         facts=fitted.facts,
-        warnings=[RunWarning(**one) for one in about["warnings"]],
+        warnings=[RunWarning(**warning) for warning in about["warnings"]],
     )

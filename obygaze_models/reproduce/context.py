@@ -187,7 +187,7 @@ class ReproductionContext:
     def title_suffix(self) -> str:
         """The end of all titles where clips or features are synthetic."""
         backbones = [store.attributes["backbone"] for store in self.stores.values()] or [{}]
-        synthetic = any(synthetic_warnings(self.manifest.items, of) for of in backbones)
+        synthetic = any(synthetic_warnings(self.manifest.items, backbone) for backbone in backbones)
         return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
 
     def is_published(self, slot: str) -> bool:
@@ -229,11 +229,11 @@ def _checked_slot(name: str, store: Store) -> str:
     """The slot of a store; `ExperimentError` if it was given under another backbone's name."""
     backbone = store.attributes["backbone"]
     slot, recorded = slot_of(backbone), backbone["name"]
-    named = next((slot for slot, of in BACKBONES.items() if name in of.names), None)
+    named = next((slot for slot in BACKBONES if name in BACKBONES[slot].names), None)
     if slot and (slot == named or name == recorded):
         return slot
     if slot is None:
-        names = ", ".join(of.names[0] for of in BACKBONES.values())
+        names = ", ".join(backbone.names[0] for backbone in BACKBONES.values())
         raise ExperimentError(
             f"{store.where} is a store of {recorded}, which is in no table of the paper; give "
             f"stores of {names}"

@@ -57,14 +57,14 @@ def fig2(context: ReproductionContext) -> Artifacts:
 
 
 def _table(context: ReproductionContext, counts: Statistics, codes: list[str]) -> Table:
-    every = counts.all
+    total = counts.all
     printed = reference_json("published.json")["figure2"] if context.has_papers_clips else {}
-    clips = Line("clips", "count", {code: Value(every.levels[code]) for code in codes})
-    share = Line("share of clips", "ours", {code: Value(every.share(code)) for code in codes})
+    clips = Line("clips", "count", {code: Value(total.levels[code]) for code in codes})
+    share = Line("share of clips", "ours", {code: Value(total.share(code)) for code in codes})
     per_clip = Line(
         "concepts a clip",
         "ours",
-        {code: Value(number) for code in codes if (number := every.concepts_per_item(code))},
+        {code: Value(number) for code in codes if (number := total.concepts_per_item(code))},
     )
     lines = [
         clips,
@@ -74,7 +74,7 @@ def _table(context: ReproductionContext, counts: Statistics, codes: list[str]) -
         _published(per_clip, printed.get("concepts_per_clip", {})),
     ]
     rates = [
-        Line(concept, "ours", {code: Value(every.concept_rate(code, concept)) for code in codes})
+        Line(concept, "ours", {code: Value(total.concept_rate(code, concept)) for code in codes})
         for concept in counts.concepts
     ]
     source = (

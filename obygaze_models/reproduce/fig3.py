@@ -123,7 +123,7 @@ def _runs(
 def _scores(
     runs: Sequence[Results], concepts: Sequence[str], negatives: str
 ) -> dict[str, _ConceptScore]:
-    """The scores by concept, as far as it could be trained."""
+    """The scores of the concepts that could be trained."""
     concept_of = {ConceptTask(concept, negatives).name: concept for concept in concepts}
     return {
         concept_of[scores.test]: _ConceptScore(

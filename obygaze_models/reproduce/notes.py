@@ -37,19 +37,19 @@ def run_warnings(setting: Setting, subject: str, results: Results) -> list[RunWa
     """
     record = results.run.record
     where = f"{subject}, {setting.key}"
-    found = [warning for warning in record.warnings if warning.code == "synthetic"]
+    warnings = [warning for warning in record.warnings if warning.code == "synthetic"]
     if lost := record.join.without_features:
         text = (
             f"{where}: {counted(len(lost), 'labelled clip')} of {record.join.labelled:,} "
             f"have no features in {record.store.name}, such as {', '.join(lost[:3])}."
         )
-        found.append(RunWarning("no-features", where, text))
+        warnings.append(RunWarning("no-features", where, text))
     if skipped := record.skipped:
         first = skipped[0]
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
         text = f"{where}: {first.task}, {first.what}: {first.why}{more}."
-        found.append(RunWarning("skipped", where, text))
-    found += [
+        warnings.append(RunWarning("skipped", where, text))
+    warnings += [
         RunWarning("concepts", where, f"{where}: {warning.text}")
         for warning in record.warnings
         if warning.code == "concepts"
@@ -60,10 +60,10 @@ def run_warnings(setting: Setting, subject: str, results: Results) -> list[RunWa
             if max(used, default=0):
                 text = (
                     f"{where}: up to {max(used)} of the {record.tests[test].clips} test clips of "
-                    f"{test} trained or stopped a fit of their own test."
+                    f"{test} trained or stopped a fit that they test."
                 )
-                found.append(RunWarning("leak", where, text))
-    return found
+                warnings.append(RunWarning("leak", where, text))
+    return warnings
 
 
 def released_leaks(manifest: Manifest) -> Iterable[RunWarning]:
@@ -102,16 +102,16 @@ def leakage_table(
         leak_free = {line.name: line for line in by_setting.get(_SAME_LABELS, ())}
         lines = []
         for released in by_setting.get("released", ()):
-            other = leak_free.get(released.name)
-            if other is None:
+            counterpart = leak_free.get(released.name)
+            if counterpart is None:
                 continue
             differences: dict[str, Value | None] = {}
             for column in columns:
-                here, there = released.values.get(column), other.values.get(column)
+                here, there = released.values.get(column), counterpart.values.get(column)
                 differences[column] = Value(here.mean - there.mean) if here and there else None
             lines += [
                 Line(f"{released.name}, released", "ours", released.values),
-                Line(f"{released.name}, leak-free", "ours", other.values),
+                Line(f"{released.name}, leak-free", "ours", counterpart.values),
                 Line("released less leak-free", "difference", differences),
             ]
         if lines:

@@ -128,13 +128,13 @@ def reproduce(
     """
     targets = [targets] if isinstance(targets, str) else targets
     names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
-    for kind, given, known in (
+    for kind, chosen, names_of_kind in (
         ("table or figure", names, TARGETS),
         ("protocol", protocols, PROTOCOLS),
     ):
-        for name in given:
-            if name not in known:
-                raise ExperimentError(unknown_name(kind, name, known))
+        for name in chosen:
+            if name not in names_of_kind:
+                raise ExperimentError(unknown_name(kind, name, names_of_kind))
     if any(name.startswith("fig") for name in names):
         need("matplotlib", extra="report")  # before the runs, which take long
     manifest, output = Path(manifest), Path(output)

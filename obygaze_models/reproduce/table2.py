@@ -72,7 +72,7 @@ class _Row:
     title
         The text in front of it.
     kind
-        Networks and bottlenecks can have test folds of their own.
+        Networks and bottlenecks can have different test folds.
     published
         The paper's row, if it has one for these clips and this checkpoint.
     model
@@ -297,14 +297,14 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
 def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
     """Chance at the share of positives of the clips that were scored.
 
-    The released bottlenecks have a test fold of their own, and so their own chance.
+    The released bottlenecks have another test fold than the networks, and so another chance.
     """
     folds: dict[tuple[tuple[int, int], ...], str] = {}
     for row in rows:
         tests = next(iter(row.runs.values())).run.record.tests
         if tests.keys() >= set(TESTS.values()):
-            of_test = [tests[test] for test in TESTS.values()]
-            counts = tuple((test.clips, test.positives or 0) for test in of_test)
+            test_sets = [tests[name] for name in TESTS.values()]
+            counts = tuple((test.clips, test.positives or 0) for test in test_sets)
             folds.setdefault(counts, row.kind)
     lines = []
     for counts, kind in folds.items():
@@ -353,14 +353,14 @@ def _chance_block(
             ours = _chance(share, baseline, metric)
             lines.append(Line(name, "guess", ours))
             row, version = chance_row(baseline, metric), CHANCE_VERSIONS[metric]
-            theirs: dict[str, Value | None] = {}
+            beside: dict[str, Value | None] = {}
             for column, value in ours.items():
                 published = published_row(row, column).get(metric)
                 if published and value:
                     difference = value.mean - published.mean
-                    theirs[column] = Value(published.mean, published.std, difference)
-            if theirs and context.has_papers_clips:
-                lines.append(Line(f"published in {version}, and ours less it", "published", theirs))
+                    beside[column] = Value(published.mean, published.std, difference)
+            if beside and context.has_papers_clips:
+                lines.append(Line(f"published in {version}, and ours less it", "published", beside))
         blocks.append(Block(f"{title}: {words}", "", metric, lines))
     return blocks
 

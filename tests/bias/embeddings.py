@@ -47,14 +47,14 @@ class Embedded:
 
     def rows(self, start: str) -> np.ndarray:
         """The embeddings of the ids that start so, in float64."""
-        found = [row for one, row in self.of.items() if one.startswith(start)]
+        found = [row for item, row in self.of.items() if item.startswith(start)]
         return np.array(found, dtype=np.float64)
 
 
 def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) -> Embedded:
     manifest = Manifest(name, items)
     manifest.save(folder / name)
-    of = {one: chance.normal(size=8).astype(np.float32) for one in manifest.ids}
+    of = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
     write_store(folder / f"{name}.zarr", manifest, of, CLIP)
     return Embedded(folder / name, folder / f"{name}.zarr", of)
 
@@ -66,21 +66,24 @@ def make_images(folder: Path) -> Embedded:
         Item(f"{job}-{gender}-{number}", kind="image", media=f"{job}{gender}{number}.png")
         for job, gender, number in people
     ]
-    columns = {"profession": [job for job, _, _ in people], "gender": [one for _, one, _ in people]}
+    columns = {
+        "profession": [job for job, _, _ in people],
+        "gender": [gender for _, gender, _ in people],
+    }
     return embed(folder, "images", Items.of(items, columns), np.random.default_rng(1))
 
 
 def make_prompts(folder: Path) -> Embedded:
     """Each stimulus by two templates."""
     prompts = [
-        (f"{name}-{place}-{row}", template, stimulus)
+        (f"{name}-{position}-{row}", template, stimulus)
         for name, stimuli in STIMULI.items()
-        for place, stimulus in enumerate(stimuli)
+        for position, stimulus in enumerate(stimuli)
         for row, template in enumerate(TEMPLATES)
     ]
     items = [
-        Item(one, kind="text", text=template.format(stimulus))
-        for one, template, stimulus in prompts
+        Item(item, kind="text", text=template.format(stimulus))
+        for item, template, stimulus in prompts
     ]
     columns = {
         "template": [template for _, template, _ in prompts],

@@ -20,13 +20,13 @@ A = [[1, 0], [1, 0.5]]
 B = [[0, 1], [0.5, 1]]
 
 
-def cosine(one, other):
-    dot = sum(p * q for p, q in zip(one, other, strict=True))
-    return dot / math.hypot(*one) / math.hypot(*other)
+def cosine(item, second):
+    dot = sum(p * q for p, q in zip(item, second, strict=True))
+    return dot / math.hypot(*item) / math.hypot(*second)
 
 
 def score(w, a, b):
-    return sum(cosine(w, one) for one in a) / len(a) - sum(cosine(w, one) for one in b) / len(b)
+    return sum(cosine(w, item) for item in a) / len(a) - sum(cosine(w, item) for item in b) / len(b)
 
 
 def by_force(x, y, a, b, ddof=1):
@@ -39,8 +39,8 @@ def by_force(x, y, a, b, ddof=1):
     T = sum(first) - sum(second)
     at_least = partitions = 0
     for chosen in itertools.combinations(range(len(both)), len(first)):
-        rest = [s for place, s in enumerate(both) if place not in chosen]
-        at_least += sum(both[place] for place in chosen) - sum(rest) >= T - 1e-9
+        rest = [s for position, s in enumerate(both) if position not in chosen]
+        at_least += sum(both[position] for position in chosen) - sum(rest) >= T - 1e-9
         partitions += 1
     return d, T, at_least / partitions
 
@@ -50,10 +50,10 @@ def test_the_worked_example():
     np.testing.assert_allclose(
         association_scores(Y, A, B), [-0.72361, -0.32361, -0.20069], atol=5e-6
     )
-    found = associate(X, Y, A, B)
-    assert found.d == pytest.approx(1.506042, abs=5e-7)
-    assert found.statistic == pytest.approx(2.295120, abs=5e-7)
-    assert (found.p, found.p_is, found.partitions) == (1 / 20, "exact", 20)
+    result = associate(X, Y, A, B)
+    assert result.d == pytest.approx(1.506042, abs=5e-7)
+    assert result.statistic == pytest.approx(2.295120, abs=5e-7)
+    assert (result.p, result.p_is, result.partitions) == (1 / 20, "exact", 20)
     assert associate(X, Y, A, B, Settings(ddof=0)).d == pytest.approx(1.649786, abs=5e-7)
 
 
@@ -70,9 +70,9 @@ def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b, ddof)
         with pytest.raises(BiasError, match="X and Y have identical scores"):
             associate(x, y, a, b)
         return
-    found = associate(x, y, a, b, Settings(ddof=ddof, draws=0))
+    result = associate(x, y, a, b, Settings(ddof=ddof, draws=0))
     np.testing.assert_allclose(
-        (found.d, found.statistic, found.p), by_force(x, y, a, b, ddof), atol=1e-9
+        (result.d, result.statistic, result.p), by_force(x, y, a, b, ddof), atol=1e-9
     )
 
 
@@ -80,17 +80,17 @@ def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b, ddof)
 def test_wide_embeddings_as_scipy_counts_them(sizes):
     chance = np.random.default_rng(3)
     x, y, a, b = (chance.normal(size=(size, 64)).astype(np.float32) for size in sizes)
-    found = associate(x, y, a, b, Settings(draws=0))
+    result = associate(x, y, a, b, Settings(draws=0))
     of = association_scores(x, a, b), association_scores(y, a, b)
     peer = stats.permutation_test(
         of,
-        lambda one, other: one.sum() - other.sum(),
+        lambda item, second: item.sum() - second.sum(),
         alternative="greater",
         n_resamples=np.inf,
     )
-    assert found.partitions == math.comb(sizes[0] + sizes[1], sizes[0])
-    assert found.p == pytest.approx(peer.pvalue, abs=1e-12)
-    assert found.statistic == pytest.approx(peer.statistic)
+    assert result.partitions == math.comb(sizes[0] + sizes[1], sizes[0])
+    assert result.p == pytest.approx(peer.pvalue, abs=1e-12)
+    assert result.statistic == pytest.approx(peer.statistic)
 
 
 @pytest.mark.parametrize(("x", "y"), [((9, 6, 5), (4, 8, 8)), ((2, 1, 1), (20, 25, 15))])
@@ -130,7 +130,7 @@ def test_drawn_partitions_are_all_as_likely(sizes):
         error = math.sqrt(exact * (1 - exact) / samples) + 1 / samples
         off.append((drawn.p - exact) / error)
     assert max(map(abs, off)) < 4.5
-    assert sum(one**2 for one in off) < stats.chi2.ppf(0.9999, 20)
+    assert sum(item**2 for item in off) < stats.chi2.ppf(0.9999, 20)
 
 
 def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
@@ -145,36 +145,38 @@ def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
 
 
 def test_a_normal_distribution_has_the_moments_of_all_partitions():
-    found = associate(X, Y, A, B, Settings(p="normal"))
+    result = associate(X, Y, A, B, Settings(p="normal"))
     scores = np.concatenate([association_scores(X, A, B), association_scores(Y, A, B)])
     every = [
         2 * scores[list(chosen)].sum() - scores.sum()
         for chosen in itertools.combinations(range(6), 3)
     ]
-    assert found.p == pytest.approx(stats.norm.sf(found.statistic, np.mean(every), np.std(every)))
-    assert (found.p_is, found.partitions) == ("normal", None)
+    assert result.p == pytest.approx(stats.norm.sf(result.statistic, np.mean(every), np.std(every)))
+    assert (result.p_is, result.partitions) == ("normal", None)
     turned = associate(Y, X, A, B, Settings(p="normal"))
-    assert turned.p == pytest.approx(1 - found.p)
+    assert turned.p == pytest.approx(1 - result.p)
     uneven = associate([*X, *X], Y, A, B, Settings(p="normal"))
-    other = associate(Y, [*X, *X], A, B, Settings(p="normal"))
-    assert uneven.p == pytest.approx(1 - other.p)
+    second = associate(Y, [*X, *X], A, B, Settings(p="normal"))
+    assert uneven.p == pytest.approx(1 - second.p)
 
 
 def test_the_interval_is_a_bootstrap_of_both_groups():
     chance = np.random.default_rng(11)
     x, y, a, b = (chance.normal(size=(size, 16)) for size in (25, 30, 10, 10))
     x += 0.3 * (a.mean(axis=0) - b.mean(axis=0))
-    found = associate(x, y, a, b, Settings(draws=10_000))
+    result = associate(x, y, a, b, Settings(draws=10_000))
     peer = stats.bootstrap(
         (association_scores(x, a, b), association_scores(y, a, b)),
-        lambda one, other: (one.mean() - other.mean()) / np.concatenate([one, other]).std(ddof=1),
+        lambda item, second: (
+            (item.mean() - second.mean()) / np.concatenate([item, second]).std(ddof=1)
+        ),
         vectorized=False,
         method="percentile",
         n_resamples=10_000,
         rng=np.random.default_rng(1),
     ).confidence_interval
-    assert (found.low, found.high) == pytest.approx((peer.low, peer.high), abs=0.04)
-    assert found.low < found.d < found.high
+    assert (result.low, result.high) == pytest.approx((peer.low, peer.high), abs=0.04)
+    assert result.low < result.d < result.high
     none = associate(x, y, a, b, Settings(draws=0))
     assert (none.low, none.high) == (None, None)
     assert associate(x[:1], y, a, b).low is None, "of one item nothing can be drawn"
@@ -183,17 +185,17 @@ def test_the_interval_is_a_bootstrap_of_both_groups():
 def test_an_item_alone_is_held_against_partitions_of_the_words():
     chance = np.random.default_rng(13)
     x, a, b = (chance.normal(size=(size, 12)) for size in (3, 6, 5))
-    for w, found in zip(x, associate_each(x, a, b), strict=True):
-        near, far = ([cosine(w, one) for one in group] for group in (a, b))
+    for w, result in zip(x, associate_each(x, a, b), strict=True):
+        near, far = ([cosine(w, item) for item in group] for group in (a, b))
         d = (np.mean(near) - np.mean(far)) / np.std([*near, *far], ddof=1)
         peer = stats.permutation_test(
             (near, far),
-            lambda one, other: np.sum(one) - np.sum(other),
+            lambda item, second: np.sum(item) - np.sum(second),
             alternative="greater",
             n_resamples=np.inf,
         )
-        assert (found.d, found.statistic) == pytest.approx((d, sum(near) - sum(far)))
-        assert found.p == pytest.approx(peer.pvalue)
+        assert (result.d, result.statistic) == pytest.approx((d, sum(near) - sum(far)))
+        assert result.p == pytest.approx(peer.pvalue)
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ BUSINESS = {
 
 def test_emotions_by_two_intensities():
     battery = read_battery("emotion")
-    names = [f"{one}, {how}" for one in ("angry", "sad", "happy") for how in ("high", "low")]
+    names = [f"{entry}, {how}" for entry in ("angry", "sad", "happy") for how in ("high", "low")]
     assert [test.name for test in battery.tests] == names
     people = ["person", "woman", "human", "human being", "individual", "adult"]
     for test in battery.tests:
         emotion, intensity = test.name.split(", ")
-        assert test.a == {"stimulus": tuple(f"{emotion} {one}" for one in people)}
+        assert test.a == {"stimulus": tuple(f"{emotion} {entry}" for entry in people)}
         assert test.b == {"stimulus": tuple(people)}
         shown = {"emotion": (emotion,), "intensity": (intensity,)}
         assert test.x == {**shown, "condition": ("non-objectified",)}
@@ -61,7 +61,9 @@ def test_thirty_prompts_a_side():
     for name in SHIPPED:
         battery = read_battery(name)
         assert len(battery.templates) == 5
-        assert all(len(one["stimulus"]) == 6 for test in battery.tests for one in (test.a, test.b))
+        assert all(
+            len(words["stimulus"]) == 6 for test in battery.tests for words in (test.a, test.b)
+        )
 
 
 def write(tmp_path, **content):

@@ -20,7 +20,7 @@ from tests.world import write_store
 
 def sets(**of):
     """As options of the command."""
-    return [word for name, one in of.items() for word in ("--sets", f"{name}={one}")]
+    return [word for name, item in of.items() for word in ("--sets", f"{name}={item}")]
 
 
 def expected(images, prompts, job, settings=None):
@@ -41,11 +41,11 @@ def test_a_battery_with_a_test_that_cannot_be_run(obygaze, images, prompts):
         *("professions", "X", "Y", "A", "B", "d", "95%", "T", "p", "CLIP", "ViT-B/32")
     ]
     for job, line in zip(("science", "business"), rows, strict=False):
-        found = expected(images, prompts, job)
-        star = "*" if found.p < 0.05 else ""
-        assert line.split()[:6] == [job, "6", "6", "12", "12", f"{found.d:+.2f}{star}"]
-        assert f"{found.low:+.2f} to {found.high:+.2f}  {found.statistic:+.4f}" in line
-        assert f"{found.p:.4f}" in line
+        correct = expected(images, prompts, job)
+        star = "*" if correct.p < 0.05 else ""
+        assert line.split()[:6] == [job, "6", "6", "12", "12", f"{correct.d:+.2f}{star}"]
+        assert f"{correct.low:+.2f} to {correct.high:+.2f}  {correct.statistic:+.4f}" in line
+        assert f"{correct.p:.4f}" in line
     assert rows[1].endswith("+1.03*")
     assert "p over all partitions (924)" in rows[2]
 
@@ -56,28 +56,28 @@ def test_json_and_tables_and_a_figure(obygaze, images, prompts, tmp_path):
     arguments = ["bias", "eat", "professions", "--store", images.store, "--texts", prompts.store]
     result = obygaze(*arguments, *outputs, "--json", "--published", "CLIP ViT-L/14")
     assert result.exit_code == 3
-    said = json.loads(result.stdout)
-    assert said == json.loads(files[1].read_text())
-    assert (said["battery"], said["model"]) == ("professions", "CLIP ViT-L/14")
-    assert list(said["left_out"]) == ["medicine"]
+    printed = json.loads(result.stdout)
+    assert printed == json.loads(files[1].read_text())
+    assert (printed["battery"], printed["model"]) == ("professions", "CLIP ViT-L/14")
+    assert list(printed["left_out"]) == ["medicine"]
     with files[0].open(newline="") as file:
         table = list(csv.DictReader(file))
-    for job, row, line in zip(("science", "business"), said["rows"], table, strict=True):
-        found = expected(images, prompts, job)
+    for job, row, line in zip(("science", "business"), printed["rows"], table, strict=True):
+        correct = expected(images, prompts, job)
         assert (row["test"], row["item"]) == (job, None)
         assert (row["p_is"], row["partitions"]) == ("exact", 924)
-        assert row["significant"] == (found.p < 0.05)
+        assert row["significant"] == (correct.p < 0.05)
         for key in ("d", "statistic", "p", "low", "high"):
-            assert row[key] == pytest.approx(getattr(found, key), abs=1e-12)
+            assert row[key] == pytest.approx(getattr(correct, key), abs=1e-12)
             assert float(line[key]) == row[key]
         assert row["published_d"] == (0.68 if job == "business" else None)
         assert line["published_d"] == ("0.68" if job == "business" else "")
     drawn = tips(files[2])
-    number = f"{said['rows'][1]['d']:+.2f}".replace("-", "−")
+    number = f"{printed['rows'][1]['d']:+.2f}".replace("-", "−")
     assert drawn["business, here"].startswith(number)
     assert drawn["business, published"] == "+0.68"
     words = texts(files[2])
-    for row in said["rows"]:
+    for row in printed["rows"]:
         star = "*" if row["p"] < 0.05 else ""
         assert f"{row['d']:+.2f}{star}".replace("-", "−") in words
         assert f"{row['p']:.4f}" in words
@@ -97,28 +97,32 @@ def test_sets_by_columns_by_ids_and_from_a_file(obygaze, images, prompts, tmp_pa
             x="gender:woman,profession:science",
             y=f"@{tmp_path / 'men.txt'}",
             a="stimulus:" + "|".join(STIMULI["objectifying"]),
-            b=",".join(one for one in prompts.of if one.startswith("science")),
+            b=",".join(item for item in prompts.of if item.startswith("science")),
         ),
         *("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4"),
     )
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)["rows"]
-    found = expected(images, prompts, "science", Settings(ddof=0, p="sampled", samples=999, seed=4))
-    assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
+    correct = expected(
+        images, prompts, "science", Settings(ddof=0, p="sampled", samples=999, seed=4)
+    )
+    assert (row["d"], row["p"]) == pytest.approx((correct.d, correct.p))
     assert (row["p_is"], row["partitions"]) == ("sampled", 999)
 
 
 def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
     chance = np.random.default_rng(8)
-    words = {one: chance.normal(size=20) for one in ("rose", "lily", "ant", "wasp", "love", "war")}
+    words = {
+        item: chance.normal(size=20) for item in ("rose", "lily", "ant", "wasp", "love", "war")
+    }
     lines = [" ".join([word, *map(repr, row.tolist())]) for word, row in words.items()]
     (tmp_path / "words.vec").write_text("\n".join(lines) + "\n")
     groups = {"x": ["rose", "lily"], "y": ["ant", "wasp"], "a": ["love"], "b": ["war"]}
     test = {"name": "weat", **groups}
     battery = {"format": "obygaze-battery", "format_version": 1, "tests": [test]}
     (tmp_path / "weat.json").write_text(json.dumps(battery))
-    found = associate(
-        *([words[one] for one in test[name]] for name in "xyab"), Settings(p="normal")
+    correct = associate(
+        *([words[item] for item in test[name]] for name in "xyab"), Settings(p="normal")
     )
     result = obygaze(
         *("bias", "eat", tmp_path / "weat.json", "--store", tmp_path / "words.vec"),
@@ -126,7 +130,7 @@ def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
     )
     (row,) = json.loads(result.stdout)["rows"]
     assert (result.exit_code, row["p_is"], row["partitions"]) == (0, "normal", None)
-    assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
+    assert (row["d"], row["p"]) == pytest.approx((correct.d, correct.p))
     table = obygaze(
         "bias", "eat", tmp_path / "weat.json", "--store", tmp_path / "words.vec", "--p", "normal"
     )
@@ -141,23 +145,23 @@ def test_each_concept_of_a_bank_against_prompts(obygaze, prompts, tmp_path):
     )
     backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
     save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
-    given = sets(
+    options = sets(
         x="kind:concept",
         a="stimulus:person to kiss|person to undress",
         b="stimulus:chemist|engineer",
     )
     result = obygaze(
-        *("bias", "eat", "--store", tmp_path / "bank", "--texts", prompts.store, *given, "--json")
+        *("bias", "eat", "--store", tmp_path / "bank", "--texts", prompts.store, *options, "--json")
     )
     assert result.exit_code == 0, result.output
-    a = [prompts.of[f"objectifying-{place}-{row}"] for place in (3, 4) for row in (0, 1)]
-    b = [prompts.of[f"science-{place}-{row}"] for place in (2, 5) for row in (0, 1)]
-    wanted = associate_each(bank.cavs_, a, b)
+    a = [prompts.of[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
+    b = [prompts.of[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
+    all_correct = associate_each(bank.cavs_, a, b)
     rows = json.loads(result.stdout)["rows"]
-    for row, name, found in zip(rows, bank.names_, wanted, strict=True):
+    for row, name, correct in zip(rows, bank.names_, all_correct, strict=True):
         assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
-        assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
-    text = obygaze("bias", "eat", "--store", tmp_path / "bank", "--texts", prompts.store, *given)
+        assert (row["d"], row["p"]) == pytest.approx((correct.d, correct.p))
+    text = obygaze("bias", "eat", "--store", tmp_path / "bank", "--texts", prompts.store, *options)
     assert "given sets: Look  1  -  4  4" in text.stdout
 
 
@@ -166,14 +170,14 @@ def test_columns_and_levels_of_a_manifest(obygaze, images, prompts, tmp_path):
     with (tmp_path / "images.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", *range(8)])
-        writer.writerows([one, *row.tolist()] for one, row in images.of.items())
+        writer.writerows([item, *row.tolist()] for item, row in images.of.items())
     manifest = Manifest.load(images.manifest)
-    levels = ["S" if "woman" in one else "EN" for one in manifest.ids]
+    levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
     rated = replace(manifest, name="rated").with_parts(
         labels=[LabelSet("rated", manifest.ids, levels, [()] * len(levels))]
     )
     rated.save(tmp_path / "rated")
-    given = sets(
+    options = sets(
         x="level:S,profession:business",
         y="level:EN,profession:business",
         a="template:{},text:person to kiss",
@@ -181,7 +185,7 @@ def test_columns_and_levels_of_a_manifest(obygaze, images, prompts, tmp_path):
     )
     result = obygaze(
         *("bias", "eat", "--store", tmp_path / "images.csv", "--texts", prompts.store, "--json"),
-        *("--manifest", tmp_path / "rated", *given),
+        *("--manifest", tmp_path / "rated", *options),
     )
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)["rows"]
@@ -191,18 +195,18 @@ def test_columns_and_levels_of_a_manifest(obygaze, images, prompts, tmp_path):
 
 
 def test_a_pooled_array(obygaze, images, tmp_path):
-    given = sets(
+    options = sets(
         x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
     )
     frames = ["--array", "frames", "--pooling", "mean"]
-    result = obygaze("bias", "eat", "--store", images.store, *given, *frames, "--json")
+    result = obygaze("bias", "eat", "--store", images.store, *options, *frames, "--json")
     (row,) = json.loads(result.stdout)["rows"]
-    of = {one: values.astype(np.float16) for one, values in images.of.items()}
-    x = [values for one, values in of.items() if "woman" in one]
-    y = [values for one, values in of.items() if one.startswith("science-man")]
-    found = associate(x, y, [of["business-man-0"]], [of["business-man-1"]])
+    of = {item: values.astype(np.float16) for item, values in images.of.items()}
+    x = [values for item, values in of.items() if "woman" in item]
+    y = [values for item, values in of.items() if item.startswith("science-man")]
+    correct = associate(x, y, [of["business-man-0"]], [of["business-man-1"]])
     assert (row["x"], row["y"]) == (12, 6)
-    assert (row["d"], row["p"]) == pytest.approx((found.d, found.p))
+    assert (row["d"], row["p"]) == pytest.approx((correct.d, correct.p))
 
 
 W, M = "science-woman-", "science-man-"
@@ -248,15 +252,15 @@ def test_mistakes_are_one_line(obygaze, images, arguments, code, facts):
 
 
 def test_sets_of_one_place_that_is_named_twice_overlap_too(obygaze, images):
-    given = sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1")
-    result = obygaze("bias", "eat", "--store", images.store, "--texts", images.store, *given)
+    options = sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1")
+    result = obygaze("bias", "eat", "--store", images.store, "--texts", images.store, *options)
     assert result.exit_code == 1
     assert "given sets: the sets X and A overlap: 'science-woman-0'" in result.stderr
 
 
 def test_missing_items_are_done_without_when_asked(obygaze, images):
-    given = sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1")
-    result = obygaze("bias", "eat", "--store", images.store, *given, "--skip-missing", "--json")
+    options = sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1")
+    result = obygaze("bias", "eat", "--store", images.store, *options, "--skip-missing", "--json")
     assert result.exit_code == 0
     assert [row["x"] for row in json.loads(result.stdout)["rows"]] == [1]
     assert "NOTE: given sets: 1 of the 2 items of X have no embedding" in result.stderr
@@ -270,9 +274,9 @@ def test_embeddings_of_two_models_are_refused(obygaze, images, prompts, tmp_path
     )
     assert result.exit_code == 1
     assert all(fact in result.stderr for fact in ("abababababab", "cccccccccccc"))
-    narrow = {one: row[:5] for one, row in prompts.of.items()}
+    narrow = {item: row[:5] for item, row in prompts.of.items()}
     with (tmp_path / "narrow.csv").open("w", newline="") as file:
-        rows = [[one, *row] for one, row in narrow.items()]
+        rows = [[item, *row] for item, row in narrow.items()]
         csv.writer(file).writerows([["id", *range(5)], *rows])
     result = obygaze(
         *("bias", "eat", "--store", images.store, "--texts", tmp_path / "narrow.csv"),
@@ -296,5 +300,5 @@ def test_an_embedding_that_points_nowhere_is_named(obygaze, tmp_path, c, line):
 
 
 def test_a_battery_and_sets_are_not_both_meant(obygaze, images):
-    told = obygaze("bias", "eat", "emotion", "--store", images.store, "--sets", "x=a")
-    assert (told.exit_code, "not both" in told.stderr) == (2, True)
+    outcome = obygaze("bias", "eat", "emotion", "--store", images.store, "--sets", "x=a")
+    assert (outcome.exit_code, "not both" in outcome.stderr) == (2, True)

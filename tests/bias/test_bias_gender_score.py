@@ -36,8 +36,8 @@ VARIANTS = "probability_man,similarity_man,probability_woman,similarity_woman"
 
 def test_golden_scores() -> None:
     for (probability, similarity), expected in zip((MAN, WOMAN), GOLDEN, strict=True):
-        found = gender_score(probability, similarity, SURE)
-        assert float(found) == pytest.approx(expected, rel=1e-14)
+        actual = gender_score(probability, similarity, SURE)
+        assert float(actual) == pytest.approx(expected, rel=1e-14)
 
 
 def test_the_published_table_is_truncate() -> None:
@@ -57,8 +57,8 @@ share = st.floats(0, 1)
 @given(share, st.floats(-0.99, 1), share)
 def test_it_is_the_formula(probability: float, similarity: float, confidence: float) -> None:
     alpha = ((1 - similarity) / (1 + similarity)) ** (1 - confidence)
-    found = float(gender_score(probability, similarity, confidence))
-    assert found == pytest.approx(probability**alpha, abs=1e-12)
+    actual = float(gender_score(probability, similarity, confidence))
+    assert actual == pytest.approx(probability**alpha, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_both_variants(tmp_path: Path, obygaze) -> None:
     assert 100 * float(rows[0]["to_man"]) == pytest.approx(53.17275, abs=5e-6)
     assert 100 * (1 - float(rows[0]["to_man"])) == pytest.approx(46.82725, abs=5e-6)
     content = json.loads((tmp_path / "by.json").read_text())
-    assert [one["object"] for one in content["objects"]] == ["motor scooter", "lipstick"]
+    assert [item["object"] for item in content["objects"]] == ["motor scooter", "lipstick"]
     scooter = content["objects"][0]
     assert [scooter[f"assigned_{of}"] for of in ("man", "woman", "neither", "to_man")] == [
         1, 0, 1, 1.0,
@@ -181,8 +181,8 @@ def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
         "scooter,a scooter",
     )
     result = obygaze("bias", "gender-score", table, "--cooccurrence", "--json")
-    found = json.loads(result.stdout)
-    assert found["objects"][0] == {
+    actual = json.loads(result.stdout)
+    assert actual["objects"][0] == {
         "object": "scooter",
         "captions": 5,
         "cooccurrence_man": 2,
@@ -190,7 +190,7 @@ def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
         "cooccurrence_neither": 2,
         "cooccurrence_to_man": 2 / 3,
     }
-    assert [row["group"] for row in found["captions"]] == [
+    assert [row["group"] for row in actual["captions"]] == [
         "man", "man", "both", "woman", "neither",
     ]  # fmt: skip
 
@@ -217,14 +217,14 @@ def test_captions_that_name_nobody_have_no_baseline(tmp_path: Path, obygaze) -> 
 
 def test_cooccurrence_counts_objects_with_genders() -> None:
     chance = np.random.default_rng(0)
-    objects = [f"o{one}" for one in chance.integers(0, 5, 300)]
+    objects = [f"o{item}" for item in chance.integers(0, 5, 300)]
     genders = chance.choice(["man", "woman", "both", "neither"], 300).tolist()
     pairs = list(zip(objects, genders, strict=True))
-    for name, found in cooccurrences(objects, genders).items():
+    for name, actual in cooccurrences(objects, genders).items():
         man, woman = (pairs.count((name, gender)) for gender in ("man", "woman"))
-        assert (found.man, found.woman) == (man, woman)
-        assert found.neither == objects.count(name) - man - woman
-        assert found.man_share == man / (man + woman)
+        assert (actual.man, actual.woman) == (man, woman)
+        assert actual.neither == objects.count(name) - man - woman
+        assert actual.man_share == man / (man + woman)
 
 
 def test_words_of_no_gender_within_words_of_one() -> None:
@@ -250,7 +250,7 @@ def test_the_figure_is_of_the_tables_numbers_on_either_side_of_a_half(
 ) -> None:
     man, woman, nobody = "a man", "a woman", "a thing"
     of = {"car": [man] * 616 + [woman] * 217, "cat": [woman], "hat": [nobody], "tie": [man, woman]}
-    lines = [f"{name},{one}" for name, captions in of.items() for one in captions]
+    lines = [f"{name},{item}" for name, captions in of.items() for item in captions]
     table = write(tmp_path / "c.csv", "object,caption", *lines)
     printed = obygaze("bias", "gender-score", table, "--cooccurrence", "-o", tmp_path / "o.svg")
     cells = {line.split()[0]: line.split()[-1] for line in printed.stdout.splitlines()[2:6]}

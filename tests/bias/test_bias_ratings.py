@@ -27,7 +27,7 @@ from obygaze_models.bias.ratings import (
 from tests.figures.drawn import tips
 
 WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
-RATED = np.array([[int(one) for one in row] for row in WORKED])
+RATED = np.array([[int(item) for item in row] for row in WORKED])
 CLASSES = ["drawings", "hentai", "neutral", "porn", "sexy"]
 
 
@@ -49,14 +49,14 @@ def test_the_worked_alpha() -> None:
 
 def test_the_worked_pairs() -> None:
     """Alpha of each rater with the classifier, and the share of the same labels: both are .75."""
-    found = {
-        (one.first, one.second): one
-        for one in rater_pairs(Ratings((), (), ("r1", "r2", "cnn"), RATED))
+    actual = {
+        (item.first, item.second): item
+        for item in rater_pairs(Ratings((), (), ("r1", "r2", "cnn"), RATED))
     }
     for rater in ("r1", "r2"):
-        one = found[rater, "cnn"]
-        assert (one.alpha, one.agreement) == (pytest.approx(0.75, abs=1e-15), 0.75)
-    assert found["r1", "r2"].alpha == pytest.approx(float(by_definition(RATED[:, :2].tolist())))
+        item = actual[rater, "cnn"]
+        assert (item.alpha, item.agreement) == (pytest.approx(0.75, abs=1e-15), 0.75)
+    assert actual["r1", "r2"].alpha == pytest.approx(float(by_definition(RATED[:, :2].tolist())))
 
 
 @given(
@@ -66,8 +66,10 @@ def test_the_worked_pairs() -> None:
 )
 def test_alpha_is_its_definition(rows: list[list[int]]) -> None:
     expected = by_definition(rows)
-    found = cronbach_alpha(rows)
-    assert found is None if expected is None else found == pytest.approx(float(expected), abs=1e-9)
+    actual = cronbach_alpha(rows)
+    assert (
+        actual is None if expected is None else actual == pytest.approx(float(expected), abs=1e-9)
+    )
 
 
 @pytest.mark.parametrize("ratings", [[[1], [0]], [], [1, 0], [[1, np.nan], [0, 1]]])
@@ -104,13 +106,13 @@ def test_the_command_on_the_worked_table(tmp_path: Path, obygaze) -> None:
     outputs = ["-o", tmp_path / "shares.csv", "-o", tmp_path / "shares.svg"]
     result = obygaze("bias", "ratings", table, "--json", *outputs)
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["alpha"] == pytest.approx(15 / 19)
-    shares = {(one["group"], one["rater"]): one for one in found["shares"]}
+    actual = json.loads(result.stdout)
+    assert actual["alpha"] == pytest.approx(15 / 19)
+    shares = {(item["group"], item["rater"]): item for item in actual["shares"]}
     assert shares["women", "cnn"]["count"] == 2
     assert shares["men", "r2"]["share"] == 0.5
     written = list(csv.DictReader(io.StringIO((tmp_path / "shares.csv").read_text())))
-    assert [{name: str(of) for name, of in one.items()} for one in found["shares"]] == written
+    assert [{name: str(of) for name, of in item.items()} for item in actual["shares"]] == written
     drawn = tips(tmp_path / "shares.svg")
     assert {name: text.split(" (")[0] for name, text in drawn.items()} == {
         f"{group}, {rater}": f"{row['share']:.0%}" for (group, rater), row in shares.items()
@@ -126,9 +128,9 @@ def test_probabilities_are_the_most_probable_class(tmp_path: Path) -> None:
     rows = np.eye(5) * 0.5 + 0.1
     text = [f"{at},all,{','.join(map(str, row))},0" for at, row in enumerate(rows.tolist())]
     table.write_text(f"image_id,group,{','.join(CLASSES)},ann\n" + "\n".join(text) + "\n")
-    found = read_ratings(table)
-    assert found.raters == ("ann", CLASSIFIER)
-    assert found.sexualised.tolist() == [[False, one in (1, 3, 4)] for one in range(5)]
+    actual = read_ratings(table)
+    assert actual.raters == ("ann", CLASSIFIER)
+    assert actual.sexualised.tolist() == [[False, item in (1, 3, 4)] for item in range(5)]
     [share] = group_shares(read_ratings(table, [CLASSIFIER]))
     assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
 
@@ -151,7 +153,7 @@ def test_the_same_output_twice_is_written_once(tmp_path: Path, obygaze) -> None:
 def test_labels_are_classes_or_marks(tmp_path: Path) -> None:
     table = tmp_path / "l.csv"
     said = ["Porn", "sexy", " hentai", "neutral", "drawings", "1", "0", "yes", "No"]
-    text = "".join(f"{at},all,{one}\n" for at, one in enumerate(said))
+    text = "".join(f"{at},all,{item}\n" for at, item in enumerate(said))
     table.write_text(f"image_id,group,classifier\n{text}")
     assert read_ratings(table).sexualised[:, 0].tolist() == [1, 1, 1, 0, 0, 1, 0, 1, 0]
 

@@ -54,12 +54,12 @@ def test_what_pandas_writes(tmp_path):
     ("name", "content", "line"),
     [
         ("a.vec", "rose 1 2\nlily 1\n", "a.vec, line 2: 1 number where 'rose' has 2"),
-        ("a.vec", "rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' is there twice"),
+        ("a.vec", "rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' occurs twice"),
         ("a.vec", "rose 1 x\n", "a.vec, line 1: 'x' of 'rose' is not a number"),
         ("a.vec", "", "a.vec is empty; each line is a name and its numbers"),
         ("a.vec", "\n\n", "a.vec is empty"),
         ("a.vec", b"rose \xff\n", "a.vec is not UTF-8"),
-        ("a.csv", "rose,1,2\n", "a.csv, line 1: no header; the first column is called id"),
+        ("a.csv", "rose,1,2\n", "a.csv, line 1: no header; name the first column id"),
         ("a.csv", "id,0\nrose,1\nlily,1,2\n", "a.csv, line 3: 2 numbers where 'rose' has 1"),
         ("a.csv", 'id,0\n"rose,1\n', "a.csv, line 2: unexpected end of data"),
         ("a.csv", "", "a.csv, line 1: no header"),
@@ -85,7 +85,7 @@ def test_a_store_with_its_items_and_a_pooled_array(images):
     native = open_vectors(images.store)
     ids, rows = native.read(["science-man-1", "nobody", "science-man-0"])
     assert ids == ["science-man-1", "science-man-0"]
-    np.testing.assert_array_equal(rows, [images.of[one] for one in ids])
+    np.testing.assert_array_equal(rows, [images.of[item] for item in ids])
     assert native.backbone == "clip-vit-base-patch32"
     assert set(native.columns["gender"]) == {"woman", "man"}
     _, pooled = open_vectors(images.store, "frames", "mean").read(ids)
@@ -103,11 +103,11 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
         model = tree_on(bank).fit(X, Y[:, 0])
     save_model(model, tmp_path / "model", {})
     for name, weights in (("bank", "0" * 64), ("model", "")):
-        found = open_vectors(tmp_path / name)
-        ids, rows = found.read(["Facial expression", "Look"])
+        opened = open_vectors(tmp_path / name)
+        ids, rows = opened.read(["Facial expression", "Look"])
         assert ids == ["Facial expression", "Look"]
         np.testing.assert_allclose(rows, bank.cavs_[[1, 0]])
-        assert (list(found.columns["id"]), found.weights) == (
+        assert (list(opened.columns["id"]), opened.weights) == (
             ["Look", "Facial expression"],
             weights,
         )

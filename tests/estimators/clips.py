@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.tree import DecisionTreeClassifier
 
-from obygaze_models.dataset import ClipDataset as Known
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.logistic import LogisticProbe
 
@@ -40,7 +40,7 @@ def with_output(bank, output: str):
     return changed
 
 
-def authors_clips(data: Path, *, width: int = 64, signal: float = 0.35) -> Known:
+def authors_clips(data: Path, *, width: int = 64, signal: float = 0.35) -> ClipDataset:
     """The 1,048 clips of the released split; each concept adds its own direction to the noise."""
     path = data / "obygaze12" / "balanced_level" / "02_EN_HN_S.csv"
     with path.open(encoding="utf-8") as file:
@@ -54,14 +54,16 @@ def authors_clips(data: Path, *, width: int = 64, signal: float = 0.35) -> Known
     )  # fmt: skip
 
 
-def known_clips(levels, concepts, films, folds, *, width: int = 16, signal: float = 1.0) -> Known:
+def known_clips(
+    levels, concepts, films, folds, *, width: int = 16, signal: float = 1.0
+) -> ClipDataset:
     """Unit-norm features: noise, a direction for each concept, and one for Sure."""
     chance = np.random.default_rng(5)
     directions = chance.normal(size=(concepts.shape[1] + 1, width))
     shown = np.column_stack([concepts, np.array(levels) == "S"])
     features = chance.normal(size=(len(levels), width)) + signal * shown @ directions
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    return Known(
+    return ClipDataset(
         ids=[f"{film}-{row:03}" for row, film in enumerate(films)],
         levels=list(levels),
         concepts=concepts,
@@ -72,7 +74,7 @@ def known_clips(levels, concepts, films, folds, *, width: int = 16, signal: floa
     )
 
 
-def small_clips(clips: int = 240, concepts: int = 3) -> Known:
+def small_clips(clips: int = 240, concepts: int = 3) -> ClipDataset:
     """Three levels in turn over six folds and four films; Sure clips show more concepts."""
     chance = np.random.default_rng(7)
     levels = [("EN", "HN", "S")[row % 3] for row in range(clips)]

@@ -26,7 +26,7 @@ def targets(labelled):
 @pytest.fixture(scope="module")
 def bank(labelled, targets):
     train, held = labelled.folds < 8, labelled.folds == 8
-    X = labelled.features
+    X = labelled.X
     return ConceptBank(C=(1.0, 10.0)).fit(
         X[train], targets[train], X_val=X[held], concepts_val=targets[held]
     )
@@ -37,7 +37,7 @@ def sides(labelled):
     """Features and labels of folds 0-8, and of fold 9."""
     y = np.array(labelled.levels) == "S"
     train = labelled.folds < 9
-    return labelled.features[train], y[train], labelled.features[~train], y[~train]
+    return labelled.X[train], y[train], labelled.X[~train], y[~train]
 
 
 @pytest.mark.parametrize("output", ["distance", "decision"])
@@ -79,7 +79,7 @@ def test_a_linear_head_is_exactly_scikit_learns(bank, sides, output, l1_ratio, C
 
 
 def test_three_classes(bank, labelled):
-    X, y = labelled.features, np.array(labelled.levels)
+    X, y = labelled.X, np.array(labelled.levels)
     projected = bank.transform(X)
     tree = tree_on(bank, max_depth=4, random_state=1).fit(X, y)
     theirs = DecisionTreeClassifier(max_depth=4, random_state=1).fit(projected, y)
@@ -103,7 +103,7 @@ def test_concepts_beat_directions_that_mean_nothing(bank, sides):
 
 def test_clips_without_a_label_teach_the_concepts_alone(labelled, targets):
     """As fitting the bank on all clips and the head on those with a label by hand."""
-    X, y = labelled.features, (np.array(labelled.levels) == "S").astype(int)
+    X, y = labelled.X, (np.array(labelled.levels) == "S").astype(int)
     has_label = np.isin(labelled.levels, ("HN", "S"))
     model = ConceptBottleneck(ConceptBank(C=1.0), LogisticProbe(C=1))
     model.fit(X, np.where(has_label, y, -1), concepts=targets, labelled=has_label)
@@ -115,7 +115,7 @@ def test_clips_without_a_label_teach_the_concepts_alone(labelled, targets):
 
 @pytest.mark.filterwarnings("ignore::obygaze_models.estimators.concepts.DegenerateConcept")
 def test_validation_clips_choose_for_the_bank_and_teach_the_head(labelled, targets):
-    X, y = labelled.features, np.array(labelled.levels) == "S"
+    X, y = labelled.X, np.array(labelled.levels) == "S"
     train, held = labelled.folds < 8, labelled.folds == 8
     model = ConceptBottleneck(random_state=0).fit(
         X[train], y[train], concepts=targets[train],
@@ -131,7 +131,7 @@ def test_validation_clips_choose_for_the_bank_and_teach_the_head(labelled, targe
 
 
 def test_an_oracle_is_a_tree_on_the_annotations(labelled):
-    X, y = labelled.features, np.array(labelled.levels) == "S"
+    X, y = labelled.X, np.array(labelled.levels) == "S"
     C = labelled.concepts.astype(float)
     ours = OracleBottleneck(random_state=3).fit(X, y, concepts=C)
     theirs = DecisionTreeClassifier(max_depth=10, random_state=3).fit(C, y)

@@ -19,7 +19,7 @@ def parts(labelled):
     """Features and targets of the training folds and of fold 8."""
     targets = concept_targets(labelled.levels, labelled.concepts, "b")
     train, held = np.flatnonzero(labelled.folds < 8), np.flatnonzero(labelled.folds == 8)
-    return labelled.features[train], targets[train], labelled.features[held], targets[held]
+    return labelled.X[train], targets[train], labelled.X[held], targets[held]
 
 
 def fit(parts, *, names=CONCEPTS, kind="svm", **options):

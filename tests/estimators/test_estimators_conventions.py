@@ -95,7 +95,7 @@ def test_every_registered_estimator_clones_and_sets_its_parameters(name):
 def data():
     known = small_clips()
     y = np.array([level == "S" for level in known.levels])
-    return known.features, y, known.concepts.astype(int), np.array(known.films)
+    return known.X, y, known.concepts.astype(int), np.array(known.groups)
 
 
 def test_a_bank_is_fitted_with_its_own_defaults(data):

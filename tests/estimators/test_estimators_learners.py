@@ -120,8 +120,8 @@ def test_a_film_prior_counts_each_films_clips(known, rows):
     train, _, test, labels = rows
     said = fit("film-prior", known, rows).probabilities(known, test)
     for row, probability in zip(test, said[:, 1], strict=True):
-        film = known.films[row]
-        of_film = [r for r in train if known.films[r] == film]
+        film = known.groups[row]
+        of_film = [r for r in train if known.groups[r] == film]
         positives, share = (labels[of_film] == 1).sum(), (labels[train] == 1).mean()
         assert probability == pytest.approx((positives + share) / (len(of_film) + 1))
 
@@ -222,7 +222,7 @@ def test_concepts_can_be_learnt_once_more_from_validation_too(known, rows):
     targets = concept_targets(known.levels, known.concepts, "b")[both]
     for column, name in enumerate(known.concept_names):
         theirs = SVC(kernel="linear", C=Cs[name], class_weight="balanced")
-        theirs.fit(known.features[both], targets[:, column])
+        theirs.fit(known.X[both], targets[:, column])
         cav = theirs.coef_[0] / np.linalg.norm(theirs.coef_[0])
         place = fitted.model.bank_.names_.index(name)
         np.testing.assert_allclose(fitted.model.bank_.cavs_[place], cav, atol=2e-3)

@@ -103,11 +103,11 @@ def test_agrees_with_a_textbook_loop_on_the_authors_clips(authors):
     ours, textbook = [], []
     for seed in range(8):
         model = MLPProbe(early_stopping=False, max_iter=15, random_state=seed).fit(
-            known.features[train], y[train]
+            known.X[train], y[train]
         )
-        ours.append(f1_score(y[test], model.predict(known.features[test])))
-        other = textbook_mlp(known.features[train], y[train], seed, 15)
-        textbook.append(f1_score(y[test], other(known.features[test])))
+        ours.append(f1_score(y[test], model.predict(known.X[test])))
+        other = textbook_mlp(known.X[train], y[train], seed, 15)
+        textbook.append(f1_score(y[test], other(known.X[test])))
     assert np.mean(ours) > 0.7
     noise = np.hypot(np.std(ours), np.std(textbook)) / np.sqrt(8)
     assert abs(np.mean(ours) - np.mean(textbook)) < 4 * noise + 0.005
@@ -115,7 +115,7 @@ def test_agrees_with_a_textbook_loop_on_the_authors_clips(authors):
 
 def test_faster_than_a_loop_with_a_loader(labelled):
     """490 clips as in the paper's runs, against the plain peer with the same epochs."""
-    X = np.tile(labelled.features[:490], (1, 8))
+    X = np.tile(labelled.X[:490], (1, 8))
     y = (np.array(labelled.levels[:490]) == "S").astype(int)
     ours, theirs = [], []
     for _ in range(3):

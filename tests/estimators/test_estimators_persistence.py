@@ -57,18 +57,18 @@ def models(known):
         spec = EstimatorSpec(name, quick if name == "mlp" else {})
         made[name] = fit_estimator(spec, known, train, validation, labels, 0).model
     texts = np.array(known.levels)[train]
-    made["texts"] = LogisticProbe().fit(known.features[train], texts)
-    made["a classifier from elsewhere"] = GaussianNB().fit(known.features[train], texts)
+    made["texts"] = LogisticProbe().fit(known.X[train], texts)
+    made["a classifier from elsewhere"] = GaussianNB().fit(known.X[train], texts)
     made["weights"] = MLPProbe(class_weight={0: 1.0, 1: 2.5}, max_iter=1, random_state=0).fit(
-        known.features[train], labels[train]
+        known.X[train], labels[train]
     )
     made["bank"] = made["pcbm-tree"].bank_
-    made["random bank"] = RandomDirections(3, random_state=0).fit(known.features)
+    made["random bank"] = RandomDirections(3, random_state=0).fit(known.X)
     made["a frozen bank"] = ConceptBottleneck(FrozenEstimator(made["bank"])).fit(
-        known.features[train], labels[train]
+        known.X[train], labels[train]
     )
     made["foreign parts"] = ConceptBottleneck(PCA(2), GaussianNB()).fit(
-        known.features[train], labels[train]
+        known.X[train], labels[train]
     )
     return made
 
@@ -76,8 +76,8 @@ def models(known):
 def given_to(model, known):
     """What a model is asked about."""
     method = getattr(model, "predict_proba", None) or model.transform
-    values = {"concepts": known.concepts.astype(float), "groups": np.array(known.films)}
-    return {"X": known.features} | {
+    values = {"concepts": known.concepts.astype(float), "groups": np.array(known.groups)}
+    return {"X": known.X} | {
         name: value for name, value in values.items() if name in keywords(method)
     }
 
@@ -139,7 +139,7 @@ def test_within_a_folder_that_is_being_made_the_same_files(models, tmp_path, mon
 
 @pytest.mark.parametrize("order", ["F", "strided", "reversed"])
 def test_arrays_that_are_not_contiguous_are_kept_whole(known, tmp_path, order):
-    model = RandomDirections(6, random_state=0).fit(known.features)
+    model = RandomDirections(6, random_state=0).fit(known.X)
     model.cavs_ = {
         "F": np.asfortranarray(model.cavs_),
         "strided": np.repeat(model.cavs_, 2, axis=1)[:, ::2],
@@ -270,7 +270,7 @@ def test_forged_shapes_are_refused(models, tmp_path):
 def test_forests_are_not_saved_as_a_forged_one_could_read_memory(known, tmp_path, forest):
     labels = np.array(known.levels) == "S"
     with pytest.raises(ExperimentError, match="cannot be read back safely, so it is not saved"):
-        save_model(forest().fit(known.features, labels), tmp_path / "model", {})
+        save_model(forest().fit(known.X, labels), tmp_path / "model", {})
     assert not (tmp_path / "model").exists()
 
 
@@ -278,7 +278,7 @@ def test_a_forged_skops_file_runs_nothing(known, tmp_path):
     """A file that asks for a type that is not trusted is refused, whatever its digest."""
     import skops.io
 
-    model = GaussianNB().fit(known.features, np.array(known.levels) == "S")
+    model = GaussianNB().fit(known.X, np.array(known.levels) == "S")
     save_model(model, tmp_path / "model", {})
     model.witness = Path.touch
     data = skops.io.dumps(model)

@@ -28,12 +28,12 @@ def folds_and_targets(known):
 @pytest.mark.parametrize("class_weight", ["balanced", None])
 @pytest.mark.parametrize("C", CS)
 def test_decides_as_scikit_learns_own(labelled, C, class_weight):
-    X = labelled.features.astype(np.float64)
+    X = labelled.X.astype(np.float64)
     for train, _, targets in list(folds_and_targets(labelled))[:3]:
         fit = LinearSVM(X[train], targets[train], class_weight).fit(C)
         theirs = SVC(C=C, kernel="linear", class_weight=class_weight)
-        theirs.fit(labelled.features[train], targets[train])
-        decisions = theirs.decision_function(labelled.features)
+        theirs.fit(labelled.X[train], targets[train])
+        decisions = theirs.decision_function(labelled.X)
         assert fit.solver == "libsvm"
         assert fit.decide(X) == pytest.approx(decisions, abs=1e-5)
         assert ((fit.decide(X) > 0) == (decisions > 0)).all()
@@ -50,7 +50,7 @@ def newton(X, y, class_weight="balanced"):
 @pytest.mark.parametrize("class_weight", ["balanced", None])
 def test_newtons_method_finds_the_optimum_of_svc(labelled, class_weight):
     """With a certificate; SVC must be asked for a tight tolerance to be as close."""
-    X = labelled.features.astype(np.float64)
+    X = labelled.X.astype(np.float64)
     train, _, targets = next(folds_and_targets(labelled))
     problem = newton(X[train], targets[train], class_weight)
     for C in CS:
@@ -144,7 +144,7 @@ def noise():
 
 def test_the_c_with_the_highest_auc_is_chosen(labelled):
     train, test, targets = next(folds_and_targets(labelled))
-    X = labelled.features.astype(np.float64)
+    X = labelled.X.astype(np.float64)
     choice = choose_svm(
         X[train], targets[train], CS, "balanced", validation=(X[test], targets[test])
     )
@@ -163,7 +163,7 @@ def test_the_c_with_the_highest_auc_is_chosen(labelled):
 
 def test_a_c_that_is_too_small_is_seen(labelled):
     train, _, targets = next(folds_and_targets(labelled))
-    X = labelled.features[train].astype(np.float64)
+    X = labelled.X[train].astype(np.float64)
     small = LinearSVM(X, targets[train]).fit(1e-4)
     assert small.bounded == 1
     assert small.degenerate

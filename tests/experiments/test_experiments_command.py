@@ -1,11 +1,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import cli
+from obygaze_models.commands._shared import echo_warnings
+from obygaze_models.warnings import RunWarning
 
 
 @pytest.fixture
@@ -81,3 +84,14 @@ def test_says_what_leaks_or_was_left_out_loudly(in_folder):
     assert result.exit_code == 0, result.output
     assert "film left out" in result.stdout
     assert "over 12 fits" in result.stdout
+
+
+def test_at_most_five_warnings_are_printed_where_a_file_has_all(capsys):
+    leaks = [RunWarning("leak", f"task {number}", f"leak {number}") for number in range(6)]
+    warnings = [*leaks, RunWarning("skipped", "", "fit 3"), RunWarning("concepts", "", "two")]
+    echo_warnings(warnings, file=Path("runs/sure/run.json"))
+    *lines, rest = capsys.readouterr().err.splitlines()
+    assert lines == [f"WARNING: {warnings[row]}" for row in (0, 1, 2, 6, 7)]
+    assert rest == "and 3 more warnings; runs/sure/run.json has all of them"
+    echo_warnings(warnings)
+    assert len(capsys.readouterr().err.splitlines()) == len(warnings)

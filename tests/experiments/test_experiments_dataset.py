@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -176,7 +177,7 @@ def test_features_of_several_stores_are_concatenated(marked, second_store):
     np.testing.assert_array_equal(two.X[:, width:], 10 * one.X[rows][:, ::-1])
 
 
-def test_an_experiment_on_several_stores(marked, second_store, experiment, tmp_path):
+def test_an_experiment_on_several_stores(marked, second_store, obygaze, tmp_path):
     (tmp_path / "two.toml").write_text(
         f"""
 name = "Two"
@@ -192,12 +193,15 @@ estimators = ["logistic"]
     assert run.record.experiment["store"] == [marked.store.as_posix(), second_store.as_posix()]
     assert run.record.store.name == "toy + toy"
     assert len(run.record.join.without_features) <= 3
-    _, about = om.load_model(run.models()[0]["folder"])
+    model = run.models()[0]["folder"]
+    _, about = om.load_model(model)
     assert about["features"]["shape"] == [16]
-    assert about == read_about(run.models()[0]["folder"])
-    from obygaze_models.inference import check_features
-    from obygaze_models.stores import open_stores
-
-    check_features(about, open_stores([marked.store, second_store]))
+    assert about == read_about(model)
+    stores = [marked.store, second_store]
+    predictions = om.predict(model, stores)
+    assert predictions.ids == [clip for clip in marked.ids if clip not in marked.ids[:3]]
+    scored = om.evaluate(model, stores, marked.manifest)
+    told = obygaze("models", "evaluate", model, *stores, marked.manifest, "--json")
+    assert json.loads(told.stdout) == asdict(scored)
     with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
-        check_features(about, open_stores(marked.store))
+        om.predict(model, marked.store)

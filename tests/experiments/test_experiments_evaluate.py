@@ -38,7 +38,7 @@ def run(known, *tasks):
 def test_features_that_are_no_numbers_are_named():
     features = KNOWN.X.copy()
     features[5, 1] = np.nan
-    with pytest.raises(ExperimentError, match=r"1 clips have features .* such as clip-05;"):
+    with pytest.raises(ExperimentError, match=r"1 clip has features .* such as clip-05;"):
         run(replace(KNOWN, X=features), TASK)
 
 
@@ -58,7 +58,7 @@ def test_a_concept_without_positives_in_a_fold_is_named_and_skipped():
     assert [(one.task, one.fit, one.why) for one in evaluation.skipped] == [
         ("Body vs all without", 0, "the validation set has 6 of no Body and 0 of Body")
     ]
-    assert [(one.task, one.draw.index) for one in evaluation.predictions] == [
+    assert [(one.task, one.fold.index) for one in evaluation.predictions] == [
         ("Look vs all without", 0),
         ("Look vs all without", 1),
         ("Look vs all without", 2),

@@ -35,7 +35,7 @@ def clips() -> Clips:
     bank = ConceptBank(C=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateConcept)
-        bank.fit(known.features, known.concepts.astype(int), concept_names=known.concept_names)
+        bank.fit(known.X, known.concepts.astype(int), concept_names=known.concept_names)
     codes = np.searchsorted(("EN", "HN", "S"), levels)
     return Clips(known, (codes == 2).astype(int), codes, bank)
 

@@ -1,0 +1,182 @@
+"""Runs that are killed resume, and write the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from obygaze_models.experiments import evaluate
+from obygaze_models.experiments.run import run_experiment
+from tests.world import make_world
+
+ESTIMATORS = ("mlp", "pcbm-logistic", "majority")
+SCRIPT = """
+import pickle, sys
+from obygaze_models.experiments.run import run_experiment
+experiment = pickle.loads(bytes.fromhex(sys.argv[1]))
+run_experiment(experiment, sys.argv[2], log=lambda line: print(line, file=sys.stderr, flush=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("marked"), marked=True)
+
+
+@pytest.fixture(scope="module")
+def several(experiment, marked):
+    return replace(experiment, manifest=marked.manifest, store=marked.store, estimators=ESTIMATORS)
+
+
+@pytest.fixture(scope="module")
+def whole(several, tmp_path_factory):
+    """The bytes of a run that nobody interrupted."""
+    return bytes_of(run_experiment(several, tmp_path_factory.mktemp("whole") / "run").folder)
+
+
+def bytes_of(folder):
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    record = json.loads(files["run.json"]) | {"started": "", "seconds": 0}
+    return files | {"run.json": json.dumps(record).encode()}
+
+
+class Stop(BaseException):
+    """Nobody catches it, like KeyboardInterrupt."""
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Interrupts an evaluation after some fits."""
+    real = evaluate.fit_estimator
+
+    def arrange(fits):
+        calls = []
+
+        def fit(*arguments):
+            if len(calls) == fits:
+                raise Stop
+            calls.append(1)
+            return real(*arguments)
+
+        monkeypatch.setattr(evaluate, "fit_estimator", fit)
+        return calls
+
+    return arrange
+
+
+def test_an_interrupted_run_resumes_to_the_same_bytes(several, whole, stop_after, tmp_path):
+    """At any moment: within an estimator, between two, before the last."""
+    for number, fits in enumerate((1, 9, 26)):
+        output, lines = tmp_path / f"run-{number}", []
+        stop_after(fits)
+        with pytest.raises(Stop):
+            run_experiment(several, output, log=lines.append)
+        assert not output.exists()
+        assert lines == [
+            f"{fits} of 27 fits are kept in {output}.partial; the same command resumes."
+        ]
+        lines.clear()
+        calls = stop_after(1000)
+        run = run_experiment(several, output, log=lines.append)
+        assert len(calls) == 27 - fits
+        assert lines[0].startswith(f"Resuming: {fits} finished fit")
+        assert bytes_of(run.folder) == whole
+        assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"estimators": ("mlp", "majority")}, "estimators changed"),
+        ({"seed": 3}, "seed, folds changed"),
+        ({"name": "Other"}, "name changed"),
+    ],
+)
+def test_a_changed_experiment_starts_anew(several, stop_after, tmp_path, change, named):
+    stop_after(3)
+    with pytest.raises(Stop):
+        run_experiment(several, tmp_path / "run")
+    lines = []
+    calls = stop_after(2)
+    with pytest.raises(Stop):
+        run_experiment(replace(several, **change), tmp_path / "run", log=lines.append)
+    assert len(calls) == 2
+    assert lines[0].endswith(f"run.partial is not resumed: {named}. Starting anew.")
+    assert "2 of" in lines[1]
+
+
+def test_another_stores_features_start_anew(several, experiment, stop_after, tmp_path):
+    world = make_world(tmp_path / "world", marked=True)
+    changed = replace(several, manifest=world.manifest, store=world.store)
+    stop_after(3)
+    with pytest.raises(Stop):
+        run_experiment(changed, tmp_path / "run")
+    import shutil
+
+    from obygaze_features.manifests import Manifest
+    from tests.world import write_store
+
+    shutil.rmtree(world.store)
+    features = dict(zip(world.ids, world.features + np.float32(0.5), strict=True))
+    write_store(world.store, Manifest.load(world.manifest), features)
+    lines = []
+    with pytest.raises(Stop):
+        run_experiment(changed, tmp_path / "run", log=lines.append)
+    assert "run.partial is not resumed: features changed" in lines[0]
+
+
+def test_a_damaged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
+    stop_after(12)
+    with pytest.raises(Stop):
+        run_experiment(several, tmp_path / "run")
+    partial = tmp_path / "run.partial"
+    (partial / "mlp/HN-vs-S-0/fit.json").write_text("{")
+    (partial / "mlp/HN-vs-S-1/arrays.npz").write_bytes(b"PK")
+    header = partial / "mlp/HN-vs-S-2/model/model.json"
+    header.write_text(header.read_text().replace("0", "1"))
+    (partial / "mlp/HN-vs-S-3/fit.json").unlink()
+    calls = stop_after(1000)
+    run = run_experiment(several, tmp_path / "run")
+    assert len(calls) == 27 - 12 + 4
+    assert bytes_of(run.folder) == whole
+
+
+def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
+    """SIGKILL at several moments, each later than the last, until it ends by itself."""
+    import pickle
+
+    output = tmp_path / "run"
+    arguments = [sys.executable, "-c", SCRIPT, pickle.dumps(several).hex(), str(output)]
+    kills = 0
+    for wanted in (1, 10, 22):
+        with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None:
+                done = len(list(tmp_path.glob("run.partial/*/*/fit.json")))
+                if done >= wanted:
+                    os.kill(process.pid, signal.SIGKILL)
+                    kills += 1
+                    break
+                time.sleep(0.005)
+            process.wait()
+            assert process.stderr is not None
+            text = process.stderr.read()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, text
+        assert not output.exists()
+    assert kills >= 2
+    run = run_experiment(several, output)
+    assert bytes_of(run.folder) == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
