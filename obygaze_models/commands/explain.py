@@ -1,42 +1,72 @@
-"""``obygaze models explain``: why a saved model says what it says of clips."""
+"""``obygaze models explain``: the reasons of a model's predictions, and tests of its concepts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from obygaze_features.common.cli import echo_json, folder_argument, json_option, store_argument
+from obygaze_features.common.text import counted
+from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:
-    from obygaze_models.explain.clips import ExplainedClip
-    from obygaze_models.explain.contributions import Contribution
+    from obygaze_models.explain.clips import Contribution, ExplainedClip
+    from obygaze_models.explain.interventions import Interventions
+    from obygaze_models.explain.significance import Significance
+    from obygaze_models.explain.tcav import TCAV
 
 __all__ = ["explain"]
 
-#: The longest bar. Plain signs, which every terminal and every file shows.
 BAR = 24
+"""The longest bar, in characters that every terminal and file can show."""
 
 
 @click.command()
 @folder_argument("model")
 @store_argument("store")
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option(
     "--nearest",
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
-    help="How many of the store's other clips to list, the most alike first.",
+    help="How many similar clips of the store to list.",
 )
 @click.option(
     "--concepts",
     type=click.Path(path_type=Path),
-    help="A saved bottleneck, by whose concepts a network is read.",
+    help="A saved bottleneck, whose concepts explain a network.",
 )
+@click.option("--tcav", "analysis", flag_value="tcav", help="How a network uses --concepts.")
+@click.option(
+    "--significance",
+    "analysis",
+    flag_value="significance",
+    help="Whether a bottleneck's concepts beat shuffled labels.",
+)
+@click.option(
+    "--intervene",
+    "analysis",
+    flag_value="intervene",
+    help="A bottleneck's scores with its concepts corrected.",
+)
+@click.option(
+    "--manifest",
+    type=click.Path(path_type=Path),
+    help="The annotations, for --tcav, --significance and --intervene.",
+)
+@click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its own]")
+@click.option(
+    "--draws",
+    type=click.IntRange(min=1),
+    help="Random directions, or orders of concepts.  [default: 200, or 20]",
+)
+@click.option("--seed", default=0, show_default=True, help="Fixes the random draws.")
 @json_option
 def explain(
     model: Path,
@@ -44,88 +74,218 @@ def explain(
     ids: tuple[str, ...],
     nearest: int,
     concepts: Path | None,
+    analysis: str | None,
+    manifest: Path | None,
+    labels: str | None,
+    draws: int | None,
+    seed: int,
     as_json: bool,
 ) -> None:
-    """Say why a saved MODEL says what it says of clips of a STORE.
+    """Explain a saved MODEL's predictions of clips of a STORE, or its concepts.
 
-    A linear bottleneck shows each concept's part in the logit, a tree the path that the clip
-    takes, a network how its logit depends on the concepts of --concepts.
+    With IDs: a linear bottleneck shows each concept's part in the logit, a tree the path of the
+    clip, a network how its logit depends on the concepts of --concepts.
+
+    Without IDs, on the annotated clips of --manifest that the model has not seen: --tcav counts
+    how often a network's logit rises along each concept, --significance ranks clips by each
+    concept, both against directions of shuffled labels; --intervene corrects the concepts of a
+    bottleneck, more and more of them, and scores it again.
 
     \b
     Examples:
       obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr tt0108160-001
       obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr tt0108160-001 \\
         --concepts runs/x/models/pcbm-tree/EN-vs-S-0 --nearest 10 --json
+      obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr --tcav \\
+        --concepts runs/x/models/pcbm-tree/EN-vs-S-0 --manifest manifests/obygaze12
+      obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr --intervene \\
+        --manifest manifests/obygaze12
     """
     from dataclasses import asdict
 
     from obygaze_models.explain.clips import explain_clips
     from obygaze_models.persistence import read_about
 
-    explained = explain_clips(model, store, ids, nearest=nearest, concepts=concepts)
-    if as_json:
-        echo_json([asdict(one) for one in explained])
+    if analysis is None:
+        if not ids:
+            raise UsageError("name clips (ID...), or add --tcav, --significance or --intervene")
+        explained = explain_clips(model, store, ids, nearest=nearest, concepts=concepts)
+        if as_json:
+            echo_json([asdict(clip) for clip in explained])
+        else:
+            click.echo("\n\n".join(_describe_clip(clip) for clip in explained))
     else:
-        click.echo("\n\n".join(_in_words(one) for one in explained))
-    echo_warnings(RunWarning(**one) for one in read_about(model).get("warnings", []))
+        if ids:
+            raise UsageError(f"--{analysis} uses all annotated clips; leave out the IDs")
+        if manifest is None:
+            raise UsageError(f"--{analysis} needs annotations; add --manifest FOLDER")
+        if analysis == "tcav" and concepts is None:
+            raise UsageError("--tcav needs concepts; add --concepts FOLDER of a saved bottleneck")
+        options = {"labels": labels, "seed": seed} | ({"draws": draws} if draws else {})
+        _analyse(analysis, model, store, manifest, concepts, options, as_json)
+    echo_warnings(RunWarning(**fields) for fields in read_about(model).get("warnings", []))
 
 
-def _in_words(clip: ExplainedClip) -> str:
+def _analyse(
+    analysis: str,
+    model: Path,
+    store: Path | str,
+    manifest: Path,
+    concepts: Path | None,
+    options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from dataclasses import asdict
+
+    from obygaze_models.explain import analyses
+
+    if analysis == "intervene":
+        curves = analyses.correct_concepts(model, store, manifest, **options)
+        click.echo(_intervention_table(curves)) if not as_json else echo_json(asdict(curves))
+        return
+    if analysis == "tcav" and concepts is not None:
+        scores = analyses.score_tcav(model, store, manifest, concepts, **options)
+        lines = _tcav_table(scores)
+        rows = [asdict(score) for score in scores]
+    else:
+        ranks = analyses.compare_with_shuffled(model, store, manifest, **options)
+        lines = _significance_table(ranks)
+        rows = [asdict(rank) for rank in ranks]
+    if as_json:
+        echo_json(rows)
+    else:
+        click.echo(lines)
+
+
+def _tcav_table(scores: Sequence[TCAV]) -> str:
     from obygaze_features.common.tables import align
 
-    said = clip.explanation
-    others = [f"{name} {of:.2f}" for name, of in said.probabilities.items() if name != said.label]
-    sure = said.probabilities[said.label]
-    lines = [f"{clip.id}: {said.label}, probability {sure:.2f} ({', '.join(others)})"]
-    lines += _why(clip)
+    header = ["concept", "score", "random", "p", "p (Holm)", "slope", "p", "p (Holm)"]
+    rows = [
+        [
+            row.name,
+            f"{row.score:.2f}",
+            f"{row.random_score:.2f} ± {row.random_spread:.2f}",
+            f"{row.p:.3f}",
+            f"{row.p_holm:.3f}",
+            f"{row.slope:+.2f}",
+            f"{row.slope_p:.3f}",
+            f"{row.slope_p_holm:.3f}",
+        ]
+        for row in scores
+    ]
+    first = scores[0]
+    return (
+        f"{align(header, rows)}\n\nScore: the share of {counted(first.clips, 'clip')} whose logit "
+        f"rises along the concept, against {counted(first.runs, 'direction')} of shuffled labels."
+    )
+
+
+def _significance_table(ranks: Sequence[Significance]) -> str:
+    from obygaze_features.common.tables import align
+
+    header = ["concept", "AUC", "shuffled", "95th percentile", "p", "p (Holm)"]
+    rows = [
+        [
+            row.name,
+            f"{row.auc:.3f}",
+            f"{row.random_auc:.3f}",
+            f"{row.random_auc_95:.3f}",
+            f"{row.p:.3f}",
+            f"{row.p_holm:.3f}",
+        ]
+        for row in ranks
+    ]
+    runs = counted(ranks[0].runs, "direction") if ranks else "directions"
+    return (
+        f"{align(header, rows)}\n\nAUC: how well a concept ranks clips that the model has not "
+        f"seen; p: against {runs} of its shuffled labels. Clips of a film are alike, so p is "
+        "rather too small."
+    )
+
+
+def _intervention_table(result: Interventions) -> str:
+    from obygaze_features.common.tables import align
+
+    def cell(mean: float | None, std: float | None) -> str:
+        spread = f" ± {std:.3f}" if std and std >= 0.0005 else ""
+        return "-" if mean is None else f"{mean:.3f}{spread}"
+
+    random, nearest = result.curves
+    header = ["corrected", "accuracy", "F1", "accuracy, nearest first", "F1"]
+    rows = [
+        [
+            number,
+            cell(random.accuracy[number], random.accuracy_std[number]),
+            cell(random.f1[number], random.f1_std[number]),
+            cell(nearest.accuracy[number], None),
+            cell(nearest.f1[number], None),
+        ]
+        for number in range(len(result.concepts) + 1)
+    ]
+    return (
+        f"{align(header, rows)}\n\nScores of {counted(result.clips, 'clip')} with 0 to "
+        f"{counted(len(result.concepts), 'concept')} corrected: mean ± standard deviation over "
+        f"{counted(random.draws, 'random order')}; then those with the nearest hyperplane first."
+    )
+
+
+def _describe_clip(clip: ExplainedClip) -> str:
+    from obygaze_features.common.tables import align
+
+    label, probabilities = clip.explanation.label, clip.explanation.probabilities
+    others = [f"{name} {p:.2f}" for name, p in probabilities.items() if name != label]
+    lines = [f"{clip.id}: {label}, probability {probabilities[label]:.2f} ({', '.join(others)})"]
+    lines += _reasons(clip)
     if clip.nearest:
         table = align(
-            ["nearest clips", "cosine"], [[one.id, f"{one.cosine:.3f}"] for one in clip.nearest]
+            ["nearest clips", "cosine"],
+            [[other.id, f"{other.cosine:.3f}"] for other in clip.nearest],
         )
         lines += ["", *(f"  {line}" for line in table.splitlines())]
     return "\n".join(lines)
 
 
-def _why(clip: ExplainedClip) -> list[str]:
-    from obygaze_models.explain.contributions import Sensitivity, TreePath, WeightedSum
+def _reasons(clip: ExplainedClip) -> list[str]:
+    from obygaze_models.explain.clips import Sensitivity, TreePath, WeightedSum
 
-    why = clip.explanation.why
-    if isinstance(why, TreePath):
-        shares = ", ".join(f"{share:.0%} {name}" for name, share in why.shares.items())
+    reasons = clip.explanation.why
+    if isinstance(reasons, TreePath):
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in reasons.shares.items())
         steps = [
             f"  {step.concept} measures {step.value:.3g}, "
             f"{'above' if step.above else 'not above'} {step.threshold:.3g}"
-            for step in why.steps
+            for step in reasons.steps
         ]
         return [*steps, f"  the training clips that end there: {shares}"]
-    if isinstance(why, WeightedSum):
-        rows = [(one.concept, one.amount) for one in _by_size(why.contributions)]
-        rows.append(("(intercept)", why.intercept))
-        if why.residual is not None:
-            rows.append(("(not explained by concepts)", why.residual))
-        return [*_bars(rows), f"  together {why.logit:+.2f}: the logit of {why.label}"]
-    if isinstance(why, Sensitivity):
-        rows = [(one.concept, one.amount) for one in _by_size(why.contributions)]
+    if isinstance(reasons, WeightedSum):
+        rows = [(part.concept, part.amount) for part in _by_size(reasons.contributions)]
+        rows.append(("(intercept)", reasons.intercept))
+        if reasons.residual is not None:
+            rows.append(("(not explained by concepts)", reasons.residual))
+        return [*_bars(rows), f"  together {reasons.logit:+.2f}: the logit of {reasons.label}"]
+    if isinstance(reasons, Sensitivity):
+        rows = [(part.concept, part.amount) for part in _by_size(reasons.contributions)]
         return [
             *_bars(rows),
-            f"  gradient x input on the logit of {why.label}, {why.logit:+.2f}; "
+            f"  gradient x input on the logit of {reasons.label}, {reasons.logit:+.2f}; "
             "concepts overlap, so these do not add up to it",
         ]
     return [
-        "  this model has no concepts of its own; a network is read by those of another with "
-        "--concepts"
+        "  this model has no concepts of its own; to explain a network, add the concepts of a "
+        "bottleneck: --concepts"
     ]
 
 
 def _by_size(contributions: tuple[Contribution, ...]) -> list[Contribution]:
-    return sorted(contributions, key=lambda one: -abs(one.amount))
+    return sorted(contributions, key=lambda part: -abs(part.amount))
 
 
 def _bars(rows: list[tuple[str, float]]) -> list[str]:
-    wide = max(len(name) for name, _ in rows)
+    width = max(len(name) for name, _ in rows)
     longest = max(abs(amount) for _, amount in rows) or 1.0
     return [
-        f"  {name.ljust(wide)}  {amount:+7.2f}  "
+        f"  {name.ljust(width)}  {amount:+7.2f}  "
         f"{('+' if amount > 0 else '-') * round(BAR * abs(amount) / longest)}".rstrip()
         for name, amount in rows
     ]

@@ -19,7 +19,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.evaluate import FitResult, test_rows
-from obygaze_models.explain.readings import Kind, Reading, Step, bank_of, read_clips
+from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
 
 __all__ = ["Explained", "explain_models", "read_explanations"]
 
@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """What one model of one run made of its test clips' concepts; see `Reading`.
+    """What one model of one run made of its test clips' concepts; see `Attribution`.
 
     Parameters
     ----------
@@ -82,10 +82,10 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
         rows, model = test_rows(result.fold), result.fit.model
         if hasattr(model, "bank_") and bank_of(model) is None:
             continue  # directions that mean nothing explain nothing
-        reading = read_clips(model, data.X[rows], classes=result.task.classes, bank=bank)
-        if reading is not None:
+        attribution = attribute(model, data.X[rows], classes=result.task.classes, bank=bank)
+        if attribution is not None:
             about = {"model": result.model, "task": result.task.name, "fit": result.fold.index}
-            lines.append(_line(about, [data.ids[row] for row in rows.tolist()], reading))
+            lines.append(_line(about, [data.ids[row] for row in rows.tolist()], attribution))
     return "".join(lines)
 
 
@@ -102,23 +102,23 @@ def read_explanations(path: Path) -> list[Explained]:
         ) from None
 
 
-def _line(about: dict[str, Any], ids: list[str], reading: Reading) -> str:
-    place = {name: at for at, name in enumerate(reading.concepts)}
+def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> str:
+    place = {name: at for at, name in enumerate(attribution.concepts)}
     record = {
         **about,
-        "kind": reading.kind,
-        "concepts": list(reading.concepts),
+        "kind": attribution.kind,
+        "concepts": list(attribution.concepts),
         "ids": ids,
-        "labels": reading.labels,
-        "values": _short(reading.values),
-        "amounts": None if reading.amounts is None else _short(reading.amounts),
-        "intercept": None if reading.intercept is None else _short(reading.intercept),
-        "residual": None if reading.residual is None else _short(reading.residual),
+        "labels": attribution.labels,
+        "values": _short(attribution.values),
+        "amounts": None if attribution.amounts is None else _short(attribution.amounts),
+        "intercept": None if attribution.intercept is None else _short(attribution.intercept),
+        "residual": None if attribution.residual is None else _short(attribution.residual),
         "steps": None
-        if reading.steps is None
+        if attribution.steps is None
         else [
             [[place[step.concept], _digits(step.threshold), step.above] for step in steps]
-            for steps in reading.steps
+            for steps in attribution.steps
         ],
     }
     return json.dumps(record, separators=(",", ":")) + "\n"

@@ -1,1 +1,1 @@
-"""Why a model says what it says: of one clip, of a concept, and of a class."""
+"""Explanations of predictions, concepts and errors."""

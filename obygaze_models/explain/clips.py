@@ -1,4 +1,4 @@
-"""A saved model's explanations of a store's clips."""
+"""Explanations of single clips, and those of a saved model on a store's clips."""
 
 from __future__ import annotations
 
@@ -7,24 +7,173 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.explain.contributions import (
-    Explanation,
-    Neighbour,
-    explain_clip,
-    nearest_clips,
-)
+from obygaze_models.estimators.trees import as_tree
+from obygaze_models.explain.attributions import Attribution, Step, attribute
 from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import load_model
 
-__all__ = ["ExplainedClip", "explain_clips"]
+__all__ = [
+    "Contribution",
+    "ExplainedClip",
+    "Explanation",
+    "Neighbour",
+    "Sensitivity",
+    "Step",
+    "TreePath",
+    "WeightedSum",
+    "explain_clip",
+    "explain_clips",
+    "load_bank",
+    "nearest_clips",
+]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A concept's part: the clip's score on it, its weight, and their product."""
+
+    concept: str
+    value: float
+    weight: float
+    amount: float
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """The parts of a linear bottleneck's logit.
+
+    With two classes the logit is that of the second against the first, whichever is predicted;
+    with more, that of the predicted class.
+
+    Parameters
+    ----------
+    label
+        The class of the logit.
+    contributions
+        One for each concept, in the bank's order.
+    intercept
+        The logit of a clip with 0 on all concepts.
+    residual
+        What the features add past the concepts in a `HybridBottleneck`; else None.
+    logit
+        The sum of all of these.
+    """
+
+    label: str
+    contributions: tuple[Contribution, ...]
+    intercept: float
+    residual: float | None
+    logit: float
+
+
+@dataclass(frozen=True)
+class TreePath:
+    """A clip's path from the root, and the shares of the classes in its last node."""
+
+    steps: tuple[Step, ...]
+    leaf: int
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How a network's logit depends on concepts, near a clip.
+
+    Parameters
+    ----------
+    label, logit
+        As in `WeightedSum`; before any temperature.
+    contributions
+        Gradient times input along each direction: the weight is the logit's derivative along
+        it, the value is the clip's distance from its hyperplane. The amount is what the logit
+        loses, to first order, if the clip is moved onto that hyperplane. Directions
+        overlap, so the amounts do not add up to the logit.
+    """
+
+    label: str
+    contributions: tuple[Contribution, ...]
+    logit: float
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A clip, and the cosine of its features with those of the explained clip."""
+
+    id: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A model's prediction of a clip and its reasons.
+
+    `why` is None for models without concepts, and for networks without a bank.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+    why: WeightedSum | TreePath | Sensitivity | None
+
+
+def explain_clip(
+    model: Any, x: Array, *, classes: Sequence[str] | None = None, bank: Any = None
+) -> Explanation:
+    """Explain a model's prediction of a clip.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator that reads features.
+    x
+        The features of the clip [D].
+    classes
+        The name of each label from 0 on, where labels are numbers; by default the labels.
+    bank
+        A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
+    """
+    X = np.asarray(x)[None]
+    probabilities = model.predict_proba(X)[0]
+    labels = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
+    attribution = attribute(model, X, classes=classes, bank=bank)
+    return Explanation(
+        labels[int(probabilities.argmax())],
+        dict(zip(labels, map(float, probabilities), strict=True)),
+        None if attribution is None else _first_clip(attribution, model, labels),
+    )
+
+
+def nearest_clips(
+    x: Array, ids: Sequence[str], features: Array, count: int = 5
+) -> tuple[Neighbour, ...]:
+    """The clips with the most similar features by cosine, the nearest first.
+
+    Parameters
+    ----------
+    x
+        The features of a clip [D].
+    ids, features
+        The clips to search, and their features [N, D].
+    count
+        The largest number to return.
+    """
+    target = np.asarray(x, dtype=np.float64)
+    lengths = np.linalg.norm(features, axis=1).astype(np.float64) * np.linalg.norm(target)
+    cosines = np.divide(features @ target, lengths, out=np.zeros(len(ids)), where=lengths > 0)
+    order = np.argsort(-cosines, kind="stable")[:count]
+    return tuple(Neighbour(ids[row], float(cosines[row])) for row in order.tolist())
 
 
 @dataclass(frozen=True)
 class ExplainedClip:
-    """A clip, what a model says of it and why, and the store's clips that are most like it."""
+    """A clip, its explanation, and the most similar clips of the store."""
 
     id: str
     explanation: Explanation
@@ -39,49 +188,77 @@ def explain_clips(
     nearest: int = 5,
     concepts: Path | None = None,
 ) -> list[ExplainedClip]:
-    """Explain what a saved model says of clips.
+    """Explain a saved model's predictions of clips.
 
     Parameters
     ----------
     model
         A folder that `save_model` wrote.
     store
-        The store of the features that the model fits.
+        The store of the model's features.
     ids
-        Which clips.
+        The clips.
     nearest
-        How many of the store's other clips to list, by the cosine of their features.
+        How many similar clips to list, by the cosine of their features.
     concepts
-        The folder of a saved bottleneck or bank, by whose concepts a network is read.
+        The folder of a saved bottleneck or bank, to explain a network by its concepts.
     """
     fitted, about = load_model(model)
     opened = open_store(store)
     check_features(about, opened)
     if concepts is not None and not isinstance(fitted, MLPProbe):
         raise ExperimentError(
-            f"{model} is a {type(fitted).__name__}; only networks are read by others' concepts"
+            f"{model} is a {type(fitted).__name__}, which has its own concepts or none; leave out "
+            "--concepts, which explains networks"
         )
-    bank = None if concepts is None else _bank(concepts, about)
-    opened.rows_of(ids)  # names an id that is not there, and says why
-    have, features = features_of(about, opened, opened.ids if nearest else ids)
-    row_of = {one: row for row, one in enumerate(have)}
+    bank = None if concepts is None else load_bank(concepts, about)
+    opened.rows_of(ids)  # an unknown id is an error
+    stored, features = features_of(about, opened, opened.ids if nearest else ids)
+    row_of = {clip: row for row, clip in enumerate(stored)}
     explained = []
-    for one in dict.fromkeys(ids):
-        x = features[row_of[one]]
-        why = explain_clip(fitted, x, classes=about.get("classes"), bank=bank)
-        like = [near for near in nearest_clips(x, have, features, nearest + 1) if near.id != one]
-        explained.append(ExplainedClip(one, why, tuple(like[:nearest])))
+    for clip in dict.fromkeys(ids):
+        x = features[row_of[clip]]
+        explanation = explain_clip(fitted, x, classes=about.get("classes"), bank=bank)
+        similar = nearest_clips(x, stored, features, nearest + 1)
+        others = tuple(neighbour for neighbour in similar if neighbour.id != clip)
+        explained.append(ExplainedClip(clip, explanation, others[:nearest]))
     return explained
 
 
-def _bank(folder: Path, about: dict[str, Any]) -> Any:
-    """The bank of a saved bottleneck, or one that was saved alone, of the same features."""
-    loaded, theirs = load_model(folder)
+def load_bank(folder: Path, about: dict[str, Any]) -> Any:
+    """The concepts of a saved bottleneck, or a saved bank, of the same features as a model's."""
+    loaded, bank_about = load_model(folder)
     bank = getattr(loaded, "bank_", loaded)
     if not hasattr(bank, "cavs_"):
         raise ExperimentError(
-            f"{folder} is a {type(loaded).__name__}, which has no concepts; take a bottleneck"
+            f"{folder} is a {type(loaded).__name__}, which has no concepts; use a bottleneck"
         )
-    if theirs.get("features") != about["features"]:
+    if bank_about.get("features") != about["features"]:
         raise ExperimentError(f"the concepts of {folder} are of other features than the model's")
     return bank
+
+
+def _first_clip(
+    attribution: Attribution, model: Any, labels: list[str]
+) -> WeightedSum | TreePath | Sensitivity:
+    if attribution.steps is not None and attribution.leaves is not None:
+        leaf, tree = attribution.leaves[0], as_tree(model.head_)
+        assert tree is not None
+        shares = dict(zip(labels, map(float, tree.value[leaf]), strict=True))
+        return TreePath(tuple(attribution.steps[0]), leaf, shares)
+    assert attribution.weights is not None
+    assert attribution.logit is not None
+    contributions = tuple(
+        Contribution(name, value, weight, value * weight)
+        for name, value, weight in zip(
+            attribution.concepts,
+            attribution.values[0].tolist(),
+            attribution.weights[0].tolist(),
+            strict=True,
+        )
+    )
+    label, logit = attribution.labels[0], float(attribution.logit[0])
+    if attribution.intercept is None:
+        return Sensitivity(label, contributions, logit)
+    residual = None if attribution.residual is None else float(attribution.residual[0])
+    return WeightedSum(label, contributions, float(attribution.intercept[0]), residual, logit)

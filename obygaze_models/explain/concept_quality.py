@@ -1,4 +1,4 @@
-"""Whether what a model measures along a concept is the concept: against the annotations."""
+"""Whether a model's concept scores are the concept: compared with the annotations."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["ConceptQuality", "concept_quality"]
 
 @dataclass(frozen=True)
 class ConceptQuality:
-    """How well a model's measure of a concept ranks test clips with it above those without.
+    """How well a model's scores of a concept rank test clips with it above those without.
 
     Parameters
     ----------
     model, task, concept
-        Of what.
+        The model, its task, and the concept.
     clips, positives
-        How many test clips of all runs together count, and how many of them show the concept.
+        The number of test clips over all fits, and how many of them show the concept.
     share
-        Of positives, in the mean over runs: the average precision of a guess.
+        The mean share of positives over fits: the average precision of chance.
     auroc, auroc_std, average_precision, average_precision_std
-        Mean and standard deviation over runs; None where no run has clips of both kinds.
+        Mean and standard deviation over fits; None if no fit has clips of both kinds.
     runs
-        How many have.
+        The number of fits with clips of both kinds.
     """
 
     model: str
@@ -52,19 +52,19 @@ class ConceptQuality:
 def concept_quality(
     explained: Sequence[Explained], clips: Mapping[str, Clip]
 ) -> list[ConceptQuality]:
-    """Score what bottlenecks measure on test clips, a row a model, task and concept.
+    """Score the concepts of bottlenecks on test clips: a row for each model, task and concept.
 
-    Hard Negative and Sure clips that show a concept are held against all that do not; Not Sure
-    clips take no part. Networks are left out: they are read by a bottleneck's concepts.
+    Hard Negative and Sure clips with a concept are compared with all clips without it; Not Sure
+    clips are ignored. Networks are left out: they are explained by a bottleneck's concepts.
     """
     groups: dict[tuple[str, str, tuple[str, ...]], list[Explained]] = {}
-    for one in explained:
-        if one.kind != "sensitivity":
-            groups.setdefault((one.model, one.task, one.concepts), []).append(one)
+    for entry in explained:
+        if entry.kind != "sensitivity":
+            groups.setdefault((entry.model, entry.task, entry.concepts), []).append(entry)
     return [
-        _quality(model, task, concept, place, runs, clips)
-        for (model, task, concepts), runs in groups.items()
-        for place, concept in enumerate(concepts)
+        _quality(model, task, concept, column, fits, clips)
+        for (model, task, concepts), fits in groups.items()
+        for column, concept in enumerate(concepts)
     ]
 
 
@@ -72,20 +72,20 @@ def _quality(
     model: str,
     task: str,
     concept: str,
-    place: int,
-    runs: Sequence[Explained],
+    column: int,
+    fits: Sequence[Explained],
     clips: Mapping[str, Clip],
 ) -> ConceptQuality:
-    shown: dict[str, bool] = {}
+    positive: dict[str, bool] = {}
     scores = []
-    for run in runs:
-        of = [clips[one] for one in run.ids]
-        marks = np.array([[concept in clip.concepts] for clip in of], dtype=bool).reshape(-1, 1)
-        targets = concept_targets([clip.level for clip in of], marks, "b")[:, 0]
+    for fit in fits:
+        tested = [clips[clip] for clip in fit.ids]
+        marks = np.array([[concept in clip.concepts] for clip in tested], dtype=bool).reshape(-1, 1)
+        targets = concept_targets([clip.level for clip in tested], marks, "b")[:, 0]
         counts = targets >= 0
-        truth, values = targets[counts], run.values[counts, place]
-        shown |= {
-            one: bool(target) for one, target in zip(run.ids, targets, strict=True) if target >= 0
+        truth, values = targets[counts], fit.values[counts, column]
+        positive |= {
+            clip: bool(target) for clip, target in zip(fit.ids, targets, strict=True) if target >= 0
         }
         if 0 < truth.sum() < len(truth):
             area, precision = auroc(truth, values), average_precision(truth, values)
@@ -97,8 +97,8 @@ def _quality(
         model,
         task,
         concept,
-        clips=len(shown),
-        positives=sum(shown.values()),
+        clips=len(positive),
+        positives=sum(positive.values()),
         share=means[2],
         auroc=means[0],
         auroc_std=deviations[0],

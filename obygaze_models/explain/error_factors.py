@@ -1,8 +1,7 @@
-"""What goes with a model's errors: a regression of wrong or right on what clips are marked with.
+"""Which concepts and levels go with a model's errors: a logistic regression of wrong or right.
 
-A film has few wrong clips and many factors, so coefficients are pulled towards 0 by a ridge
-penalty, and their intervals come from drawing clips anew; of all films together, from drawing
-films, since one film's clips stand or fall together.
+A film has few wrong clips and many factors, so a ridge penalty pulls coefficients towards 0.
+Their intervals come from resampling clips; for all films together, from resampling films.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ Array = NDArray[Any]
 class Factor:
     """A factor's coefficient in the log-odds of being wrong: above 0, errors go with it.
 
-    None where the film's clips all have it, or none does. The interval is None where fewer than
-    half of the draws hold both wrong and right clips.
+    The coefficient is None if all clips of the film have the factor, or none has. The interval is
+    None if fewer than half of the draws have both wrong and right clips.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class FilmFactors:
-    """A film's factors, or why there are none; `film` is None for all films together."""
+    """The factors of a film, or the reason for their absence; `film` is None for all films."""
 
     film: str | None
     clips: int
@@ -68,20 +67,19 @@ def error_factors(
     Parameters
     ----------
     wrong
-        Whether the model was wrong of each clip [N].
+        Whether the model was wrong about each clip [N].
     factors
-        What each clip is marked with, such as concepts and levels [N, F].
+        The annotations of each clip, such as concepts and levels [N, F].
     names
-        The factors'.
+        The names of the factors.
     films
-        Each clip's.
+        The film of each clip.
     penalty
-        Half of this times the squared length of the coefficients is what they cost; the
-        intercept costs nothing.
+        The ridge penalty on the coefficients; the intercept has none.
     draws
-        How many draws intervals are of.
+        The number of draws for the intervals.
     seed
-        Fixes them.
+        Fixes the draws.
     """
     wrong, factors = np.asarray(wrong, dtype=bool), np.asarray(factors, dtype=bool)
     if factors.shape != (len(wrong), len(names)) or len(films) != len(wrong):
@@ -90,19 +88,21 @@ def error_factors(
             f"{factors.shape}; each clip has a film and a mark for each name"
         )
     if not len(wrong):
-        raise ExperimentError("there are no clips whose errors could be looked at")
+        raise ExperimentError("error factors need clips (got none)")
     if penalty <= 0:
-        raise ExperimentError(f"a penalty of {penalty:g} keeps no coefficient finite; give 1")
+        raise ExperimentError(f"the penalty must be above 0 (got {penalty:g}); give 1")
     chance = np.random.default_rng(seed)
-    known, of_film = np.unique(np.array(films, dtype=str), return_inverse=True)
-    by_film = chance.multinomial(len(known), np.full(len(known), 1 / len(known)), size=draws)
-    found = [_film(None, wrong, factors, names, by_film[:, of_film], penalty)]
-    for place, film in enumerate(known.tolist()):
-        mine = of_film == place
-        count = int(mine.sum())
+    film_names, film_index = np.unique(np.array(films, dtype=str), return_inverse=True)
+    by_film = chance.multinomial(
+        len(film_names), np.full(len(film_names), 1 / len(film_names)), size=draws
+    )
+    results = [_film(None, wrong, factors, names, by_film[:, film_index], penalty)]
+    for number, film in enumerate(film_names.tolist()):
+        rows = film_index == number
+        count = int(rows.sum())
         drawn = chance.multinomial(count, np.full(count, 1 / count), size=draws)
-        found.append(_film(film, wrong[mine], factors[mine], names, drawn, penalty))
-    return found
+        results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
+    return results
 
 
 def factors_of_clips(
@@ -115,9 +115,9 @@ def factors_of_clips(
     clips
         The test clips, each once.
     wrong
-        Whether the model was wrong of each.
+        Whether the model was wrong about each clip.
     levels
-        The levels' codes, in their order; those that no clip has are left out.
+        The codes of the levels in their order; levels without clips are left out.
     """
     concepts = sorted({name for clip in clips for name in clip.concepts})
     codes = [code for code in levels if any(clip.level == code for clip in clips)]
@@ -141,22 +141,22 @@ def _film(
     drawn: Array,
     penalty: float,
 ) -> FilmFactors:
-    """Of one film's clips, each counted in each draw as often as `drawn` [draws, N] says."""
+    """The factors of a film; `drawn` [draws, N] has how often each clip is in each draw."""
     clips, errors = len(wrong), int(wrong.sum())
     if errors in (0, clips):
-        which = "wrong" if errors == 0 else "right"
-        return FilmFactors(film, clips, errors, (), f"no {which} clip to compare with")
+        missing = "wrong" if errors == 0 else "right"
+        return FilmFactors(film, clips, errors, (), f"no {missing} clip to compare with")
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)
     X = np.column_stack([np.ones(clips), factors[:, varies]])
-    both = (drawn[:, wrong].sum(axis=1) > 0) & (drawn[:, ~wrong].sum(axis=1) > 0)
-    weights = np.vstack([np.ones((1, clips)), drawn[both]])
+    usable = (drawn[:, wrong].sum(axis=1) > 0) & (drawn[:, ~wrong].sum(axis=1) > 0)
+    weights = np.vstack([np.ones((1, clips)), drawn[usable]])
     fitted = _fit(X, wrong, weights, penalty)[:, 1:]
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    # One film drawn again and again is always the same, and says nothing of others.
-    enough = both.sum() > len(drawn) / 2 and bool((drawn != drawn[0]).any())
+    # With a single film every draw is the same and has no spread.
+    enough = usable.sum() > len(drawn) / 2 and bool((drawn != drawn[0]).any())
     low, high = np.quantile(fitted[1:], ends, axis=0) if enough else (None, None)
-    place = np.cumsum(varies) - 1
+    column = np.cumsum(varies) - 1
     return FilmFactors(
         film,
         clips,
@@ -164,12 +164,12 @@ def _film(
         tuple(
             Factor(
                 name,
-                float(fitted[0, place[at]]) if varies[at] else None,
-                float(low[place[at]]) if varies[at] and low is not None else None,
-                float(high[place[at]]) if varies[at] and high is not None else None,
-                int(have[at]),
+                float(fitted[0, column[number]]) if varies[number] else None,
+                float(low[column[number]]) if varies[number] and low is not None else None,
+                float(high[column[number]]) if varies[number] and high is not None else None,
+                int(have[number]),
             )
-            for at, name in enumerate(names)
+            for number, name in enumerate(names)
         ),
     )
 
@@ -184,11 +184,13 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     beta[:, 0] = np.log(share / (1 - share))
     now = _loss(X, y, weights, cost, beta)
     for _ in range(STEPS):
-        said = expit(beta @ X.T)
-        slope = (weights * (said - y)) @ X + cost * beta
+        predicted = expit(beta @ X.T)
+        slope = (weights * (predicted - y)) @ X + cost * beta
         if np.abs(slope).max() < 1e-6:
             break
-        curve = ((weights * said * (1 - said)) @ products).reshape(-1, X.shape[1], X.shape[1])
+        curve = ((weights * predicted * (1 - predicted)) @ products).reshape(
+            -1, X.shape[1], X.shape[1]
+        )
         step = np.linalg.solve(curve + np.diag(cost), slope[:, :, None])[:, :, 0]
         length = np.ones(len(beta))
         for _ in range(STEPS):
@@ -202,7 +204,7 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
 
 
 def _loss(X: Array, y: Array, weights: Array, cost: Array, beta: Array) -> Array:
-    """What each fit minimises."""
+    """The penalised loss of each fit."""
     logits = beta @ X.T
-    each = np.logaddexp(0, logits) - logits * y
-    return np.asarray((weights * each).sum(axis=1) + (cost * beta**2).sum(axis=1) / 2)
+    losses = np.logaddexp(0, logits) - logits * y
+    return np.asarray((weights * losses).sum(axis=1) + (cost * beta**2).sum(axis=1) / 2)

@@ -1,4 +1,4 @@
-"""Test-time interventions: what a bottleneck would say if people corrected its concepts."""
+"""Test-time interventions: how a bottleneck scores once people have corrected its concepts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Annotated:
-    """Clips whose concepts people marked: features [N, D], and booleans [N, K]."""
+    """Clips with annotated concepts: features [N, D], and booleans [N, K]."""
 
     features: Array
     concepts: Array
@@ -31,20 +31,20 @@ class Annotated:
 
 @dataclass(frozen=True)
 class Curve:
-    """Scores after 0, 1 ... all concepts were corrected.
+    """Scores with 0, 1 ... all concepts corrected.
 
     Parameters
     ----------
     order
-        ``"random"``: one order for all clips, drawn `draws` times; means and deviations are
-        over these. ``"uncertainty"``: in each clip first the concept whose hyperplane is nearest.
+        ``"random"``: the same order for all clips, drawn `draws` times. ``"uncertainty"``: for each
+        clip first the concept with the nearest hyperplane.
     draws
-        How many orders.
+        The number of orders.
     accuracy, f1
-        A mean for each number of corrected concepts; F1 is that of the second of two classes,
-        the plain mean over all of more, and None where no class is ever positive.
+        The mean for each number of corrected concepts. F1 is that of the second of two classes, or
+        the macro F1 of more; None where it is undefined.
     accuracy_std, f1_std
-        Their standard deviations; 0 for a single order.
+        Standard deviations over the orders; 0 for a single order.
     """
 
     order: str
@@ -57,16 +57,16 @@ class Curve:
 
 @dataclass(frozen=True)
 class Interventions:
-    """A bottleneck's scores against the number of concepts that were corrected.
+    """A bottleneck's scores by the number of corrected concepts.
 
     Parameters
     ----------
     concepts
         In the bank's order.
     present, absent
-        What a concept's value is set to where a clip is marked with it, and where it is not.
+        The corrected value of a concept for clips with and without it.
     clips
-        How many clips were scored.
+        The number of scored clips.
     curves
         By random order, and by uncertainty.
     """
@@ -88,19 +88,18 @@ def intervene(
     draws: int = 20,
     random_state: int = 0,
 ) -> Interventions:
-    """Correct the concepts of test clips, one more at a time, and score the model each time.
+    """Correct the concepts of test clips, one more each time, and score the model.
 
-    A corrected concept measures what it does on average in the training clips that are, or are
-    not, marked with it.
+    The corrected value of a concept is its mean over the training clips with, or without, it.
 
     Parameters
     ----------
     model
         A fitted bottleneck over a bank of named concepts.
     names
-        The names of the annotations' columns; those that the bank lacks are not looked at.
+        The names of the annotations' columns; those that the bank lacks are ignored.
     train
-        The clips that the bottleneck was trained on.
+        The training clips of the bottleneck.
     test
         The clips to score.
     labels
@@ -111,23 +110,23 @@ def intervene(
         Fixes them.
     """
     concepts = [str(name) for name in model.bank_.get_feature_names_out()]
-    if lacking := [name for name in concepts if name not in names]:
+    if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(
-            f"the annotations have no concept {lacking[0]!r}, which the bottleneck measures; "
+            f"the annotations have no concept {missing[0]!r} of the bottleneck; "
             f"they have {', '.join(names) or 'none'}"
         )
     columns = [list(names).index(name) for name in concepts]
     measured = model.concept_scores(train.features)
-    shown = np.asarray(train.concepts, dtype=bool)[:, columns]
-    for name, marked in zip(concepts, shown.T, strict=True):
+    marks = np.asarray(train.concepts, dtype=bool)[:, columns]
+    for name, marked in zip(concepts, marks.T, strict=True):
         if marked.all() or not marked.any():
             raise ExperimentError(
                 f"all {len(marked)} training clips are {'' if marked.all() else 'not '}marked with "
-                f"{name!r}: there is no mean to correct it by; give training clips of both kinds"
+                f"{name!r}, so it cannot be corrected; give training clips of both kinds"
             )
     present, absent = (
-        np.array([column[of].mean() for column, of in zip(measured.T, marks.T, strict=True)])
-        for marks in (shown, ~shown)
+        np.array([column[rows].mean() for column, rows in zip(measured.T, chosen.T, strict=True)])
+        for chosen in (marks, ~marks)
     )
     truth = np.asarray(test.concepts, dtype=bool)[:, columns]
     before = model.concept_scores(test.features)
@@ -137,7 +136,7 @@ def intervene(
         residual = model.residual_logits(test.features)
 
     def scores(ranks: Array) -> list[tuple[float, float | None]]:
-        """After 0, 1 ... K corrections; `ranks` [N or 1, K] are the places in the order."""
+        """With 0, 1 ... K corrections; `ranks` [N or 1, K] are positions in the order."""
         return [
             _score(model, np.where(ranks < count, corrected, before), residual, labels)
             for count in range(len(concepts) + 1)
@@ -164,10 +163,10 @@ def _score(
     labels: Array,
 ) -> tuple[float, float | None]:
     if isinstance(model, HybridBottleneck):
-        said = as_logits(model.head_.decision_function(measured)) + residual
+        outputs = as_logits(model.head_.decision_function(measured)) + residual
     else:
-        said = model.head_.predict_proba(measured)
-    predicted = model.classes_[said.argmax(axis=1)]
+        outputs = model.head_.predict_proba(measured)
+    predicted = model.classes_[outputs.argmax(axis=1)]
     accuracy = float((predicted == labels).mean())
     if len(model.classes_) == 2:
         f1 = f1_score(labels, predicted, pos_label=model.classes_[1], zero_division=np.nan)
@@ -182,7 +181,7 @@ def _curve(order: str, runs: Sequence[Sequence[tuple[float, float | None]]]) -> 
         order,
         len(runs),
         tuple(accuracy.mean(axis=0).tolist()),
-        tuple(float(np.mean(of)) if of else None for of in f1),
+        tuple(float(np.mean(values)) if values else None for values in f1),
         tuple(accuracy.std(axis=0).tolist()),
-        tuple(float(np.std(of)) if of else None for of in f1),
+        tuple(float(np.std(values)) if values else None for values in f1),
     )

@@ -56,14 +56,14 @@ def plain_loop(score, labels, first, second, films, *, seed, replicates):
         len(names), np.full(len(names), 1 / len(names)), size=replicates
     )
     rows_of = {name: np.flatnonzero(np.array(films) == name) for name in names}
-    found = []
+    differences = []
     for times in drawn:
         rows = np.concatenate(
             [np.tile(rows_of[name], often) for name, often in zip(names, times, strict=True)]
         )
         if len(np.unique(labels[rows])) > 1:
-            found.append(score(labels[rows], first[rows]) - score(labels[rows], second[rows]))
-    return np.array(found)
+            differences.append(score(labels[rows], first[rows]) - score(labels[rows], second[rows]))
+    return np.array(differences)
 
 
 @pytest.mark.slow
@@ -78,51 +78,53 @@ def test_differences_are_those_of_a_plain_loop(scores, classes):
         first, second = (
             0.4 * np.eye(3)[labels] + 0.6 * chance.dirichlet(np.ones(3), 90) for _ in range(2)
         )
-    found = paired_differences(labels, first, second, films, seed=4, replicates=200)
+    differences = paired_differences(labels, first, second, films, seed=4, replicates=200)
     for name, score in scores.items():
-        one = found[name]
-        assert one.first == pytest.approx(score(labels, first))
-        assert one.difference == pytest.approx(score(labels, first) - score(labels, second))
+        difference = differences[name]
+        assert difference.first == pytest.approx(score(labels, first))
+        assert difference.difference == pytest.approx(score(labels, first) - score(labels, second))
         draws = plain_loop(score, labels, first, second, films, seed=4, replicates=200)
-        assert one.interval == pytest.approx(np.quantile(draws, [0.025, 0.975]))
+        assert difference.interval == pytest.approx(np.quantile(draws, [0.025, 0.975]))
         draws = np.where(abs(draws) < 1e-12, 0, draws)
-        assert one.ahead == pytest.approx((draws > 0).mean() + (draws == 0).mean() / 2, abs=0.011)
-        assert one.interval[0] < one.difference < one.interval[1]
+        assert difference.ahead == pytest.approx(
+            (draws > 0).mean() + (draws == 0).mean() / 2, abs=0.011
+        )
+        assert difference.interval[0] < difference.difference < difference.interval[1]
 
 
-def test_the_same_twice_differs_by_nothing_and_the_turned_round_by_the_opposite():
+def test_same_models_differ_by_nothing_swapped_ones_by_the_opposite():
     chance = np.random.default_rng(0)
     films, labels = list("aabbccdd") * 6, chance.integers(0, 2, 48)
     first, second = chance.random((2, 48))
-    for one in paired_differences(labels, first, first, films).values():
-        assert (one.difference, one.interval, one.ahead) == (0, (0, 0), 0.5)
+    for difference in paired_differences(labels, first, first, films).values():
+        assert (difference.difference, difference.interval, difference.ahead) == (0, (0, 0), 0.5)
     there = paired_differences(labels, first, second, films)
     back = paired_differences(labels, second, first, films)
-    for name, one in there.items():
-        assert back[name].difference == -one.difference
-        assert back[name].interval == pytest.approx([-end for end in one.interval[::-1]])
-        assert back[name].ahead == pytest.approx(1 - one.ahead)
+    for name, difference in there.items():
+        assert back[name].difference == -difference.difference
+        assert back[name].interval == pytest.approx([-end for end in difference.interval[::-1]])
+        assert back[name].ahead == pytest.approx(1 - difference.ahead)
 
 
-def test_who_is_always_right_is_ahead_in_every_draw_also_where_less_is_better():
+def test_the_better_model_is_ahead_in_every_draw():
     labels = np.tile([0, 1, 1], 8)
     films = np.repeat(list("abcd"), 6).tolist()
     right, wrong = labels * 0.98 + 0.01, 0.99 - labels * 0.98
-    found = paired_differences(labels, right, wrong, films)
-    assert {one.ahead for one in found.values()} == {1.0}
-    assert found["f1"].difference == 1
-    assert found["calibration_error"].difference < 0
+    differences = paired_differences(labels, right, wrong, films)
+    assert {difference.ahead for difference in differences.values()} == {1.0}
+    assert differences["f1"].difference == 1
+    assert differences["calibration_error"].difference < 0
 
 
 def test_one_film_gives_no_interval():
-    found = paired_differences(np.array([0, 1]), np.array([0.2, 0.7]), np.ones(2), ["a", "a"])
-    assert found["f1_weighted"].difference == pytest.approx(2 / 3)
-    assert found["f1_weighted"].interval is None
-    assert found["f1_weighted"].ahead is None
+    differences = paired_differences(np.array([0, 1]), np.array([0.2, 0.7]), np.ones(2), ["a", "a"])
+    assert differences["f1_weighted"].difference == pytest.approx(2 / 3)
+    assert differences["f1_weighted"].interval is None
+    assert differences["f1_weighted"].ahead is None
 
 
 @pytest.fixture(scope="module")
-def made(world, tmp_path_factory):
+def make_run(world, tmp_path_factory):
     """Makes runs of a small experiment; `make(name, estimators=...)`."""
     folder = tmp_path_factory.mktemp("compared")
     base = Experiment(
@@ -140,7 +142,7 @@ def made(world, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def other(world, tmp_path_factory):
+def noisy_store(world, tmp_path_factory):
     """The same clips with features that tell much less."""
     path = tmp_path_factory.mktemp("other") / "noisy.zarr"
     noise = np.random.default_rng(8).normal(size=world.features.shape).astype(np.float32)
@@ -150,63 +152,68 @@ def other(world, tmp_path_factory):
 
 
 def mean_by_clip(results: Results, model: str, test: str) -> dict[str, tuple[int, float]]:
-    told: dict[str, list[tuple[int, float]]] = {}
-    for one in results.said:
-        if (one.model, one.test) == (model, test):
-            for clip, label, p in zip(one.ids, one.labels, one.probabilities, strict=True):
-                told.setdefault(clip, []).append((int(label), float(p)))
-    return {clip: (of[0][0], float(np.mean([p for _, p in of]))) for clip, of in told.items()}
+    by_clip: dict[str, list[tuple[int, float]]] = {}
+    for fit in results.said:
+        if (fit.model, fit.test) == (model, test):
+            for clip, label, p in zip(fit.ids, fit.labels, fit.probabilities, strict=True):
+                by_clip.setdefault(clip, []).append((int(label), float(p)))
+    return {
+        clip: (fits[0][0], float(np.mean([p for _, p in fits]))) for clip, fits in by_clip.items()
+    }
 
 
-def test_two_runs_by_their_mean_probabilities(made, other):
-    a, b = made("good"), made("noisy", store=other)
-    found = compare_runs([a, b])
-    assert [(one.test, one.first.name, one.second.name) for one in found.comparisons] == [
+def test_two_runs_by_their_mean_probabilities(make_run, noisy_store):
+    a, b = make_run("good"), make_run("noisy", store=noisy_store)
+    compared = compare_runs([a, b])
+    assert [
+        (comparison.test, comparison.first.name, comparison.second.name)
+        for comparison in compared.comparisons
+    ] == [
         (test, f"good: {model}", f"noisy: {model}")
         for model in ("logistic", "majority")
         for test in ("HN vs S", "EN+HN vs S")
     ]
-    assert found.left_out == ()
-    for one in found.comparisons:
-        model = one.first.model
-        mine, theirs = (mean_by_clip(results, model, one.test) for results in (a, b))
-        assert set(mine) == set(theirs)
-        ids = sorted(mine)
-        labels = np.array([mine[clip][0] for clip in ids])
-        said = [np.array([of[clip][1] for clip in ids]) for of in (mine, theirs)]
-        assert (one.clips, one.films) == (len(ids), 4)
-        assert one.scores["auroc"].first == pytest.approx(roc_auc_score(labels, said[0]))
-        assert one.scores["auroc"].second == pytest.approx(roc_auc_score(labels, said[1]))
-        right = [(of > 0.5) == labels for of in said]
+    assert compared.left_out == ()
+    for comparison in compared.comparisons:
+        model = comparison.first.model
+        first_of, second_of = (mean_by_clip(results, model, comparison.test) for results in (a, b))
+        assert set(first_of) == set(second_of)
+        ids = sorted(first_of)
+        labels = np.array([first_of[clip][0] for clip in ids])
+        means = [np.array([mean[clip][1] for clip in ids]) for mean in (first_of, second_of)]
+        assert (comparison.clips, comparison.films) == (len(ids), 4)
+        assert comparison.scores["auroc"].first == pytest.approx(roc_auc_score(labels, means[0]))
+        assert comparison.scores["auroc"].second == pytest.approx(roc_auc_score(labels, means[1]))
+        right = [(mean > 0.5) == labels for mean in means]
         only = [int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())]
-        assert [one.only_first, one.only_second] == only
+        assert [comparison.only_first, comparison.only_second] == only
         tail = 2 * binom.cdf(min(only), sum(only), 0.5) if sum(only) else 1
-        assert one.p_value == pytest.approx(min(1, tail))
-        assert one.notes == ()
-    assert found.comparisons[0].scores["auroc"].difference > 0.05
+        assert comparison.p_value == pytest.approx(min(1, tail))
+        assert comparison.notes == ()
+    assert compared.comparisons[0].scores["auroc"].difference > 0.05
 
 
-def test_a_run_against_its_copy_differs_by_nothing(made, tmp_path):
-    a = made("good")
+def test_a_run_against_its_copy_differs_by_nothing(make_run, tmp_path):
+    a = make_run("good")
     shutil.copytree(a.run.folder, tmp_path / "copy")
-    for one in compare_runs([a, read_results(tmp_path / "copy")]).comparisons:
-        assert (one.only_first, one.only_second, one.p_value) == (0, 0, 1)
-        assert all(of.difference in (0, None) for of in one.scores.values())
+    for comparison in compare_runs([a, read_results(tmp_path / "copy")]).comparisons:
+        assert (comparison.only_first, comparison.only_second, comparison.p_value) == (0, 0, 1)
+        assert all(score.difference in (0, None) for score in comparison.scores.values())
 
 
-def test_models_of_one_run_with_one_another_and_named_ones_across_runs(made, other):
-    a, b = made("good"), made("noisy", store=other)
-    [one, _] = compare_runs([a]).comparisons
-    assert (one.first.name, one.second.name) == ("logistic", "majority")
+def test_models_of_a_run_and_named_models_across_runs(make_run, noisy_store):
+    a, b = make_run("good"), make_run("noisy", store=noisy_store)
+    [comparison, _] = compare_runs([a]).comparisons
+    assert (comparison.first.name, comparison.second.name) == ("logistic", "majority")
     named = compare_runs([a, b], models=["logistic", "majority"]).comparisons
-    assert len({(one.first.name, one.second.name) for one in named}) == 6
+    assert len({(comparison.first.name, comparison.second.name) for comparison in named}) == 6
     with pytest.raises(ExperimentError, match="did you mean logistic"):
         compare_runs([a, b], models=["logistics"])
     with pytest.raises(ExperimentError, match="nothing to compare logistic with"):
         compare_runs([a], models=["logistic"])
 
 
-def test_what_is_not_alike_is_said(made, world, tmp_path):
+def test_notes_say_how_runs_differ(make_run, world, tmp_path):
     """Another label set in which two clips changed, another protocol, a model only one has."""
     manifest = Manifest.load(world.manifest)
     shutil.copytree(world.manifest, tmp_path / "manifest")
@@ -218,91 +225,90 @@ def test_what_is_not_alike_is_said(made, world, tmp_path):
         levels[row] = "HN"
     levels[next(row for row in last if levels[row] == "EN")] = "NS"
     save_parts(tmp_path / "manifest", [replace(labels, name="others", levels=levels)])
-    a = made("good")
-    b = made(
+    a = make_run("good")
+    b = make_run(
         "others", manifest=tmp_path / "manifest", labels="others", protocol="split",
         estimators=("logistic", "knn"), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
     )  # fmt: skip
-    found = compare_runs([a, b])
-    [hard, every] = found.comparisons
+    compared = compare_runs([a, b])
+    [hard, every] = compared.comparisons
     said = " / ".join(hard.notes)
     assert "different label sets: all in good, others in others" in said
     assert "different protocols: leak-free in good, split in others" in said
-    assert found.left_out == (
+    assert compared.left_out == (
         "good: majority has no counterpart of that name; --model names what to compare",
         "others: knn has no counterpart of that name; --model names what to compare",
         "EN vs S is a test set of others: logistic, not of good: logistic",
     )
     tested = mean_by_clip(a, "logistic", "EN+HN vs S")
     there = mean_by_clip(b, "logistic", "EN+HN vs S")
-    alike = {one for one in tested if one in there and tested[one][0] == there[one][0]}
+    alike = {clip for clip in tested if clip in there and tested[clip][0] == there[clip][0]}
     assert every.clips == len(alike) == len(tested) - 3
     text = " / ".join(every.notes)
     extra = len(set(there) - set(tested))
     assert f"left out: {extra} clips of EN+HN vs S that only others has" in text
-    runs = len([one for one in b.said if (one.model, one.test) == ("logistic", "EN vs S")])
+    runs = len([fit for fit in b.said if (fit.model, fit.test) == ("logistic", "EN vs S")])
     assert f"good is the mean of 9 fits, others of {runs};" in text
     assert "left out: 1 clip of EN+HN vs S that only good has" in text
     assert "left out: 2 clips of EN+HN vs S annotated otherwise in the two" in text
 
 
-def test_clips_that_leaked_are_counted(made, tmp_path):
-    a = made("good")
+def test_clips_that_leaked_are_counted(make_run, tmp_path):
+    a = make_run("good")
     shutil.copytree(a.run.folder, tmp_path / "leaky")
     path = tmp_path / "leaky/run.json"
     record = json.loads(path.read_text())
     record["leaked"] = sorted(mean_by_clip(a, "logistic", "HN vs S"))[:3]
     path.write_text(json.dumps(record))
-    found = compare_runs([a, read_results(tmp_path / "leaky")]).comparisons[0]
-    [note] = found.notes
-    assert note == (
-        f"LEAKAGE: 3 of these {found.clips} clips of HN vs S are in a training or validation set "
-        "of leaky"
-    )
+    comparison = compare_runs([a, read_results(tmp_path / "leaky")]).comparisons[0]
+    [note] = comparison.notes
+    assert note.startswith(f"LEAKAGE: 3 of these {comparison.clips} clips of HN vs S are in a ")
+    assert note.endswith(" of leaky")
 
 
-def test_runs_over_other_items_or_other_clips_are_refused(made, tmp_path):
-    a = made("good")
+def test_runs_over_other_items_or_other_clips_are_refused(make_run, tmp_path):
+    a = make_run("good")
     elsewhere = make_world(tmp_path / "elsewhere")
     manifest = Manifest.load(elsewhere.manifest)
     rows = list(range(0, 200, 2)) + list(range(1, 200, 2))
     shuffled = replace(manifest, items=manifest.items.take(rows))
     shuffled.save(tmp_path / "shuffled")
-    b = made("shuffled", manifest=tmp_path / "shuffled")
+    b = make_run("shuffled", manifest=tmp_path / "shuffled")
     with pytest.raises(ExperimentError, match=r"are over different items: those of toy \("):
         compare_runs([a, b])
 
 
-def test_runs_that_share_no_clip_are_refused_and_those_that_share_some_are_not(made):
-    a = made("good")
+def test_only_shared_clips_are_compared(make_run):
+    a = make_run("good")
 
     def part(kept: slice) -> Results:
         said = [
             replace(
-                one, ids=one.ids[kept], labels=one.labels[kept],
-                probabilities=one.probabilities[kept],
+                fit, ids=fit.ids[kept], labels=fit.labels[kept],
+                probabilities=fit.probabilities[kept],
             )
-            for one in a.said
+            for fit in a.said
         ]  # fmt: skip
         return replace(a, said=said)
 
     with pytest.raises(ExperimentError, match="they have other clips in HN vs S"):
         compare_runs([part(slice(0, 4)), part(slice(4, 8))])
-    [one, *_] = compare_runs([part(slice(0, 6)), part(slice(2, 8))]).comparisons
-    assert one.clips == 4
+    [comparison, *_] = compare_runs([part(slice(0, 6)), part(slice(2, 8))]).comparisons
+    assert comparison.clips == 4
 
 
-def test_the_command(obygaze, made, other, tmp_path):
-    a = made("good-split", protocol="split").run.folder
-    b = made("noisy-split", protocol="split", store=other).run.folder
-    told = obygaze("models", "compare", a, b, "--metric", "auroc", "-o", tmp_path / "d.svg")
-    assert told.exit_code == 0, told.output
+def test_the_command(obygaze, make_run, noisy_store, tmp_path):
+    a = make_run("good-split", protocol="split").run.folder
+    b = make_run("noisy-split", protocol="split", store=noisy_store).run.folder
+    result = obygaze("models", "compare", a, b, "--metric", "auroc", "-o", tmp_path / "d.svg")
+    assert result.exit_code == 0, result.output
     compared = om.compare(a, b)
-    assert compared.table("auroc") in told.stdout
-    one, another, *_ = compared.comparisons
-    low, high = one.scores["auroc"].interval
-    assert f"{one.test}: {one.clips} clips, 4 films; AUROC" in told.stdout
-    assert f"{one.scores['auroc'].difference:+.3f}  {low:+.3f} to {high:+.3f}" in told.stdout
+    assert compared.table("auroc") in result.stdout
+    comparison, another, *_ = compared.comparisons
+    low, high = comparison.scores["auroc"].interval
+    assert f"{comparison.test}: {comparison.clips} clips, 4 films; AUROC" in result.stdout
+    difference = comparison.scores["auroc"].difference
+    assert f"{difference:+.3f}  {low:+.3f} to {high:+.3f}" in result.stdout
     # The figure has a point of logistic for each test set; `tips` has the last.
     last = another.scores["auroc"]
     said = f"{last.difference:+.2f} ({last.interval[0]:+.2f} to {last.interval[1]:+.2f})"
@@ -321,8 +327,8 @@ def test_the_command(obygaze, made, other, tmp_path):
     assert "is not complete" in half.stderr
 
 
-def test_compare_takes_runs_results_and_folders(made, other):
-    a, b = made("good"), made("noisy", store=other)
+def test_compare_takes_runs_results_and_folders(make_run, noisy_store):
+    a, b = make_run("good"), make_run("noisy", store=noisy_store)
     compared = om.compare(a.run, b)
     assert compared == om.compare(str(a.run.folder), b.run.folder)
     assert str(compared) == compared.table("f1")
@@ -336,20 +342,23 @@ def test_help_names_every_metric_that_is_compared(obygaze):
     assert [key for key in METRICS if key not in text] == [TREC]
 
 
-def test_each_comparison_has_a_metric_of_its_own(obygaze, made, tmp_path):
+def test_each_comparison_has_a_metric_of_its_own(obygaze, make_run, tmp_path):
     """Two classes have no macro F1, and three no positive class: neither is an error."""
     levels = {
         "positives": (), "train_negatives": (), "test_negatives": (), "levels": ("EN", "HN", "S"),
         "protocol": "split",
     }  # fmt: skip
-    pair = [made("good").run.folder, made("classes", **levels).run.folder]
+    pair = [make_run("good").run.folder, make_run("classes", **levels).run.folder]
     alone = obygaze("models", "compare", *pair)
     assert (alone.exit_code, "is a test set of good: logistic, not" in alone.stderr) == (1, True)
-    again = made("again", seed=5).run.folder, made("classes-again", seed=5, **levels).run.folder
-    told = obygaze("models", "compare", *pair, *again, "-o", tmp_path / "d.svg")
-    assert told.exit_code == 0, told.output
-    assert "films; F1 positive\n" in told.stdout
-    assert "films; F1 macro\n" in told.stdout
+    again = (
+        make_run("again", seed=5).run.folder,
+        make_run("classes-again", seed=5, **levels).run.folder,
+    )
+    result = obygaze("models", "compare", *pair, *again, "-o", tmp_path / "d.svg")
+    assert result.exit_code == 0, result.output
+    assert "films; F1 positive\n" in result.stdout
+    assert "films; F1 macro\n" in result.stdout
     assert "EN / HN / S: 150 clips, F1 macro" in (tmp_path / "d.svg").read_text(encoding="utf-8")
     assert obygaze("models", "compare", *pair, *again, "--metric", "auroc").exit_code == 0
     lacking = obygaze("models", "compare", *pair, *again, "--metric", "f1_macro")
@@ -361,22 +370,22 @@ def test_each_comparison_has_a_metric_of_its_own(obygaze, made, tmp_path):
     assert (wrong.exit_code, "did you mean f1?" in wrong.stderr) == (2, True)
 
 
-def test_of_few_clips_no_interval_is_shown(obygaze, made, other):
-    pair = [made("good").run.folder, made("noisy", store=other).run.folder]
-    told = obygaze("models", "compare", *pair)
-    assert "too few clips to say" in told.stdout
-    assert " to +" not in told.stdout
-    [one, *_] = json.loads(obygaze("models", "compare", *pair, "--json").stdout)["comparisons"]
-    assert one["smallest"] == 5
+def test_of_few_clips_no_interval_is_shown(obygaze, make_run, noisy_store):
+    pair = [make_run("good").run.folder, make_run("noisy", store=noisy_store).run.folder]
+    result = obygaze("models", "compare", *pair)
+    assert "too few clips to say" in result.stdout
+    assert " to +" not in result.stdout
+    as_json = json.loads(obygaze("models", "compare", *pair, "--json").stdout)
+    assert as_json["comparisons"][0]["smallest"] == 5
 
 
-def test_one_model_alone_asks_for_a_second_run(made):
-    alone = made("alone", estimators=("logistic",))
+def test_one_model_alone_asks_for_a_second_run(make_run):
+    alone = make_run("alone", estimators=("logistic",))
     with pytest.raises(ExperimentError, match="has one model, logistic; give a second run"):
         compare_runs([alone])
 
 
-def test_other_training_tasks_are_said(made):
-    a, b = made("good"), made("easy", train_negatives=("EN",))
+def test_a_note_names_other_training_tasks(make_run):
+    a, b = make_run("good"), make_run("easy", train_negatives=("EN",))
     notes = compare_runs([a, b]).comparisons[0].notes
     assert notes == ("different training tasks: HN vs S in good, EN vs S in easy",)

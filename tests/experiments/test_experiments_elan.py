@@ -78,7 +78,7 @@ def store(tmp_path_factory) -> Path:
     """Features of spans of films."""
     path = tmp_path_factory.mktemp("spans") / "spans.zarr"
     chance = np.random.default_rng(3)
-    rows = {one.id: chance.normal(size=8).astype(np.float32) for one in ITEMS}
+    rows = {clip.id: chance.normal(size=8).astype(np.float32) for clip in ITEMS}
     write_store(path, Manifest("spans", Items.of(ITEMS)), rows)
     return path
 
@@ -89,8 +89,8 @@ def check_schema(root: ElementTree.Element) -> None:
         children, must, may = (words.split() for words in SCHEMA[element.tag])
         places = [children.index(child.tag) for child in element]
         assert places == sorted(places)
-        said = {name for name in element.attrib if not name.startswith("{")}
-        assert set(must) <= said <= {*must, *may}
+        predicted = {name for name in element.attrib if not name.startswith("{")}
+        assert set(must) <= predicted <= {*must, *may}
         assert element.tag != "ANNOTATION" or len(element) == 1
     assert root.attrib["FORMAT"] == "3.0"
     assert datetime.fromisoformat(root.attrib["DATE"]).tzinfo
@@ -103,7 +103,7 @@ def check_schema(root: ElementTree.Element) -> None:
     stereotypes = all_of("CONSTRAINT", "STEREOTYPE")
     identifiers = [*slots, *notes, *stereotypes]
     assert len(set(identifiers)) == len(identifiers)
-    assert all(re.fullmatch(r"[A-Za-z_][\w.-]*", one) for one in identifiers)
+    assert all(re.fullmatch(r"[A-Za-z_][\w.-]*", clip) for clip in identifiers)
     refs = [*all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF1")]
     assert sorted([*refs, *all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF2")]) == sorted(slots)
     assert set(all_of("REF_ANNOTATION", "ANNOTATION_REF")) <= set(notes)
@@ -112,17 +112,17 @@ def check_schema(root: ElementTree.Element) -> None:
     assert set(all_of("TIER", "PARENT_REF")) <= set(tiers)
     assert set(all_of("TIER", "LINGUISTIC_TYPE_REF")) <= set(kinds)
     assert set(all_of("LINGUISTIC_TYPE", "CONSTRAINTS")) <= set(stereotypes)
-    values = [int(one) for one in all_of("TIME_SLOT", "TIME_VALUE")]
+    values = [int(clip) for clip in all_of("TIME_SLOT", "TIME_VALUE")]
     assert values == sorted(values)
     last = next(e.text for e in root.iter("PROPERTY") if e.get("NAME") == "lastUsedAnnotationId")
-    assert int(last or 0) == max(int(one.removeprefix("a")) for one in notes)
+    assert int(last or 0) == max(int(clip.removeprefix("a")) for clip in notes)
 
 
 def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
-    found = predict(model, open_store(store))
-    said = dict(zip(found.ids, found.predicted, strict=True))
-    sure = dict(zip(found.ids, found.probabilities[:, 1].tolist(), strict=True))
-    files = elan_files(found, Items.of(ITEMS))
+    predictions = predict(model, store)
+    predicted = dict(zip(predictions.ids, predictions.predicted, strict=True))
+    sure = dict(zip(predictions.ids, predictions.probabilities[:, 1].tolist(), strict=True))
+    files = elan_files(predictions, Items.of(ITEMS))
     assert list(files) == ["Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"]
     heard: dict[str, tuple[int, int, str, float]] = {}
     for name, text in files.items():
@@ -137,21 +137,21 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
                 clips = read.get_ref_annotation_data_for_tier(f"{tier}, clip")
                 shares = read.get_ref_annotation_data_for_tier(f"{tier}, probability of S")
                 by_time = {(start, end): value for start, end, value, *_ in spans}
-                of = {(start, end): float(value) for start, end, value, *_ in shares}
-                for start, end, one, *_ in clips:
-                    heard[one] = start, end, by_time[start, end], of[start, end]
-    spans = [one for one in ITEMS if one.start is not None]
-    assert set(heard) == {one.id for one in spans}
+                values = {(start, end): float(value) for start, end, value, *_ in shares}
+                for start, end, clip, *_ in clips:
+                    heard[clip] = start, end, by_time[start, end], values[start, end]
+    spans = [clip for clip in ITEMS if clip.start is not None]
+    assert set(heard) == {clip.id for clip in spans}
     for item in spans:
         start, end, value, share = heard[item.id]
-        assert value == said[item.id]
+        assert value == predicted[item.id]
         assert share == pytest.approx(sure[item.id], abs=5e-4)
         assert start == round(item.start * 1000)
         assert end == max(round(item.end * 1000), start + 1)
 
     # The one that overlaps others has tiers of its own; the film is looked for beside the file.
     film = Eaf(str(tmp_path / "Été.eaf"))
-    assert [one for one in film.get_tier_names() if "," not in one] == [
+    assert [clip for clip in film.get_tier_names() if "," not in clip] == [
         "logistic: HN vs S", "logistic: HN vs S (2)",
     ]  # fmt: skip
     [linked] = film.get_linked_files()
@@ -163,35 +163,35 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
 def test_what_was_seen_in_training_is_marked(model, world):
     """As the same ids with times, of which the model has seen some."""
     store = open_store(world.store)
-    found = predict(model, store)
+    predictions = predict(model, store)
     items = Items.of(
         [
-            Item(one, film="all", media="all.mp4", start=float(row), end=row + 1.0)
-            for row, one in enumerate(world.ids)
+            Item(clip, film="all", media="all.mp4", start=float(row), end=row + 1.0)
+            for row, clip in enumerate(world.ids)
         ]
     )
-    [text] = elan_files(found, items).values()
+    [text] = elan_files(predictions, items).values()
     root = ElementTree.fromstring(text)
-    by_tier = {one.get("TIER_ID"): one for one in root.iter("TIER")}
+    by_tier = {clip.get("TIER_ID"): clip for clip in root.iter("TIER")}
     marked = by_tier["logistic: HN vs S, seen in training"]
-    assert len(marked) == len(found.about["seen"]) < len(world.ids)
+    assert len(marked) == len(predictions.about["seen"]) < len(world.ids)
     clips = {
         note.get("ANNOTATION_REF"): note.findtext("ANNOTATION_VALUE")
         for note in by_tier["logistic: HN vs S, clip"].iter("REF_ANNOTATION")
     }
     seen = {clips[note.get("ANNOTATION_REF")] for note in marked.iter("REF_ANNOTATION")}
-    assert seen == set(found.about["seen"])
+    assert seen == set(predictions.about["seen"])
 
 
 def test_clips_without_times_have_no_place_in_elan(model, world):
-    found = predict(model, open_store(world.store))
+    predictions = predict(model, world.store)
     with pytest.raises(ExperimentError, match="none of the 200 clips has a start and an end"):
-        elan_files(found, Manifest.load(world.manifest).items)
+        elan_files(predictions, Manifest.load(world.manifest).items)
 
 
 def test_spreadsheets_get_numbers_and_never_formulas(model, store):
-    found = predict(model, open_store(store), band=(0.4, 0.6))
-    tables = film_tables(found, Items.of(ITEMS))
+    predictions = predict(model, store, band=(0.4, 0.6))
+    tables = film_tables(predictions, Items.of(ITEMS))
     assert list(tables) == ["Été.csv", "été-2.csv", "reels.csv", "no-film.csv"]
     rows = {}
     for text in tables.values():
@@ -199,13 +199,15 @@ def test_spreadsheets_get_numbers_and_never_formulas(model, store):
         for row in csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline="")):
             rows[row["clip"]] = row
             assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row.values())
-    assert set(rows) == {one.id for one in ITEMS}
-    for one, said, of in zip(found.ids, found.predicted, found.probabilities.tolist(), strict=True):
-        row = rows[one]
-        assert row["said"] == said
-        assert (said == UNSURE) == (0.4 <= of[1] <= 0.6)
-        assert float(row["probability of HN"]) == pytest.approx(of[0], abs=1e-6)
-        assert float(row["probability of S"]) == pytest.approx(of[1], abs=1e-6)
+    assert set(rows) == {clip.id for clip in ITEMS}
+    for clip, predicted, values in zip(
+        predictions.ids, predictions.predicted, predictions.probabilities.tolist(), strict=True
+    ):
+        row = rows[clip]
+        assert row["said"] == predicted
+        assert (predicted == UNSURE) == (0.4 <= values[1] <= 0.6)
+        assert float(row["probability of HN"]) == pytest.approx(values[0], abs=1e-6)
+        assert float(row["probability of S"]) == pytest.approx(values[1], abs=1e-6)
     assert rows["two-1"]["file"] == "'=cmd|'calc'!A0.avi"
     assert (float(rows["two-1"]["start"]), float(rows["two-1"]["end"])) == (1.5, 2.25)
     assert rows["whole"]["start"] == ""
@@ -213,11 +215,11 @@ def test_spreadsheets_get_numbers_and_never_formulas(model, store):
 
 def test_the_command(obygaze, model, store, world, tmp_path):
     ask = ["models", "predict", model, store, "--elan", tmp_path / "films", "--csv", tmp_path / "t"]
-    told = obygaze(*ask)
-    assert told.exit_code == 0, told.stderr
-    assert f"4 tables, one a film -> {tmp_path / 't'}" in told.stdout
-    assert f"5 files for ELAN -> {tmp_path / 'films'}" in told.stdout
-    assert "1 clip not in them: the manifest gives no start and end in the film" in told.stdout
+    result = obygaze(*ask)
+    assert result.exit_code == 0, result.stderr
+    assert f"4 tables, one a film -> {tmp_path / 't'}" in result.stdout
+    assert f"5 files for ELAN -> {tmp_path / 'films'}" in result.stdout
+    assert "1 clip not in them: the manifest gives no start and end in the film" in result.stdout
     assert len(list((tmp_path / "films").iterdir())) == 5
 
     # Other files in the folder are let alone; one that is there stops all.
@@ -231,12 +233,12 @@ def test_the_command(obygaze, model, store, world, tmp_path):
     assert (tmp_path / "films/Été à Paris.mp4").read_bytes() == b"film"
 
     # What somebody else annotated, or made of ours, is not replaced even then.
-    one = next((tmp_path / "films").glob("*.eaf"))
-    one.write_text(one.read_text().replace(">Sure<", ">sure<").replace("clip", "Clip"))
-    mine, written = one.read_bytes(), {p: p.read_bytes() for p in (tmp_path / "t").iterdir()}
+    document = next((tmp_path / "films").glob("*.eaf"))
+    document.write_text(document.read_text().replace(">Sure<", ">sure<").replace("clip", "Clip"))
+    edited, written = document.read_bytes(), {p: p.read_bytes() for p in (tmp_path / "t").iterdir()}
     refused = obygaze(*ask, "--overwrite")
     assert (refused.exit_code, "edited since" in refused.stderr) == (1, True)
-    assert one.read_bytes() == mine
+    assert document.read_bytes() == edited
     assert {p: p.read_bytes() for p in (tmp_path / "t").iterdir()} == written
 
     nowhere = obygaze("models", "predict", model, world.store, "--elan", tmp_path / "x")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
 from obygaze_models.inference import SEEN_RENAMED, predict
@@ -28,38 +27,38 @@ def model(world, tmp_path_factory):
     return path
 
 
-def test_files_and_spans_that_were_trained_on_are_found_under_other_ids(
-    obygaze, world, model, tmp_path
-):
+def test_clips_trained_on_are_recognised_under_other_ids(obygaze, world, model, tmp_path):
     chance = np.random.default_rng(4)
     seen = [
-        one
-        for one, level, fold in zip(world.ids, world.levels, world.folds, strict=True)
+        clip
+        for clip, level, fold in zip(world.ids, world.levels, world.folds, strict=True)
         if level in ("HN", "S") and fold != 9
     ]
-    other = next(one for one in world.ids if one not in seen)
+    unseen = next(clip for clip in world.ids if clip not in seen)
     expected = {
         Item(seen[0], media="elsewhere.mp4"): "yes",
         Item("new-1", film="a", media=f"{seen[1]}.mkv", start=1.0, end=2.0): SEEN_RENAMED,
         Item("new-2", film="b", media=f"{seen[1]}.avi"): SEEN_RENAMED,
-        Item("new-3", film="a", media=f"{other}.mp4", start=1.0, end=2.0): "no",
+        Item("new-3", film="a", media=f"{unseen}.mp4", start=1.0, end=2.0): "no",
         Item("new-4", film=seen[0].split("-")[0]): "no",
     }
     store = tmp_path / "renamed.zarr"
-    rows = {one.id: chance.normal(size=8).astype(np.float32) for one in expected}
+    rows = {clip.id: chance.normal(size=8).astype(np.float32) for clip in expected}
     write_store(store, Manifest("renamed", Items.of(list(expected))), rows)
-    found = predict(model, open_store(store))
-    assert dict(zip(found.ids, found.seen, strict=True)) == {
-        item.id: said for item, said in expected.items()
+    predictions = predict(model, store)
+    assert dict(zip(predictions.ids, predictions.seen, strict=True)) == {
+        item.id: csv_file for item, csv_file in expected.items()
     }
 
-    said, table, films = tmp_path / "said.csv", tmp_path / "tables", tmp_path / "films"
-    result = obygaze("models", "predict", model, store, "-o", said, "--csv", table, "--elan", films)
+    csv_file, table, films = tmp_path / "said.csv", tmp_path / "tables", tmp_path / "films"
+    result = obygaze(
+        "models", "predict", model, store, "-o", csv_file, "--csv", table, "--elan", films
+    )
     assert result.exit_code == 0, result.stderr
     assert "1 of them are among the clips that it was trained on\n" in result.stdout
     assert "2 show seconds of files that it was trained on under other ids\n" in result.stdout
-    with said.open(newline="") as lines:
-        assert [row["seen_in_training"] for row in csv.DictReader(lines)] == found.seen
+    with csv_file.open(newline="") as lines:
+        assert [row["seen_in_training"] for row in csv.DictReader(lines)] == predictions.seen
     assert f",{SEEN_RENAMED}\n" in (table / "b.csv").read_text(encoding="utf-8")
     marks = [
         tier
@@ -87,16 +86,16 @@ def test_against_brute_force():
     def names(item: Item) -> str:
         return item.media.split(".")[0] or (item.film if item.start is not None else "")
 
-    def meet(one: Item, other: Item) -> bool:
-        if not names(one) or names(one) != names(other):
+    def meet(clip: Item, unseen: Item) -> bool:
+        if not names(clip) or names(clip) != names(unseen):
             return False
-        if one.start is None or other.start is None:
+        if clip.start is None or unseen.start is None:
             return True
-        return one.start < other.end and other.start < one.end
+        return clip.start < unseen.end and unseen.start < clip.end
 
     known, asked = draw("k", 60), draw("a", 200)
-    found = overlapping({"footage": footage_of(known, known.ids)}, asked, asked.ids)
-    expected = [any(meet(one, other) for other in known) for one in asked]
-    assert found.tolist() == expected
+    predictions = overlapping({"footage": footage_of(known, known.ids)}, asked, asked.ids)
+    expected = [any(meet(clip, unseen) for unseen in known) for clip in asked]
+    assert predictions.tolist() == expected
     assert 0 < sum(expected) < len(expected)
     assert not overlapping({}, asked, asked.ids).any()  # a model of an earlier obygaze

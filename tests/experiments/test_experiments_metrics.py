@@ -76,14 +76,14 @@ def test_one_class_only_leaves_what_is_undefined_open():
 @given(clips)
 def test_scores_are_scikit_learns(pairs):
     labels, probabilities = map(np.array, zip(*pairs, strict=True))
-    said = (probabilities > 0.5).astype(int)
+    predicted = (probabilities > 0.5).astype(int)
     scores = score(labels, probabilities)
     both = len(set(labels)) == 2
     expected = {
-        "f1": f1_score(labels, said) if (labels | said).any() else None,
-        "f1_weighted": f1_score(labels, said, average="weighted", zero_division=0),
-        "precision": precision_score(labels, said) if said.any() else None,
-        "recall": recall_score(labels, said) if labels.any() else None,
+        "f1": f1_score(labels, predicted) if (labels | predicted).any() else None,
+        "f1_weighted": f1_score(labels, predicted, average="weighted", zero_division=0),
+        "precision": precision_score(labels, predicted) if predicted.any() else None,
+        "recall": recall_score(labels, predicted) if labels.any() else None,
         "auroc": roc_auc_score(labels, probabilities) if both else None,
         "average_precision": average_precision_score(labels, probabilities)
         if labels.any()
@@ -109,12 +109,12 @@ def three_classes(seed, count=60):
 
 def test_several_classes_as_scikit_learn_scores_them():
     labels, probabilities = three_classes(3)
-    said = probabilities.argmax(axis=1)
+    predicted = probabilities.argmax(axis=1)
     scores = score(labels, probabilities)
-    assert scores["f1_macro"] == pytest.approx(f1_score(labels, said, average="macro"))
-    assert scores["f1_weighted"] == pytest.approx(f1_score(labels, said, average="weighted"))
-    assert scores["accuracy"] == pytest.approx(accuracy_score(labels, said))
-    assert scores["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, said))
+    assert scores["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert scores["f1_weighted"] == pytest.approx(f1_score(labels, predicted, average="weighted"))
+    assert scores["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert scores["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted))
     area = roc_auc_score(labels, probabilities, multi_class="ovr")
     assert scores["auroc"] == pytest.approx(area)
 
@@ -124,12 +124,12 @@ def test_a_weight_is_a_clip_so_many_times(pairs, seed):
     labels, probabilities = map(np.array, zip(*pairs, strict=True))
     weights = np.random.default_rng(seed).integers(0, 4, (3, len(labels)))
     weights[:, 0] += 1
-    found = weighted_scores(labels, probabilities, weights.astype(float))
+    values_of = weighted_scores(labels, probabilities, weights.astype(float))
     for row, times in enumerate(weights):
         expected = score(np.repeat(labels, times), np.repeat(probabilities, times))
-        assert found.keys() == expected.keys()
+        assert values_of.keys() == expected.keys()
         for metric, value in expected.items():
-            assert found[metric][row] == pytest.approx(
+            assert values_of[metric][row] == pytest.approx(
                 np.nan if value is None else value, nan_ok=True
             )
 
@@ -138,10 +138,10 @@ def test_a_weight_is_a_clip_so_many_times(pairs, seed):
 def test_a_weight_is_so_many_clips_of_several_classes(seed):
     labels, probabilities = three_classes(seed, 12)
     weights = np.random.default_rng(seed).integers(0, 3, (2, 12)) + np.eye(2, 12, dtype=int)
-    found = weighted_scores(labels, probabilities, weights.astype(float))
+    values_of = weighted_scores(labels, probabilities, weights.astype(float))
     for row, times in enumerate(weights):
         expected = score(np.repeat(labels, times), np.repeat(probabilities, times, axis=0))
-        for metric, values in found.items():
+        for metric, values in values_of.items():
             value = expected[metric]
             assert values[row] == pytest.approx(np.nan if value is None else value, nan_ok=True)
 
@@ -180,17 +180,17 @@ def test_intervals_are_those_of_a_plain_loop(film_a_run):
         runs.append(
             ScoredClips(labels, np.clip(labels * 0.3 + chance.random(40) * 0.7, 0, 1), films)
         )
-    found = film_intervals(runs, seed=5, replicates=40)["f1"]
-    assert found == pytest.approx(by_plain_loop(runs, 5, 40))
-    assert film_intervals(runs, seed=5, replicates=40)["f1"] == found
+    values_of = film_intervals(runs, seed=5, replicates=40)["f1"]
+    assert values_of == pytest.approx(by_plain_loop(runs, 5, 40))
+    assert film_intervals(runs, seed=5, replicates=40)["f1"] == values_of
 
 
 def test_films_that_differ_widen_the_interval():
     """The same 60 clips, once in sixty films and once in two: alike within, unlike between."""
     labels = np.tile([0, 1], 30)
-    said = np.where(np.arange(60) < 30, labels, 1 - labels).astype(float)
+    predicted = np.where(np.arange(60) < 30, labels, 1 - labels).astype(float)
     narrow, wide = (
-        film_intervals([ScoredClips(labels, said, films)], seed=0)["balanced_accuracy"]
+        film_intervals([ScoredClips(labels, predicted, films)], seed=0)["balanced_accuracy"]
         for films in ([f"{n:02}" for n in range(60)], ["a"] * 30 + ["b"] * 30)
     )
     assert wide == (0, 1)
@@ -198,5 +198,5 @@ def test_films_that_differ_widen_the_interval():
 
 
 def test_one_film_has_no_interval():
-    one = ScoredClips(np.array([0, 1]), np.array([0.1, 0.9]), ["a", "a"])
-    assert set(film_intervals([one], seed=0).values()) == {None}
+    sample = ScoredClips(np.array([0, 1]), np.array([0.1, 0.9]), ["a", "a"])
+    assert set(film_intervals([sample], seed=0).values()) == {None}

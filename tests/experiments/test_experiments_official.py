@@ -115,12 +115,12 @@ def predictions(folder):
 
 def test_violence_is_scored_as_trec_eval_does(benchmark, violence):
     rows = [row for row in predictions(violence.folder) if row["model"] == "logistic"]
-    said = {row["id"]: float(row["probability"]) for row in rows}
-    assert sorted(said) == [f"ACCEDE{row:05}" for row in range(2, COUNT, 3)]
-    truth = {one: benchmark.violent[int(one[-5:])] for one in said}
+    probability_of = {row["id"]: float(row["probability"]) for row in rows}
+    assert sorted(probability_of) == [f"ACCEDE{row:05}" for row in range(2, COUNT, 3)]
+    truth = {clip: benchmark.violent[int(clip[-5:])] for clip in probability_of}
     evaluator = pytrec_eval.RelevanceEvaluator({"v": truth}, {"map"})
     of = violence.record.scores[0]
-    expected = evaluator.evaluate({"v": said})["v"]["map"]
+    expected = evaluator.evaluate({"v": probability_of})["v"]["map"]
     assert of.mean["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
     assert of.mean["f1"] > violence.record.tests[of.test].baselines["random"]["f1"]
 
@@ -141,10 +141,10 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     )
     rows = predictions(tmp_path / "run")
     levels = VALENCE["levels"]
-    said = [max(levels, key=lambda one: float(row[f"probability_{one}"])) for row in rows]
+    predicted = [max(levels, key=lambda name: float(row[f"probability_{name}"])) for row in rows]
     truth = [levels[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
     [of] = record["scores"]
-    assert of["mean"]["accuracy"] == accuracy_score(truth, said)
+    assert of["mean"]["accuracy"] == accuracy_score(truth, predicted)
     assert f"{of['mean']['accuracy']:.2f}" in result.output
     assert "One fit; the interval is over draws of films." in result.output
     assert "the test clips are of one film, or no films are named" in result.output
@@ -158,9 +158,9 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path, obygaze):
     scored = obygaze(
         "models", "score-run", tmp_path / "said.csv", manifest, "--labels", "valence", "--json"
     )
-    found = json.loads(scored.output)
-    assert found["value"] == accuracy_score(truth, said)
-    assert (found["measure"], found["clips"], len(found["outside"])) == ("accuracy", 50, 100)
+    scored = json.loads(scored.output)
+    assert scored["value"] == accuracy_score(truth, predicted)
+    assert (scored["measure"], scored["clips"], len(scored["outside"])) == ("accuracy", 50, 100)
     refused = obygaze(
         "models", "write-run", model, benchmark.folder / "toy.zarr", manifest, "-o", tmp_path / "r"
     )
@@ -186,7 +186,7 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
         trained = obygaze("models", "train", path, "--estimator", name, "-o", tmp_path / name)
         assert trained.exit_code == 0, trained.output
         about = json.loads((tmp_path / name / "model.json").read_text())["about"]
-        assert {benchmark.sets[int(one[-5:])] for one in about["seen"]} == sets
+        assert {benchmark.sets[int(clip[-5:])] for clip in about["seen"]} == sets
     model, manifest = tmp_path / "mlp", benchmark.folder / "manifest"
     written = obygaze(
         "models",
@@ -201,14 +201,14 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     assert "50 test clips ranked, tag mlp-external-data" in written.output
     assert "CAUTION" not in written.output
     scored = obygaze("models", "score-run", tmp_path / "run", manifest, "--json")
-    found = json.loads(scored.output)
+    scored = json.loads(scored.output)
     expected = violence.record.scores[1].mean["trec_average_precision"]
-    assert found["value"] == pytest.approx(expected, abs=1e-12)
-    assert (found["clips"], found["missing"], found["outside"]) == (50, [], [])
-    assert (found["tag"], found["external_data"]) == ("mlp-external-data", True)
-    told = obygaze("models", "score-run", tmp_path / "run", manifest)
-    assert f"violence: AP (trec_eval) {expected:.4f}" in told.output
-    assert "mlp-external-data: marked as using external data" in told.output
+    assert scored["value"] == pytest.approx(expected, abs=1e-12)
+    assert (scored["clips"], scored["missing"], scored["outside"]) == (50, [], [])
+    assert (scored["tag"], scored["external_data"]) == ("mlp-external-data", True)
+    result = obygaze("models", "score-run", tmp_path / "run", manifest)
+    assert f"violence: AP (trec_eval) {expected:.4f}" in result.output
+    assert "mlp-external-data: marked as using external data" in result.output
     evaluated = obygaze(
         "models", "evaluate", model, benchmark.folder / "toy.zarr", manifest, "--json"
     )
@@ -233,18 +233,18 @@ def test_a_run_on_random_weights_uses_no_external_data(benchmark, tmp_path, obyg
     model = run.folder / "models/logistic/non-violent-vs-violent-0"
     store, manifest = benchmark.folder / "random.zarr", benchmark.folder / "manifest"
     obygaze("models", "write-run", model, store, manifest, "-o", tmp_path / "run", "--name", "ours")
-    told = obygaze("models", "score-run", tmp_path / "run", manifest)
-    assert "ours-own-data: marked as using no external data" in told.output
+    result = obygaze("models", "score-run", tmp_path / "run", manifest)
+    assert "ours-own-data: marked as using no external data" in result.output
 
 
 def test_test_clips_without_features_are_named(benchmark, violence, tmp_path, obygaze):
     manifest = Manifest.load(benchmark.folder / "manifest")
-    few = manifest.select(ids=manifest.ids[:149])
-    write_store(tmp_path / "few.zarr", few, {one: np.zeros(8, np.float32) for one in few.ids})
+    part = manifest.select(ids=manifest.ids[:149])
+    write_store(tmp_path / "few.zarr", part, {clip: np.zeros(8, np.float32) for clip in part.ids})
     experiment = replace(benchmark.experiment(**VIOLENCE), store=tmp_path / "few.zarr")
     record = run_experiment(experiment, tmp_path / "runs").record
-    [told] = [one for one in record.warnings if one.code == "no-features"]
-    assert told.text.startswith("1 test clip has no features (ACCEDE00149): left out here")
+    [warning] = [warning for warning in record.warnings if warning.code == "no-features"]
+    assert warning.text.startswith("1 test clip has no features (ACCEDE00149): left out here")
     assert not violence.record.warnings
     model = violence.folder / "models/mlp/non-violent-vs-violent-0"
     result = obygaze(
@@ -275,9 +275,9 @@ def test_ranking_what_a_model_was_trained_on_is_no_test(benchmark, violence, tmp
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "50 test clips were used to train the model: this is no test" in result.stderr
-    *_, told = result.stdout.splitlines()
+    *_, next_line = result.stdout.splitlines()
     command = f"score-run {tmp_path / 'run'} {tmp_path / 'manifest'} {' '.join(given)}"
-    assert told == f"next: obygaze models {command}"
+    assert next_line == f"next: obygaze models {command}"
     scored = obygaze("models", *command.split())
     assert "positive of 50 test clips" in scored.output
 
@@ -292,11 +292,11 @@ def test_what_a_run_leaves_out_counts_against_it(benchmark, tmp_path, obygaze):
     result = obygaze(
         "models", "score-run", tmp_path / "run", benchmark.folder / "manifest", "--json"
     )
-    found = json.loads(result.output)
-    assert found["value"] == pytest.approx(1 / 2 / len(positives))
-    assert found["outside"] == ["ACCEDE00000"]
-    assert (len(found["missing"]), found["positives"]) == (49, len(positives))
-    assert found["external_data"] is None
+    scored = json.loads(result.output)
+    assert scored["value"] == pytest.approx(1 / 2 / len(positives))
+    assert scored["outside"] == ["ACCEDE00000"]
+    assert (len(scored["missing"]), scored["positives"]) == (49, len(positives))
+    assert scored["external_data"] is None
 
 
 BROKEN = {
@@ -403,8 +403,8 @@ def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, v
     valence = run_experiment(
         benchmark.experiment(**VALENCE, estimators=("logistic",)), tmp_path / "valence"
     )
-    page = render_report([read_results(one.folder) for one in (violence, valence)])
-    said = re.sub(r"<[^>]+>", "", page)
+    page = render_report([read_results(run.folder) for run in (violence, valence)])
+    text = re.sub(r"<[^>]+>", "", page)
     measures = [key for key, metric in METRICS.items() if metric.official]
     for run, measure, second in zip(
         (violence, valence),
@@ -413,9 +413,9 @@ def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, v
         strict=True,
     ):
         means = run.record.scores[0].mean
-        official = next(means[one] for one in measures if one in means)
+        official = next(means[key] for key in measures if key in means)
         f1 = means["f1" if "f1" in means else "f1_macro"]
-        assert f"reaches {measure} of {official:.2f}; it reaches {second} of {f1:.2f}" in said
+        assert f"reaches {measure} of {official:.2f}; it reaches {second} of {f1:.2f}" in text
     heads = re.findall(r'<th scope="col" class="opens">([^<]+)', page)
     assert heads == ["AP (trec_eval)", "Accuracy"]
     titles = re.findall(r"<svg[^>]*><title>([^<]+)", page)
@@ -423,13 +423,13 @@ def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, v
         "AP (trec_eval), on the official sets, labels violence",
         "Accuracy, on the official sets, labels valence",
     ]
-    assert [one for one in titles if "Levels that" in one] == [
+    assert [title for title in titles if "Levels that" in title] == [
         "Levels that the annotators gave: violence",
         "Levels that the annotators gave: valence",
     ]
-    assert "Label set violence: annotators gave each clip a level, non-violent, violent, " in said
+    assert "Label set violence: annotators gave each clip a level, non-violent, violent, " in text
     assert "95% interval over draws" not in page.split("<svg", 1)[1].split("</section>")[0]
     assert 'id="films"' not in page  # no film is named
-    assert "or no films are named: there is no interval" in said
-    assert "Of one fit each" in said
-    assert "with intervals" not in said
+    assert "or no films are named: there is no interval" in text
+    assert "Of one fit each" in text
+    assert "with intervals" not in text

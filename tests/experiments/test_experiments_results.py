@@ -20,7 +20,7 @@ from obygaze_models.experiments.run_folder import (
     read_results,
     saved_models,
 )
-from obygaze_models.explain.contributions import TreePath, explain_clip
+from obygaze_models.explain.clips import TreePath, explain_clip
 from obygaze_models.persistence import load_model
 from tests.world import make_world, write_store
 

@@ -22,8 +22,8 @@ from obygaze_models.trec import format_run, read_run_file, run_tag
 def oracle(ids, scores, positives, judged=()):
     relevant = dict.fromkeys([*judged], 0) | dict.fromkeys(positives, 1)
     evaluator = pytrec_eval.RelevanceEvaluator({"q": relevant}, {"map"})
-    said = dict(zip(ids, map(float, scores), strict=True))
-    return evaluator.evaluate({"q": said})["q"]["map"]
+    run = dict(zip(ids, map(float, scores), strict=True))
+    return evaluator.evaluate({"q": run})["q"]["map"]
 
 
 def named(count):
@@ -42,9 +42,9 @@ WORKED = {
 @pytest.mark.parametrize("case", WORKED)
 def test_worked_numbers(case):
     scores, positives, expected = WORKED[case]
-    found = trec_average_precision(named(len(scores)), np.array(scores), positives)
-    assert found == pytest.approx(expected, abs=5e-5)
-    assert found == pytest.approx(oracle(named(len(scores)), scores, positives), abs=1e-12)
+    value = trec_average_precision(named(len(scores)), np.array(scores), positives)
+    assert value == pytest.approx(expected, abs=5e-5)
+    assert value == pytest.approx(oracle(named(len(scores)), scores, positives), abs=1e-12)
 
 
 def test_scikit_learn_shares_ranks_where_trec_eval_does_not():
@@ -91,17 +91,17 @@ def test_a_run_file_says_what_was_written(values):
 
 
 @pytest.mark.parametrize(
-    ("tag", "said"),
+    ("tag", "external"),
     [
         (run_tag("mlp", external_data=True), True),
         (run_tag("mlp", external_data=False), False),
         ("run1", None),
     ],
 )
-def test_a_tag_says_whether_external_data_was_used(tag, said, tmp_path):
+def test_a_tag_says_whether_external_data_was_used(tag, external, tmp_path):
     (tmp_path / "run").write_text(f"1 Q0 a 1 0.5 {tag}\n\n1\tQ0\tb\t2\t0.25\t{tag}\n")
     read = read_run_file(tmp_path / "run")
-    assert (read.external_data, read.names) == (said, ["a", "b"])
+    assert (read.external_data, read.names) == (external, ["a", "b"])
 
 
 BROKEN = {
@@ -140,7 +140,7 @@ def test_its_interval_is_over_draws_of_films_as_the_others_are():
     ids, films = named(60), [f"film {row % 6}" for row in range(60)]
     scored = ScoredClips(labels, scores, films, trec_ranks(ids, scores))
     low, high = film_intervals([scored], seed=1)["trec_average_precision"]
-    positives = [one for one, label in zip(ids, labels, strict=True) if label]
+    positives = [clip for clip, label in zip(ids, labels, strict=True) if label]
     assert low < trec_average_precision(ids, scores, positives) < high
     distinct = replace(scored, probabilities=scored.trec / 60, trec=None)
     assert film_intervals([distinct], seed=1)["average_precision"] == (low, high)

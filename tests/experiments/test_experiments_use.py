@@ -17,12 +17,11 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
-from obygaze_features.store import open_store
-from obygaze_models.experiments.experiment import Experiment
+from obygaze_models import Experiment, evaluate, load_model, predict
 from obygaze_models.experiments.train import train_model
 from obygaze_models.exports import elan_files
-from obygaze_models.inference import UNSURE, evaluate, predict
-from obygaze_models.persistence import load_model, read_about
+from obygaze_models.inference import UNSURE
+from obygaze_models.persistence import read_about
 from tests.world import RECIPE, make_world
 
 
@@ -55,45 +54,47 @@ def test_it_learns_from_all_folds_but_the_last(world, experiment, model):
     ]
     labels = [world.levels[row] == "S" for row in rows]
     plain = LogisticRegression(solver="liblinear").fit(world.features[rows], labels)
-    found = predict(model, open_store(world.store))
+    predictions = predict(model, world.store)
     expected = plain.predict_proba(world.features)[:, 1]
-    np.testing.assert_allclose(found.probabilities[:, 1], expected, atol=1e-3)
+    np.testing.assert_allclose(predictions.probabilities[:, 1], expected, atol=1e-3)
     trained = {world.ids[row] for row in rows}
-    assert set(found.about["seen"]) == trained
+    assert set(predictions.about["seen"]) == trained
     assert {
-        one for one, seen in zip(found.ids, found.seen, strict=True) if seen == "yes"
+        clip for clip, seen in zip(predictions.ids, predictions.seen, strict=True) if seen == "yes"
     } == trained
 
 
 def test_what_is_too_close_to_tell_is_said_to_be(world, model):
-    store = open_store(world.store)
+    store = world.store
     plain, careful = predict(model, store), predict(model, store, band=(0.3, 0.7))
-    for probability, said, carefully in zip(
+    for probability, predicted, cautious in zip(
         plain.probabilities[:, 1], plain.predicted, careful.predicted, strict=True
     ):
-        assert said == ("S" if probability > 0.5 else "HN")
-        assert carefully == (UNSURE if 0.3 <= probability <= 0.7 else said)
+        assert predicted == ("S" if probability > 0.5 else "HN")
+        assert cautious == (UNSURE if 0.3 <= probability <= 0.7 else predicted)
     with pytest.raises(ExperimentError, match="two probabilities in order"):
         predict(model, store, band=(0.7, 0.3))
 
 
 def test_scores_are_those_of_scikit_learn_and_say_what_was_seen(world, model):
-    store, manifest = open_store(world.store), Manifest.load(world.manifest)
-    found = evaluate(model, store, manifest)
+    store, manifest = world.store, Manifest.load(world.manifest)
+    scored = evaluate(model, store, manifest)
     rows = [row for row, level in enumerate(world.levels) if level in ("HN", "S")]
     truth = np.array([world.levels[row] == "S" for row in rows])
-    said = predict(model, store, ids=[world.ids[row] for row in rows]).probabilities[:, 1]
-    assert found.every.clips == len(rows)
-    assert found.every.positives == truth.sum()
-    assert found.every.scores["f1"] == pytest.approx(f1_score(truth, said > 0.5))
-    assert found.every.scores["auroc"] == pytest.approx(roc_auc_score(truth, said))
+    probabilities = predict(model, store, ids=[world.ids[row] for row in rows]).probabilities[:, 1]
+    assert scored.every.clips == len(rows)
+    assert scored.every.positives == truth.sum()
+    assert scored.every.scores["f1"] == pytest.approx(f1_score(truth, probabilities > 0.5))
+    assert scored.every.scores["auroc"] == pytest.approx(roc_auc_score(truth, probabilities))
     unseen = [place for place, row in enumerate(rows) if world.folds[row] == 9]
-    assert len(found.seen) == len(rows) - len(unseen)
-    assert found.unseen.clips == len(unseen)
-    assert found.unseen.scores["auroc"] == pytest.approx(roc_auc_score(truth[unseen], said[unseen]))
+    assert len(scored.seen) == len(rows) - len(unseen)
+    assert scored.unseen.clips == len(unseen)
+    assert scored.unseen.scores["auroc"] == pytest.approx(
+        roc_auc_score(truth[unseen], probabilities[unseen])
+    )
     # Guesses are at the share of the clips beside which they stand.
-    for part, of in ((found.every, truth), (found.unseen, truth[unseen])):
-        everything = f1_score(of, np.ones(len(of)))
+    for part, values in ((scored.every, truth), (scored.unseen, truth[unseen])):
+        everything = f1_score(values, np.ones(len(values)))
         assert part.baselines["all positive"]["f1"] == pytest.approx(everything)
 
 
@@ -103,28 +104,28 @@ def test_what_was_not_seen_is_scored_or_said_not_to_be(obygaze, world, model, tm
     rows = [row for row, level in enumerate(world.levels) if level in ("HN", "S")]
     seen = [world.ids[row] for row in rows if world.folds[row] != 9]
     new = [world.ids[row] for row in rows if world.folds[row] == 9]
-    negative = [one for one in new if manifest.labels().level_of[one] == "HN"]
+    negative = [clip for clip in new if manifest.labels().level_of[clip] == "HN"]
 
     def evaluate(name, ids):
-        levels = [manifest.labels().level_of[one] for one in ids]
-        items = Items.of([Item(one) for one in ids])
+        levels = [manifest.labels().level_of[clip] for clip in ids]
+        items = Items.of([Item(clip) for clip in ids])
         Manifest(name, items, manifest.scheme).with_parts(
             labels=[LabelSet("all", ids, levels, [()] * len(ids))]
         ).save(tmp_path / name)
-        said = obygaze("models", "evaluate", model, world.store, tmp_path / name)
-        assert said.exit_code == 0, said.output
-        return said
+        result = obygaze("models", "evaluate", model, world.store, tmp_path / name)
+        assert result.exit_code == 0, result.output
+        return result
 
     nothing = evaluate("nothing", seen)
     assert "not seen" not in nothing.stdout
     assert f"WARNING: {len(seen)} of these {len(seen)} clips" in nothing.stderr
     assert nothing.stderr.endswith("train the model: this is no test\n")
 
-    one = evaluate("one-class", seen + negative)
-    assert f"not seen in training: 0 of {len(negative)} positive" in one.stdout
-    assert "they are all of one class: there is nothing to tell apart" in one.stdout
-    assert one.stdout.count("all positive") == 1
-    assert one.stderr.endswith("on all of them this is no test\n")
+    one_class = evaluate("one-class", seen + negative)
+    assert f"not seen in training: 0 of {len(negative)} positive" in one_class.stdout
+    assert "they are all of one class: there is nothing to tell apart" in one_class.stdout
+    assert one_class.stdout.count("all positive") == 1
+    assert one_class.stderr.endswith("on all of them this is no test\n")
 
     both = evaluate("both", seen + new)
     positive = len(new) - len(negative)
@@ -140,14 +141,14 @@ def test_what_was_not_seen_is_scored_or_said_not_to_be(obygaze, world, model, tm
 
 
 def test_without_a_file_the_first_clips_are_printed(obygaze, world, model):
-    said = obygaze("models", "predict", model, world.store).stdout
-    printed = [one for one in world.ids if f"\n{one} " in said]
+    result = obygaze("models", "predict", model, world.store).stdout
+    printed = [clip for clip in world.ids if f"\n{clip} " in result]
     assert printed == world.ids[:20]
-    assert "\nand 180 more clips; -o writes all to a file\n" in said
+    assert "\nand 180 more clips; -o writes all to a file\n" in result
     few = obygaze("models", "predict", model, world.store, "--ids", ",".join(world.ids[:20])).stdout
     assert "more" not in few
-    told = obygaze("models", "predict", model, world.store, "--json").stdout
-    assert [one["id"] for one in json.loads(told)] == world.ids
+    output = obygaze("models", "predict", model, world.store, "--json").stdout
+    assert [row["id"] for row in json.loads(output)] == world.ids
 
 
 def test_another_backbone_is_refused(model, tmp_path):
@@ -156,7 +157,7 @@ def test_another_backbone_is_refused(model, tmp_path):
     other = replace(RECIPE, backbone=RECIPE.backbone | {"weights_sha256": "1" * 64})
     world = make_world(tmp_path, recipe=other)
     with pytest.raises(ExperimentError, match="the model does not fit"):
-        predict(model, open_store(world.store))
+        predict(model, world.store)
 
 
 def test_a_folder_of_models_is_none_and_says_what_is_in_it(model, tmp_path):
@@ -174,7 +175,7 @@ def test_a_folder_of_models_is_none_and_says_what_is_in_it(model, tmp_path):
 
 
 def test_an_id_that_the_store_lacks_is_refused_with_the_nearest(world, model):
-    store = open_store(world.store)
+    store = world.store
     with pytest.raises(ExperimentError, match=r"has no clip tt2-0017; did you mean tt2-017\?"):
         predict(model, store, ids=["tt0-000", "tt2-0017"])
     with pytest.raises(ExperimentError, match=r"no clip x and 1 other; .* tt0-000"):
@@ -184,10 +185,10 @@ def test_an_id_that_the_store_lacks_is_refused_with_the_nearest(world, model):
 def test_a_model_of_annotations_cannot_be_asked_about_a_store(world, experiment, tmp_path):
     train_model(experiment, tmp_path / "prior", estimator="film-prior")
     with pytest.raises(ExperimentError, match="reads each clip's film, not features"):
-        predict(tmp_path / "prior", open_store(world.store))
+        predict(tmp_path / "prior", world.store)
 
 
-def test_an_estimator_that_the_experiment_lacks_is_refused_with_the_nearest(experiment, tmp_path):
+def test_an_unknown_estimator_is_refused_with_the_nearest(experiment, tmp_path):
     with pytest.raises(ExperimentError, match="did you mean logistic"):
         train_model(experiment, tmp_path / "x", estimator="logistics")
 
@@ -206,9 +207,9 @@ def test_the_commands(obygaze, world, tmp_path):
     assert obygaze("models", "train", file, "-o", model).exit_code == 1
 
     table = tmp_path / "said.csv"
-    said = obygaze("models", "predict", model, world.store, "--band", 0.4, 0.6, "-o", table)
-    assert said.exit_code == 0, said.stderr
-    assert "105 of them are among the clips that it was trained on" in said.stdout
+    result = obygaze("models", "predict", model, world.store, "--band", 0.4, 0.6, "-o", table)
+    assert result.exit_code == 0, result.stderr
+    assert "105 of them are among the clips that it was trained on" in result.stdout
     with table.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert [row["id"] for row in rows] == world.ids
@@ -219,9 +220,8 @@ def test_the_commands(obygaze, world, tmp_path):
 
     # A fresh process that only has the files says the same.
     code = (
-        "import sys; from pathlib import Path; from obygaze_features.store import open_store\n"
-        "from obygaze_models.inference import predict\n"
-        "print(predict(Path(sys.argv[1]), open_store(sys.argv[2])).to_csv(), end='')"
+        "import sys, obygaze_models as om\n"
+        "print(om.predict(sys.argv[1], sys.argv[2]).to_csv(), end='')"
     )
     fresh = subprocess.run(
         [sys.executable, "-c", code, model, world.store], capture_output=True, text=True, check=True
@@ -232,10 +232,10 @@ def test_the_commands(obygaze, world, tmp_path):
     scored = obygaze("models", "evaluate", model, world.store, world.manifest)
     assert "EN+HN vs S: 50 of 150 positive" in scored.stdout
     assert "WARNING: 105 of these 150 clips were used to train the model" in scored.stderr
-    told = json.loads(
+    output = json.loads(
         obygaze("models", "evaluate", model, world.store, world.manifest, "--json").stdout
     )
-    assert len(told["seen"]) == 105
+    assert len(output["seen"]) == 105
 
     assert "pcbm-tree" in obygaze("models", "list").stdout
     assert (
@@ -266,28 +266,30 @@ def test_what_is_not_real_is_said_wherever_the_model_is_used(obygaze, tmp_path):
         ["evaluate", model, world.store, world.manifest],
         ["explain", model, world.store, world.ids[0]],
     ):
-        said = obygaze("models", *command)
-        assert said.exit_code == 0, said.stderr
-        told = [line for line in said.stderr.splitlines() if "Not a real" in line]
-        assert told == [f"WARNING: {one}" for one in cautions], command
-        assert "Not a real" not in said.stdout or "--json" in command
-    assert all(f"**{one}**" in (model / "README.md").read_text() for one in cautions)
+        result = obygaze("models", *command)
+        assert result.exit_code == 0, result.stderr
+        output = [line for line in result.stderr.splitlines() if "Not a real" in line]
+        assert output == [f"WARNING: {text}" for text in cautions], command
+        assert "Not a real" not in result.stdout or "--json" in command
+    assert all(f"**{text}**" in (model / "README.md").read_text() for text in cautions)
 
-    found = predict(model, open_store(world.store))
+    predictions = predict(model, world.store)
     spans = [
-        Item(one, media="all.mp4", start=float(row), end=row + 1.0)
-        for row, one in enumerate(world.ids)
+        Item(clip, media="all.mp4", start=float(row), end=row + 1.0)
+        for row, clip in enumerate(world.ids)
     ]
-    [text] = elan_files(found, Items.of(spans)).values()
+    [text] = elan_files(predictions, Items.of(spans)).values()
     properties = ElementTree.fromstring(text).iter("PROPERTY")
-    assert [one.text for one in properties if one.attrib["NAME"].startswith("warning")] == cautions
-    assert "Not a real" not in found.to_csv()
+    assert [
+        node.text for node in properties if node.attrib["NAME"].startswith("warning")
+    ] == cautions
+    assert "Not a real" not in predictions.to_csv()
 
 
 def test_a_real_model_says_that_the_clips_it_is_asked_about_are_not(world, model, tmp_path):
     drawn = make_world(tmp_path, synthetic="drawn by a test")
-    assert predict(model, open_store(world.store)).warnings == []
-    assert [str(one) for one in predict(model, open_store(drawn.store)).warnings] == [
+    assert predict(model, world.store).warnings == []
+    assert [str(warning) for warning in predict(model, drawn.store).warnings] == [
         "Not a real result: the clips are synthetic (drawn by a test)."
     ]
 
@@ -304,13 +306,14 @@ def test_the_counts_of_clips_and_the_card_agree(obygaze, tmp_path):
     trained = obygaze("models", "train", file, "-o", model)
     assert trained.exit_code == 0, trained.stderr
     numbers = [
-        int(one) for one in re.findall(r"(?:on|clips,|seen) (\d+)", trained.stdout.splitlines()[-3])
+        int(number)
+        for number in re.findall(r"(?:on|clips,|seen) (\d+)", trained.stdout.splitlines()[-3])
     ]
     assert len(numbers) == 3
     seen = load_model(model)[1]["seen"]
     assert numbers[2] == len(seen) > numbers[0] + numbers[1]
-    said = obygaze("models", "predict", model, world.store)
-    assert f"{len(seen)} of them are among the clips that it was trained on" in said.stdout
+    result = obygaze("models", "predict", model, world.store)
+    assert f"{len(seen)} of them are among the clips that it was trained on" in result.stdout
 
     card = (model / "README.md").read_text()
     more = numbers[2] - numbers[0] - numbers[1]
@@ -320,8 +323,8 @@ def test_the_counts_of_clips_and_the_card_agree(obygaze, tmp_path):
     ) in card
     assert card.index("What to beware of") < card.index("What it was trained on")
     aucs = load_model(model)[1]["facts"]["concepts"]
-    for name, of in aucs.items():
-        assert f"{name} {of['auc']:.2f}" in card
+    for name, values in aucs.items():
+        assert f"{name} {values['auc']:.2f}" in card
     assert "{" not in card
     assert "the rest is in `model.json`" in card
     assert len(card.splitlines()) < 45

@@ -1,18 +1,23 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import cosine_similarity
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
+from obygaze_models.dataset import load_dataset
 from obygaze_models.estimators.bottlenecks import HybridBottleneck, OracleBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPProbe
+from obygaze_models.explain.attributions import logit_gradients
 from obygaze_models.inference import check_features, features_of
-from obygaze_models.persistence import save_model
+from obygaze_models.persistence import load_model, save_model
+from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import logistic_on, tree_on
 from tests.world import RECIPE, write_store
 
@@ -102,7 +107,7 @@ def test_a_network_is_read_by_anothers_concepts(say, saved):
     assert "OracleBottleneck, which has no concepts" in wrong.stderr
     needless = say("tree", "tt0-003", "--concepts", saved[0] / "linear")
     assert needless.exit_code == 1
-    assert "only networks" in needless.stderr
+    assert "leave out --concepts" in needless.stderr
 
 
 def test_prints_json_for_scripts(say, saved, world):
@@ -208,3 +213,79 @@ def test_features_are_pooled_as_the_model_wants_in_the_order_asked_for(
 
 def test_help_shows_examples(obygaze):
     assert "obygaze models explain runs/" in obygaze("models", "explain", "--help").stdout
+
+
+GOLDEN = Path(__file__).parents[1] / "golden/data"
+BOTTLENECK = GOLDEN / "run/models/pcbm-tree/EN+HN-vs-S-0"
+NETWORK = GOLDEN / "run/models/mlp/EN+HN-vs-S-0"
+ON_CLIPS = (GOLDEN / "xclip.zarr", "--manifest", GOLDEN / "manifest")
+
+
+def test_tcav_of_a_saved_network(obygaze):
+    arguments = ("models", "explain", NETWORK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK)
+    result = obygaze(*arguments, "--draws", 20, "--json")
+    assert result.exit_code == 0, result.output
+    rows = {row["name"]: row for row in json.loads(result.stdout)}
+    assert set(rows) == {"Look", "Body", "Clothing"}
+    network, about = load_model(NETWORK)
+    data = load_dataset(GOLDEN / "manifest", GOLDEN / "xclip.zarr")
+    chosen = [
+        row
+        for row, clip in enumerate(data.ids)
+        if data.levels[row] == "S" and clip not in about["seen"]
+    ]
+    bank = load_model(BOTTLENECK)[0].bank_
+    slopes = (logit_gradients(network, data.X[chosen], 1) @ bank.cavs_.T).mean(axis=0)
+    assert [rows[name]["slope"] for name in bank.names_] == pytest.approx(slopes.tolist())
+    assert {(row["clips"], row["runs"]) for row in rows.values()} == {(len(chosen), 20)}
+    table = obygaze(*arguments, "--draws", 20).stdout
+    assert f"{rows['Look']['slope']:+.2f}" in table
+    assert "20 directions of shuffled labels" in table
+
+
+def test_significance_of_a_saved_bottleneck(obygaze):
+    arguments = ("models", "explain", BOTTLENECK, *ON_CLIPS, "--significance", "--draws", 40)
+    rows = json.loads(obygaze(*arguments, "--json").stdout)
+    assert [row["name"] for row in rows] == ["Look", "Body", "Clothing"]
+    data = load_dataset(GOLDEN / "manifest", GOLDEN / "xclip.zarr")
+    model, about = load_model(BOTTLENECK)
+    unseen = data.select([row for row, clip in enumerate(data.ids) if clip not in about["seen"]])
+    truth = concept_targets(unseen.levels, unseen.concepts, "b")
+    look = list(unseen.concept_names).index("Look")
+    rows_of_look = truth[:, look] >= 0
+    scores = unseen.X[rows_of_look] @ model.bank_.cavs_[0]
+    assert rows[0]["auc"] == pytest.approx(roc_auc_score(truth[rows_of_look, look], scores))
+    assert rows[0]["p"] == pytest.approx(1 / 41)
+    assert f"{rows[0]['auc']:.3f}" in obygaze(*arguments).stdout
+
+
+def test_interventions_on_a_saved_bottleneck(obygaze):
+    arguments = ("models", "explain", BOTTLENECK, *ON_CLIPS, "--intervene", "--draws", 5)
+    found = json.loads(obygaze(*arguments, "--json").stdout)
+    record = json.loads((GOLDEN / "run/run.json").read_text(encoding="utf-8"))
+    assert found["clips"] == record["tests"]["EN+HN vs S"]["clips"]
+    random, nearest = found["curves"]
+    assert len(random["accuracy"]) == len(found["concepts"]) + 1
+    assert random["accuracy"][0] == pytest.approx(nearest["accuracy"][0])
+    assert random["accuracy"][-1] == pytest.approx(nearest["accuracy"][-1])
+    table = obygaze(*arguments).stdout
+    assert f"{random['accuracy'][0]:.3f}" in table
+    assert "5 random orders" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((NETWORK, GOLDEN / "xclip.zarr"), 2, "name clips"),
+        ((BOTTLENECK, GOLDEN / "xclip.zarr", "--intervene"), 2, "add --manifest"),
+        ((NETWORK, *ON_CLIPS, "--tcav"), 2, "add --concepts"),
+        ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--intervene"), 2, "leave out the IDs"),
+        ((NETWORK, *ON_CLIPS, "--intervene"), 1, "interventions need a bottleneck"),
+        ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
+        ((BOTTLENECK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK), 1, "needs a network"),
+        ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "use a model of a run"),
+    ],
+)
+def test_analyses_name_what_is_missing(obygaze, arguments, code, message):
+    result = obygaze("models", "explain", *arguments)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr

@@ -9,7 +9,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.bottlenecks import HybridBottleneck
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.explain.contributions import explain_clip, nearest_clips
+from obygaze_models.explain.clips import explain_clip, nearest_clips
 from tests.estimators.clips import logistic_on, tree_on, with_output
 from tests.explain.conftest import torch_logits
 
@@ -129,7 +129,7 @@ def test_without_concepts_there_is_no_why(clips):
 
 def test_refuses_a_bank_of_other_features(clips):
     network = MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
-    with pytest.raises(ExperimentError, match="16 numbers, the clip's features 4"):
+    with pytest.raises(ExperimentError, match="16 dimensions, the clip's features 4"):
         explain_clip(network, clips.X[0, :4], bank=clips.bank)
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip, FitPredictions, Results
-from obygaze_models.explain.readings import Step
+from obygaze_models.explain.attributions import Step
 
 CONCEPTS = (
     "Type of shot", "Look", "Body", "Posture", "Clothing", "Appearance", "Expression of emotion",

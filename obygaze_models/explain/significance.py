@@ -1,4 +1,4 @@
-"""Whether a concept's direction means more than directions of random labels do."""
+"""Whether a concept's direction ranks clips better than directions of shuffled labels."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Significance:
-    """A concept against directions fitted to its own labels, shuffled.
+    """A concept, compared with directions fitted to its shuffled labels.
 
     Parameters
     ----------
     name
-        The concept.
+        The name of the concept.
     auc
         How well its direction ranks the held-out clips.
     random_auc
-        The mean of that over the random directions; their 95th percentile is ``random_auc_95``.
+        The mean AUC of the random directions; their 95th percentile is ``random_auc_95``.
     p, p_holm
-        The share of random directions that rank as well or better, the true one counted among
-        them; and corrected for the number of concepts (Holm).
+        The share of directions that rank as well or better, the true one included; and corrected
+        for the number of concepts (Holm).
     runs
-        How many random directions there were: no p can be below 1 / (runs + 1).
+        The number of random directions: no p is below 1 / (runs + 1).
     """
 
     name: str
@@ -60,22 +60,22 @@ def concept_significance(
 ) -> list[Significance]:
     """Test each direction of a bank on held-out clips.
 
-    The labels of the clips that take part are shuffled among them, `runs` times, and a direction
-    is fitted to each as the bank's own was, at its C. Concepts with one kind of held-out clips
-    are left out, as their AUC is undefined.
+    The labels are shuffled `runs` times, and a direction is fitted to each shuffle as the bank's
+    own was, at its C. Concepts without held-out clips of both kinds are left out: their AUC is
+    undefined.
 
     Parameters
     ----------
     bank
         Fitted on `X` and `Y`.
     X, Y
-        What it was fitted on.
+        The features, and the concepts (1, 0, or -1 for unknown), that it was fitted on.
     X_held, Y_held
-        Clips that had no part in the fit: best those of a test set, as validation chose C.
+        Clips that were not used in the fit, best those of a test set.
     runs
-        How many random directions. No p is below 1 / (runs + 1), and Holm multiplies it by the
-        number of concepts. Clips of a film are alike, so that shuffling them one by one gives
-        p that are rather too small.
+        The number of random directions. No p is below 1 / (runs + 1), and Holm multiplies it by
+        the number of concepts. Clips of a film are alike, so shuffling clips gives p values that
+        are rather too small.
     random_state
         Fixes the shuffles.
     """
@@ -83,7 +83,7 @@ def concept_significance(
     X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
     products = X @ X.T if len(X) <= GRAM_ROWS else None
     held_features = np.asarray(X_held, dtype=np.float64)
-    found = []
+    results = []
     for name, C, cav, column in zip(bank.names_, bank.C_, bank.cavs_, bank.columns_, strict=True):
         targets, held_targets = Y[:, column], Y_held[:, column]
         held = np.flatnonzero(held_targets >= 0)
@@ -94,13 +94,13 @@ def concept_significance(
             roc_auc_score(truth, clips @ _random_direction(bank, X, products, targets, C, chance))
             for _ in range(runs)
         ]
-        found.append((name, float(roc_auc_score(truth, clips @ cav)), np.array(null)))
-    ps = [permutation_p(auc, null) for _, auc, null in found]
+        results.append((name, float(roc_auc_score(truth, clips @ cav)), np.array(null)))
+    ps = [permutation_p(auc, null) for _, auc, null in results]
     return [
         Significance(
             name, auc, float(null.mean()), float(np.quantile(null, 0.95)), p, corrected, runs
         )
-        for (name, auc, null), p, corrected in zip(found, ps, holm(ps), strict=True)
+        for (name, auc, null), p, corrected in zip(results, ps, holm(ps), strict=True)
     ]
 
 
@@ -114,8 +114,8 @@ def random_label_cavs(
 ) -> Array:
     """Unit directions [runs, D] of shuffled labels, fitted as the bank's own were.
 
-    The concepts take turns. What TCAV scores are to be held against: directions of another kind
-    lie otherwise in the features, and make a test that is too strict or too lax.
+    The concepts take turns. TCAV scores are compared with these: directions of another kind are
+    distributed otherwise, and make the test too strict or too lax.
     """
     check_is_fitted(bank)
     X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
@@ -136,17 +136,17 @@ def _random_direction(
     C: float | None,
     chance: np.random.RandomState,
 ) -> Array:
-    """The direction of a concept's labels, shuffled among the clips that take part."""
+    """The direction of a concept's labels, shuffled among the clips that have them."""
     rows = np.flatnonzero(targets >= 0)
     shuffled = chance.permutation(targets[rows])
-    some = np.arange(len(rows))
+    picked = np.arange(len(rows))
     if bank.balance == "subsample":
         kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
         fewer = min(map(len, kinds))
-        some = np.concatenate([chance.choice(of, fewer, replace=False) for of in kinds])
-    chosen = rows[some]
+        picked = np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds])
+    chosen = rows[picked]
     part = None if products is None else products[np.ix_(chosen, chosen)]
-    return fit_direction(bank, X[chosen], shuffled[some], C, part).coef
+    return fit_direction(bank, X[chosen], shuffled[picked], C, part).coef
 
 
 def permutation_p(observed: float, null: Array) -> float:
@@ -171,7 +171,7 @@ def holm(ps: Sequence[float]) -> list[float]:
     """
     corrected = [0.0] * len(ps)
     highest = 0.0
-    for rank, one in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        highest = max(highest, min(1.0, (len(ps) - rank) * ps[one]))
-        corrected[one] = highest
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        highest = max(highest, min(1.0, (len(ps) - rank) * ps[index]))
+        corrected[index] = highest
     return corrected

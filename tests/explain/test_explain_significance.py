@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.significance import concept_significance, holm
+from obygaze_models.explain.significance import concept_significance, holm
 
 
 def test_p_against_every_permutation():

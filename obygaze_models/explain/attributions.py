@@ -1,0 +1,246 @@
+"""Attributions: the part of each concept in a model's predictions of many clips, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
+from obygaze_models.estimators.concepts import RandomDirections, project
+from obygaze_models.estimators.mlp import MLPProbe
+from obygaze_models.estimators.trees import TreeArrays, as_tree
+
+__all__ = [
+    "Attribution",
+    "Kind",
+    "Step",
+    "activations",
+    "attribute",
+    "bank_of",
+    "logit_gradients",
+    "logits",
+]
+
+Array = NDArray[Any]
+Kind = Literal["sum", "path", "sensitivity"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A question on a tree's path: above the threshold a clip goes right, else left."""
+
+    concept: str
+    value: float
+    threshold: float
+    above: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """How K concepts lead to a model's predictions of N clips.
+
+    Parameters
+    ----------
+    kind
+        ``sum``: weights times values, intercept and residual add up to the logit. ``path``: a
+        tree's questions. ``sensitivity``: the same products of a network's derivatives, which
+        do not add up.
+    concepts
+        The names of the concepts.
+    labels
+        The class of each clip's logit: with two classes the second against the first, whichever
+        is predicted; with more, the predicted class.
+    values
+        The score of each clip on each concept, [N, K].
+    weights
+        How much the logit gains with a concept, [N, K]; None for a tree.
+    intercept, residual, logit
+        [N]: the logit without concepts, what a `HybridBottleneck` adds past its concepts, and the
+        sum; None where the model has no such part.
+    steps, leaves
+        The questions on each clip's path in a tree, and its last node; None for other models.
+    """
+
+    kind: Kind
+    concepts: tuple[str, ...]
+    labels: list[str]
+    values: Array
+    weights: Array | None = None
+    intercept: Array | None = None
+    residual: Array | None = None
+    logit: Array | None = None
+    steps: list[list[Step]] | None = None
+    leaves: list[int] | None = None
+
+    @property
+    def amounts(self) -> Array | None:
+        """The part of each concept, [N, K]."""
+        return None if self.weights is None else np.asarray(self.weights * self.values)
+
+
+def bank_of(model: Any) -> Any:
+    """The concepts of a bottleneck; None if the model has no named concepts."""
+    bank = getattr(model, "bank_", None)
+    return None if isinstance(bank, RandomDirections) else bank
+
+
+def attribute(
+    model: Any,
+    X: Array,
+    *,
+    classes: Sequence[str] | None = None,
+    bank: Any = None,
+) -> Attribution | None:
+    """Attribute a model's predictions of clips X [N, D] to concepts; None without concepts.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator that reads features.
+    X
+        The features of the clips.
+    classes
+        The name of each label from 0 on, where labels are numbers; by default the labels.
+    bank
+        A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
+    """
+    names = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
+    if isinstance(model, ConceptBottleneck | HybridBottleneck):
+        measured = model.concept_scores(X)
+        tree = as_tree(model.head_)
+        if tree is not None:
+            return _paths(tree, measured, model.concept_names(), names[-1:] * len(X))
+        if not hasattr(model.head_, "coef_"):
+            return None  # another kind of head has no parts to show
+        return _sums(model, measured, X, names)
+    if isinstance(model, MLPProbe) and bank is not None:
+        return _sensitivities(model, X, bank, names)
+    return None
+
+
+def _names(bank: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in bank.get_feature_names_out())
+
+
+def _paths(
+    head: TreeArrays, measured: Array, names: tuple[str, ...], labels: list[str]
+) -> Attribution:
+    columns = measured.astype(np.float32)  # as the tree compares
+    paths, leaves = [], []
+    for row in range(len(columns)):
+        steps, node = [], 0
+        while head.left[node] != -1:
+            column, threshold = int(head.feature[node]), float(head.threshold[node])
+            above = bool(columns[row, column] > threshold)
+            steps.append(Step(names[column], float(measured[row, column]), threshold, above))
+            node = int(head.right[node] if above else head.left[node])
+        paths.append(steps)
+        leaves.append(node)
+    return Attribution("path", names, labels, measured, steps=paths, leaves=leaves)
+
+
+def _sums(
+    model: ConceptBottleneck | HybridBottleneck,
+    measured: Array,
+    X: Array,
+    names: list[str],
+) -> Attribution:
+    towards = _towards(model, X)
+    head = model.head_
+    rows = np.zeros_like(towards) if len(head.coef_) == 1 else towards  # two classes share a row
+    weights, intercept = head.coef_[rows], head.intercept_[rows]
+    residual = None
+    logit = (weights * measured).sum(axis=1) + intercept
+    if isinstance(model, HybridBottleneck):
+        # It has a row for each class, with two classes too: their logit is the difference.
+        rest = model.residual_logits(X)
+        residual = rest[np.arange(len(X)), towards] - (rest[:, 0] if len(names) == 2 else 0)
+        logit = logit + residual
+    labels = [names[code] for code in towards.tolist()]
+    return Attribution(
+        "sum", model.concept_names(), labels, measured, weights, intercept, residual, logit
+    )
+
+
+def _sensitivities(
+    model: MLPProbe,
+    X: Array,
+    bank: Any,
+    names: list[str],
+) -> Attribution:
+    if bank.cavs_.shape[1] != X.shape[1]:
+        raise ExperimentError(
+            f"the bank's directions have {bank.cavs_.shape[1]} dimensions, the clip's features "
+            f"{X.shape[1]}; use a bank of the same features"
+        )
+    towards, rows = _towards(model, X), np.arange(len(X))
+    gradients = np.stack([logit_gradients(model, X, code) for code in range(len(names))])
+    gradient, all_logits = gradients[towards, rows], logits(model, X)
+    logit = all_logits[rows, towards]
+    if len(names) == 2:
+        gradient, logit = gradient - gradients[0], logit - all_logits[:, 0]
+    weights = gradient @ bank.cavs_.T
+    labels = [names[code] for code in towards.tolist()]
+    measured = project(bank, X, "distance")
+    return Attribution("sensitivity", _names(bank), labels, measured, weights, logit=logit)
+
+
+def _towards(model: Any, X: Array) -> Array:
+    """The class of each logit."""
+    if len(model.classes_) == 2:
+        return np.ones(len(X), dtype=np.int64)
+    return np.asarray(model.predict_proba(X).argmax(axis=1))
+
+
+def activations(model: MLPProbe, X: Array, layer: int) -> Array:
+    """The output of a hidden layer, counted from 1, for clips X [N, D]; layer 0 is X itself."""
+    _check_layer(model, layer)
+    return _forward(model, X)[layer]
+
+
+def logit_gradients(model: MLPProbe, X: Array, code: int, *, layer: int = 0) -> Array:
+    """The derivative of a class's logit, before any temperature, [N, units of the layer].
+
+    Parameters
+    ----------
+    model
+        Fitted.
+    X
+        Features [N, D].
+    code
+        The index of the class in ``model.classes_``.
+    layer
+        The variables of the derivative: 0 the features, 1 and up a hidden layer after its ReLU.
+    """
+    _check_layer(model, layer)
+    outputs = _forward(model, X)
+    gradients = np.tile(model.coefs_[-1][:, code].astype(np.float64), (len(X), 1))
+    for number in range(len(model.coefs_) - 2, layer - 1, -1):
+        gradients = (gradients * (outputs[number + 1] > 0)) @ model.coefs_[number].T
+    return np.asarray(gradients)
+
+
+def logits(model: MLPProbe, X: Array) -> Array:
+    """The classes' logits before any temperature, [N, classes]."""
+    return np.asarray(_forward(model, X)[-1] @ model.coefs_[-1] + model.intercepts_[-1])
+
+
+def _forward(model: MLPProbe, X: Array) -> list[Array]:
+    """The features, then the output of each hidden layer, in float64 as in prediction."""
+    outputs = [np.asarray(X, dtype=np.float64)]
+    for weight, offset in zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True):
+        outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
+    return outputs
+
+
+def _check_layer(model: MLPProbe, layer: int) -> None:
+    hidden = len(model.coefs_) - 1
+    if not 0 <= layer <= hidden:
+        raise ExperimentError(
+            f"the network has no layer {layer}; use 0 (the input) or 1 to {hidden} (hidden layers)"
+        )
