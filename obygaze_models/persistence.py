@@ -94,7 +94,7 @@ def save_model(
 
 
 def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:
-    """Read a model that `save_model` wrote: the estimator, and what is known about it."""
+    """Read a model that `save_model` wrote: the estimator, and its description."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -119,7 +119,7 @@ def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What is known about a model, without loading it."""
+    """A model's description, without loading it."""
     return dict(_read_header(Path(path))["about"])
 
 
@@ -167,7 +167,7 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list | tuple):
-        items = [_encode(item, f"{name}.{place}", parts) for place, item in enumerate(value)]
+        items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
         # As pairs: the keys of JSON's own objects are texts only, and classes may be numbers.
@@ -242,7 +242,7 @@ def _decode(value: Any, parts: _Parts) -> Any:
                 raise ExperimentError(f"a {value['class']} learns nothing of the name {key!r}")
             setattr(model, key, item)
         return model
-    raise ExperimentError(f"{str(value)[:60]!r} is no part of a model")
+    raise ExperimentError(f"{str(value)[:60]!r} is not a part of a model")
 
 
 def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
@@ -272,11 +272,11 @@ def _registered() -> set[str]:
 
 def _find_class(path: Any) -> Any:
     if not isinstance(path, str) or not (_OWN.fullmatch(path) or path in _registered()):
-        raise ExperimentError(f"it holds a {str(path)[:60]!r}, which is no class of this obygaze")
+        raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this obygaze")
     module, _, name = path.partition(":")
     kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type) or (_OWN.fullmatch(path) and kind.__module__ != module):
-        raise ExperimentError(f"it holds a {path!r}, which is no class of this obygaze")
+        raise ExperimentError(f"it holds a {path!r}, which is not a class of this obygaze")
     return kind
 
 

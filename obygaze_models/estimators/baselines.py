@@ -101,7 +101,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     prior_clips
-        The overall shares count like so many clips in each film; a film that training lacks
+        The overall shares count like this number of clips in each film; a film that training lacks
         gets those alone.
 
     Attributes
@@ -142,8 +142,8 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         films = _read_films(X, groups)
         places = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
-        known = self.films_[places] == films
-        return np.asarray(np.where(known[:, None], self.film_shares_[places], self.shares_))
+        in_training = self.films_[places] == films
+        return np.asarray(np.where(in_training[:, None], self.film_shares_[places], self.shares_))
 
     def predict(self, X: Any, *, groups: Any = None) -> Array:
         """The commonest class in each clip's film."""

@@ -62,7 +62,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Where to keep fitted banks, so that several heads share one: a folder, or an object with
         `cache` such as `joblib.Memory`.
     random_state
-        That of the bank and of the head, where they have none of their own.
+        For the bank and the head, unless they set one.
 
     Attributes
     ----------
@@ -338,7 +338,7 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     head
         Any classifier; by default a decision tree of at most ten levels.
     random_state
-        That of the head, where it has none of its own.
+        For the head, unless it sets one.
 
     Attributes
     ----------
@@ -411,7 +411,7 @@ def _check_rows(
     return X, y, rows
 
 
-def _fit_bank(model: Any, X: Array, y: Array, labelled: Array, **given: Any) -> Any:
+def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, **arguments: Any) -> Any:
     """The fitted bank of a bottleneck; it gets what its `fit` names, or requests by routing."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
@@ -419,14 +419,16 @@ def _fit_bank(model: Any, X: Array, y: Array, labelled: Array, **given: Any) -> 
         return bank.estimator
     accepted = keywords(bank.fit)
     if get_config()["enable_metadata_routing"]:
-        accepted |= get_routing_for_object(bank).consumes("fit", given)
+        accepted |= get_routing_for_object(bank).consumes("fit", arguments)
     if "concepts" not in accepted:
         X, y = X[labelled], y[labelled]
-    passed = {name: value for name, value in given.items() if name in accepted}
+    passed = {name: value for name, value in arguments.items() if name in accepted}
     passed = {name: value for name, value in passed.items() if value is not None}
     bank = set_seed(clone(bank), model.random_state)
+    if isinstance(bank, ConceptBank) and "concepts" in passed:
+        y = None  # it learns the concepts: without y all tasks of one fold share its fit
     return check_memory(model.memory).cache(_fitted)(bank, X, y, passed)
 
 
-def _fitted(bank: Any, X: Array, y: Array, passed: dict[str, Any]) -> Any:
+def _fitted(bank: Any, X: Array, y: Array | None, passed: dict[str, Any]) -> Any:
     return bank.fit(X, y, **passed)

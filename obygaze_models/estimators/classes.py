@@ -73,7 +73,7 @@ def fit_temperature(logits: Array, codes: Array) -> float:
 
 
 def set_seed(estimator: Any, random_state: Chance) -> Any:
-    """Give an estimator and its parts the random state, where they have none of their own."""
+    """Give an estimator and its parts the random state, unless they set one."""
     if random_state is not None and hasattr(estimator, "get_params"):
         free = {
             name: random_state

@@ -152,7 +152,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ExperimentError("validation clips need both X_val and concepts_val")
         if X_val is not None:
             X_val, concepts_val = self._check(X_val, concepts_val, names, reset=False)
-        names = names or tuple(f"concept {place + 1}" for place in range(targets.shape[1]))
+        names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
         groups = None if groups is None else np.asarray(groups)
         chance = check_random_state(self.random_state)
         products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
@@ -191,14 +191,16 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ExperimentError(f"no concept can be learned: {reasons}")
         self.columns_ = np.array(columns)
         self._keep(fits)
-        unreliable = [one for one in self.warnings_ if one.code == "concepts-unreliable"]
+        unreliable = [
+            warning for warning in self.warnings_ if warning.code == "concepts-unreliable"
+        ]
         self.facts_ = {
             "concepts": dict(zip(self.names_, self.quality_, strict=True)),
             "skipped": self.skipped_,
             "warnings": [asdict(warning) for warning in unreliable],
         }
         if unreliable:
-            text = "; ".join(f"{one.subject}: {one.text}" for one in unreliable)
+            text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
             warnings.warn(text, DegenerateConcept, stacklevel=2)
         if self.refit and X_val is not None:
             self._refit(np.vstack([X, X_val]), np.vstack([targets, concepts_val])[:, columns])
@@ -383,7 +385,7 @@ class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """``random 1``, ``random 2`` ..."""
         check_is_fitted(self)
-        return np.array([f"random {place + 1}" for place in range(len(self.cavs_))], dtype=object)
+        return np.array([f"random {number + 1}" for number in range(len(self.cavs_))], dtype=object)
 
 
 def project(bank: Any, X: Array, output: str) -> Array:
@@ -442,16 +444,16 @@ def _quality(
         values = fit.decide(validation[0])
     elif held_out is not None:
         on = "cross-validation"
-        known = np.isfinite(held_out)
-        truth, values = y[known], held_out[known]
+        tested = np.isfinite(held_out)
+        truth, values = y[tested], held_out[tested]
     else:
         values = fit.decide(X)
-    shown = (values > 0).astype(np.int8)
+    predicted = (values > 0).astype(np.int8)
     return {
         "on": on,
         "auc": float(roc_auc_score(truth, values)),
-        "f1": float(f1_score(truth, shown)),
-        "balanced_accuracy": float(balanced_accuracy_score(truth, shown)),
+        "f1": float(f1_score(truth, predicted)),
+        "balanced_accuracy": float(balanced_accuracy_score(truth, predicted)),
         "positives": int(truth.sum()),
         "negatives": int(len(truth) - truth.sum()),
         "training_positives": int(y.sum()),

@@ -50,7 +50,7 @@ class MLPProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction
         That share; of each class alike.
     n_iter_no_change
-        Stop after so many epochs without a lower validation loss.
+        Stop after this number of epochs without a lower validation loss.
     min_epochs
         Never stop before this epoch.
     random_state
@@ -281,7 +281,7 @@ def _forward(features: Any, layers: list[tuple[Any, Any]]) -> list[Any]:
 def _loss(logits: Any, targets: Any, *, author: bool) -> tuple[Any, Any]:
     """The mean cross-entropy, and its gradient by the logits.
 
-    By hand: with autograd, steps this small take 1.3 times as long.
+    By hand: with autograd, steps this small take 1.2 times as long.
     """
     scores = logits.softmax(1) if author else logits
     logs = scores.log_softmax(1)

@@ -160,9 +160,9 @@ def make_estimator(
     except TypeError as problem:
         raise ExperimentError(f"estimator {name!r} cannot be made: {problem}") from None
     for key in sorted(parameters.keys() - own.keys()):
-        known = estimator.get_params(deep=True)
-        if key not in known:
-            raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, known)}")
+        names = estimator.get_params(deep=True)
+        if key not in names:
+            raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, names)}")
         estimator.set_params(**{key: parameters[key]})
     _validate(name, estimator)
     if not hasattr(estimator, "predict_proba"):

@@ -112,11 +112,11 @@ def choose_svm(
         part = None if products is None else products[np.ix_(train, train)]
         weight = class_weight[train] if isinstance(class_weight, np.ndarray) else class_weight
         inner = LinearSVM(X[train], y[train], weight, products=part)
-        for place, C in enumerate(ascending):
+        for index, C in enumerate(ascending):
             fit = inner.fit(C)
-            values[place, test] = fit.decide(X[test])
-            scores[fold, place] = _auc(y[test], values[place, test])
-            degenerate[place] |= fit.degenerate
+            values[index, test] = fit.decide(X[test])
+            scores[fold, index] = _auc(y[test], values[index, test])
+            degenerate[index] |= fit.degenerate
     means = scores.mean(axis=0).tolist()
     best = _best(means, degenerate.tolist())
     aucs_by_c = dict(zip(ascending, means, strict=True))
@@ -135,14 +135,14 @@ def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Ar
             return None
         splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
         folds = list(splitter(count).split(np.zeros((len(y), 1)), y, groups))
-    both = [(a, b) for a, b in folds if all(0 < y[part].sum() < len(part) for part in (a, b))]
-    return both or None
+    usable = [fold for fold in folds if all(0 < y[part].sum() < len(part) for part in fold)]
+    return usable or None
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
     """The values of C that a parameter gives, one or several."""
     Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
-    if not Cs or not all(np.isfinite(one) and one > 0 for one in Cs):
+    if not Cs or not all(np.isfinite(value) and value > 0 for value in Cs):
         raise ExperimentError(f"C is {C!r}; give a number above 0, or several to choose from")
     return Cs
 
@@ -158,7 +158,7 @@ def _middle(Cs: Sequence[float]) -> float:
 def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
     # Rounded, so that equal rankings are equal numbers.
     return max(
-        range(len(aucs)), key=lambda place: (round(aucs[place], 12), not degenerate[place], -place)
+        range(len(aucs)), key=lambda index: (round(aucs[index], 12), not degenerate[index], -index)
     )
 
 

@@ -73,10 +73,10 @@ class Fit:
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
         """The probability of each class for some rows, [n, classes]."""
-        given = {} if self.reads == "features" else {self.reads: _annotations(data, self.reads)}
-        given = {name: values[rows] for name, values in given.items()}
+        arguments = {} if self.reads == "features" else {self.reads: _annotations(data, self.reads)}
+        arguments = {name: values[rows] for name, values in arguments.items()}
         table = np.zeros((len(rows), self.classes))
-        table[:, self.model.classes_] = self.model.predict_proba(data.X[rows], **given)
+        table[:, self.model.classes_] = self.model.predict_proba(data.X[rows], **arguments)
         return table
 
 
@@ -131,40 +131,40 @@ def fit_estimator(
     model = make_estimator(spec.name, spec.options, random_state=seed)
     if memo is not None and "memory" in model.get_params(deep=False):
         model.set_params(memory=memo)
-    wanted, reads = keywords(model.fit), keywords(model.predict_proba)
+    accepted, reads = keywords(model.fit), keywords(model.predict_proba)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
         train = all_train[labels[all_train] >= 0]
     learn, choose = train, validation
-    if "labelled" in wanted:
+    if "labelled" in accepted:
         learn, choose = all_train, all_validation
     parts: dict[str, Any] = {"concepts": None, "groups": data.groups.astype(str)}
     if "concepts" in reads:
         parts["concepts"] = _annotations(data, "concepts")
-    elif "concepts" in wanted:
+    elif "concepts" in accepted:
         parts["concepts"] = concept_targets(data.levels, data.concepts, spec.negatives)
-    given = {name: part[learn] for name, part in parts.items() if name in wanted}
-    given |= {
-        f"{name}_val": part[choose] for name, part in parts.items() if f"{name}_val" in wanted
+    arguments = {name: part[learn] for name, part in parts.items() if name in accepted}
+    arguments |= {
+        f"{name}_val": part[choose] for name, part in parts.items() if f"{name}_val" in accepted
     }
-    given |= {
+    arguments |= {
         "labelled": np.isin(learn, train),
         "labelled_val": np.isin(choose, validation),
         "concept_names": data.concept_names,
         "X_val": data.X[choose],
         "y_val": labels[choose],
     }
-    given = {name: value for name, value in given.items() if name in wanted}
+    arguments = {name: value for name, value in arguments.items() if name in accepted}
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", UserWarning)
-        model.fit(data.X[learn], labels[learn], **given)
+        model.fit(data.X[learn], labels[learn], **arguments)
     noted = list(getattr(model, "warnings_", []))
     if not noted:
         noted = [RunWarning("fit", spec.name, text) for text in {str(w.message): 0 for w in raised}]
     facts = dict(getattr(model, "facts_", {}))
-    if "labelled" in wanted and "concepts" in facts:
+    if "labelled" in accepted and "concepts" in facts:
         facts = {"negatives": spec.negatives, **facts}
-    seen = np.concatenate([learn, train, *([choose, validation] if "X_val" in wanted else [])])
+    seen = np.concatenate([learn, train, *([choose, validation] if "X_val" in accepted else [])])
     return Fit(
         model,
         int(labels.max()) + 1,

@@ -13,18 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.baselines import FilmPrior
-from obygaze_models.estimators.bottlenecks import (
-    ConceptBottleneck,
-    HybridBottleneck,
-    OracleBottleneck,
-)
-from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
-from obygaze_models.estimators.logistic import LogisticProbe
-from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.estimators.svm import LinearSVMProbe
+from obygaze_models.estimators.registry import ESTIMATORS
 from tests.estimators.clips import small_clips
 
 
@@ -36,21 +27,21 @@ def marks(y):
     return np.stack([y == one for one in np.unique(y)[-2:]], axis=1)
 
 
-class MarkedBottleneck(ConceptBottleneck):
+class MarkedBottleneck(om.ConceptBottleneck):
     """A bottleneck that takes the labels for concepts."""
 
     def fit(self, X, y):
         return super().fit(X, y, concepts=marks(y))
 
 
-class MarkedHybrid(HybridBottleneck):
+class MarkedHybrid(om.HybridBottleneck):
     """A hybrid that takes the labels for concepts."""
 
     def fit(self, X, y):
         return super().fit(X, y, concepts=marks(y))
 
 
-class MarkedBank(ConceptBank):
+class MarkedBank(om.ConceptBank):
     """A bank that takes labels for concepts."""
 
     def fit(self, X, y):
@@ -62,25 +53,25 @@ class MarkedBank(ConceptBank):
 
 #: The checks that some estimators cannot pass, and why.
 CANNOT = {
-    OracleBottleneck: "reads annotated concepts, which the checks do not pass",
-    FilmPrior: "reads the clips' films, which the checks do not pass",
+    om.OracleBottleneck: "reads annotated concepts, which the checks do not pass",
+    om.FilmPrior: "reads the clips' films, which the checks do not pass",
 }
 
 
 @parametrize_with_checks(
     [
-        MLPProbe(max_iter=20),
-        LinearSVMProbe(C=(0.1, 1.0), cv=2),
-        LinearSVMProbe(C=1.0, class_weight=None),
-        LogisticProbe(),
-        RandomDirections(),
+        om.MLPProbe(max_iter=20),
+        om.LinearSVMProbe(C=(0.1, 1.0), cv=2),
+        om.LinearSVMProbe(C=1.0, class_weight=None),
+        om.LogisticProbe(),
+        om.RandomDirections(),
         MarkedBank(C=(0.1, 1.0), cv=2),
         MarkedBank("mean-difference"),
-        MarkedBottleneck(ConceptBank(C=1.0)),
-        MarkedHybrid(ConceptBank(C=1.0)),
-        ConceptBottleneck(RandomDirections()),
-        ConceptBottleneck(StandardScaler(), LogisticRegression()),
-        HybridBottleneck(RandomDirections()),
+        MarkedBottleneck(om.ConceptBank(C=1.0)),
+        MarkedHybrid(om.ConceptBank(C=1.0)),
+        om.ConceptBottleneck(om.RandomDirections()),
+        om.ConceptBottleneck(StandardScaler(), LogisticRegression()),
+        om.HybridBottleneck(om.RandomDirections()),
     ],
 )
 @pytest.mark.filterwarnings("ignore::obygaze_models.estimators.concepts.DegenerateConcept")
@@ -90,7 +81,7 @@ def test_follows_scikit_learns_conventions(estimator, check):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_registered_estimator_clones_and_sets_its_parameters(name):
-    estimator = make_estimator(name, random_state=0)
+    estimator = om.make_estimator(name, random_state=0)
     again = clone(estimator)
     assert repr(again) == repr(estimator)
     for key, value in estimator.get_params(deep=True).items():
@@ -109,19 +100,19 @@ def data():
 
 def test_a_bank_is_fitted_with_its_own_defaults(data):
     X, _, C, _ = data
-    bank = ConceptBank().fit(X, C)
+    bank = om.ConceptBank().fit(X, C)
     assert bank.transform(X).shape == (len(X), 3)
     assert {one["on"] for one in bank.quality_} == {"cross-validation"}
 
 
 def test_a_bank_is_a_step_of_a_pipeline(data):
     X, y, C, _ = data
-    model = make_pipeline(ConceptBank(), LogisticRegression())
+    model = make_pipeline(om.ConceptBank(), LogisticRegression())
     assert model.fit(X, y, conceptbank__concepts=C).score(X, y) > 0.8
     with pytest.raises(ExperimentError, match="none were given"):
         clone(model).fit(X, y)
     with config_context(enable_metadata_routing=True):
-        model = make_pipeline(ConceptBank().set_fit_request(concepts=True), LogisticRegression())
+        model = make_pipeline(om.ConceptBank().set_fit_request(concepts=True), LogisticRegression())
         assert model.fit(X, y, concepts=C).score(X, y) > 0.8
         scores = cross_val_score(model, X, y, params={"concepts": C})
         assert scores.mean() > 0.7
@@ -129,7 +120,7 @@ def test_a_bank_is_a_step_of_a_pipeline(data):
 
 def test_a_bottleneck_is_cross_validated_by_film(data):
     X, y, C, films = data
-    model = ConceptBottleneck(random_state=0)
+    model = om.ConceptBottleneck(random_state=0)
     found = cross_validate(
         model, X, y, groups=films, cv=GroupKFold(4), params={"concepts": C}, return_estimator=True
     )
@@ -139,7 +130,7 @@ def test_a_bottleneck_is_cross_validated_by_film(data):
         assert found["test_score"][fold] == by_hand.score(X[test], y[test])
         assert (found["estimator"][fold].bank_.cavs_ == by_hand.bank_.cavs_).all()
     with config_context(enable_metadata_routing=True):
-        routed = ConceptBottleneck(random_state=0).set_fit_request(concepts=True, groups=False)
+        routed = om.ConceptBottleneck(random_state=0).set_fit_request(concepts=True, groups=False)
         scores = cross_val_score(
             routed, X, y, cv=GroupKFold(4), params={"concepts": C, "groups": films}
         )
@@ -149,13 +140,13 @@ def test_a_bottleneck_is_cross_validated_by_film(data):
 def test_a_bottleneck_without_concepts_is_an_error(data):
     X, y, _, _ = data
     with pytest.raises(ExperimentError, match=r"pass fit\(X, y, concepts=C\)"):
-        ConceptBottleneck().fit(X, y)
+        om.ConceptBottleneck().fit(X, y)
 
 
 def test_a_networks_cross_validation_stops_early(data):
     X, y, _, films = data
     found = cross_validate(
-        MLPProbe(random_state=0), X, y, groups=films, cv=GroupKFold(4), return_estimator=True
+        om.MLPProbe(random_state=0), X, y, groups=films, cv=GroupKFold(4), return_estimator=True
     )
     for model in found["estimator"]:
         assert all("validation_loss" in epoch for epoch in model.history_)
@@ -166,7 +157,7 @@ def test_a_networks_cross_validation_stops_early(data):
 def test_a_grid_of_the_parts_parameters(data):
     X, y, C, _ = data
     grid = GridSearchCV(
-        ConceptBottleneck(ConceptBank(), DecisionTreeClassifier(), random_state=0),
+        om.ConceptBottleneck(om.ConceptBank(), DecisionTreeClassifier(), random_state=0),
         {"bank__C": [0.1, 1.0], "head__max_depth": [2, 4]},
         cv=3,
     ).fit(X, y, concepts=C)
@@ -182,13 +173,13 @@ def test_any_transformer_and_classifier_are_parts(data):
         PCA(4),
         StandardScaler(),
         make_pipeline(StandardScaler(), PCA(4)),
-        RandomDirections(5),
+        om.RandomDirections(5),
     ):
-        model = ConceptBottleneck(bank, RandomForestClassifier(5), random_state=0).fit(X, y)
+        model = om.ConceptBottleneck(bank, RandomForestClassifier(5), random_state=0).fit(X, y)
         assert model.predict_proba(X).shape == (len(X), 2)
     with config_context(enable_metadata_routing=True):
-        scaled = make_pipeline(StandardScaler(), ConceptBank().set_fit_request(concepts=True))
-        model = ConceptBottleneck(scaled, random_state=0).fit(X, y, concepts=C)
+        scaled = make_pipeline(StandardScaler(), om.ConceptBank().set_fit_request(concepts=True))
+        model = om.ConceptBottleneck(scaled, random_state=0).fit(X, y, concepts=C)
     assert model.concept_scores(X).shape == (len(X), 3)
 
 
@@ -197,13 +188,13 @@ def test_data_frames_in_and_names_out(data):
     X, y, C, _ = data
     frame = pandas.DataFrame(X, columns=[f"x{column}" for column in range(X.shape[1])])
     concepts = pandas.DataFrame(C, columns=["Look", "Body", "Posture"])
-    bank = ConceptBank(C=1.0).set_output(transform="pandas").fit(frame, concepts)
+    bank = om.ConceptBank(C=1.0).set_output(transform="pandas").fit(frame, concepts)
     assert bank.feature_names_in_.tolist() == frame.columns.tolist()
     assert bank.transform(frame).columns.tolist() == ["Look", "Body", "Posture"]
-    model = ConceptBottleneck(random_state=0).fit(frame, y, concepts=concepts)
+    model = om.ConceptBottleneck(random_state=0).fit(frame, y, concepts=concepts)
     assert model.feature_names_in_.tolist() == frame.columns.tolist()
     assert model.concept_names() == ("Look", "Body", "Posture")
-    plain = ConceptBottleneck(random_state=0).fit(X, y, concepts=C)
+    plain = om.ConceptBottleneck(random_state=0).fit(X, y, concepts=C)
     assert (model.predict_proba(frame) == plain.predict_proba(X)).all()
     with config_context(transform_output="pandas"):
         assert (model.predict_proba(frame) == plain.predict_proba(X)).all()
@@ -213,10 +204,12 @@ def test_heads_of_one_fold_share_a_bank_by_memory(data, tmp_path):
     X, y, C, _ = data
     heads = [DecisionTreeClassifier(max_depth=2), LogisticRegression()]
     models = [
-        ConceptBottleneck(head=head, memory=str(tmp_path), random_state=0).fit(X, y, concepts=C)
+        om.ConceptBottleneck(head=head, memory=str(tmp_path), random_state=0).fit(X, y, concepts=C)
         for head in heads
     ]
-    apart = [ConceptBottleneck(head=head, random_state=0).fit(X, y, concepts=C) for head in heads]
+    apart = [
+        om.ConceptBottleneck(head=head, random_state=0).fit(X, y, concepts=C) for head in heads
+    ]
     for model, alone in zip(models, apart, strict=True):
         assert (model.predict_proba(X) == alone.predict_proba(X)).all()
     assert len(list(tmp_path.rglob("output.pkl"))) == 1
@@ -225,7 +218,7 @@ def test_heads_of_one_fold_share_a_bank_by_memory(data, tmp_path):
 @pytest.mark.parametrize("estimator", CANNOT)
 def test_estimators_outside_of_the_checks_say_what_they_lack(estimator, data):
     X, y, C, films = data
-    given = {"concepts": C} if estimator is OracleBottleneck else {"groups": films}
+    given = {"concepts": C} if estimator is om.OracleBottleneck else {"groups": films}
     model = estimator().fit(X, y, **given)
     assert model.predict_proba(X, **given).sum(axis=1) == pytest.approx(1)
     assert model.predict(X, **given).shape == y.shape
