@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common import figures
 from obygaze_features.common.figures import (
     INK,
     PAPER,
@@ -23,7 +24,6 @@ from obygaze_features.common.figures import (
     SOFT,
     describe,
     figure_style,
-    inline_svg,
     level_colours,
     plain,
     save_figure,
@@ -44,7 +44,7 @@ __all__ = [
     "stacked_shares", "tree_outline",
 ]  # fmt: skip
 
-WIDTH = 400.0
+WIDTH = 365.0
 """In points, as all lengths here; narrow, so that text is readable on a phone too."""
 TITLE, TEXT, SMALL = 10.5, 9.0, 8.0
 """Font sizes."""
@@ -119,6 +119,11 @@ class Share:
     parts: Sequence[float]
     count: int
     overall: bool = False
+
+
+def inline_svg(figure: Figure) -> str:
+    """A figure as an ``<svg>`` element in the colours of a page, in line with the page's text."""
+    return figures.inline_svg(figure, margin=_MARGIN)
 
 
 def level_series(names: Mapping[str, str]) -> list[Series]:
