@@ -1,6 +1,6 @@
 """Metrics: their names, and the scores of predictions, once or for many weightings of the clips.
 
-`weighted_scores` computes all metrics for many weightings of the clips in one call, which resampling
+`weighted_scores` computes all metrics for many weightings of the clips together, as resampling
 needs: a clip that was drawn twice has weight 2. `score` is the same with every weight 1. The values
 equal scikit-learn's, which the tests check, in about a tenth of its time. An undefined metric is
 ``None`` (NaN in arrays), never a warning and never 0.
