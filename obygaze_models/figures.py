@@ -7,29 +7,42 @@ names are wrapped, then cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common import figures
 from obygaze_features.common.figures import (
     INK,
     PAPER,
     SERIES,
     SOFT,
-    describe,
     figure_style,
-    inline_svg,
     level_colours,
     plain,
     save_figure,
     tip,
 )
 from obygaze_features.common.text import counted
+from obygaze_models.figure_layout import (
+    BAR,
+    DASHES,
+    DIAMOND,
+    MARGIN,
+    SMALL,
+    TEXT,
+    WIDTH,
+    Series,
+    Sheet,
+    dot_style,
+    name_width,
+    text_width,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,34 +56,6 @@ __all__ = [
     "grouped_bars", "inline_svg", "level_series", "numbered_series", "save_figure",
     "stacked_shares", "tree_outline",
 ]  # fmt: skip
-
-WIDTH = 400.0
-"""In points, as all lengths here; narrow, so that text is readable on a phone too."""
-TITLE, TEXT, SMALL = 10.5, 9.0, 8.0
-"""Font sizes."""
-_LINE = 1.3
-"""A line's height, in font sizes."""
-_BAR = 12.0
-_DASHES = ((0, (4, 2.5)), (0, (1.2, 2.2)), (0, (7, 2.5, 1.5, 2.5)))
-_MARGIN = 10.0
-_Mark = Callable[[float, float], None]
-"""Draws a legend's mark at a place."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """What a colour stands for; hatched where a second series has the same colour."""
-
-    label: str
-    colour: str
-    hatched: bool = False
-
-    @property
-    def fill(self) -> dict[str, Any]:
-        """How matplotlib fills a bar of this series."""
-        if self.hatched:
-            return {"facecolor": PAPER, "edgecolor": self.colour, "hatch": "////", "linewidth": 1.0}
-        return {"facecolor": self.colour, "edgecolor": "none", "linewidth": 0.0}
 
 
 @dataclass(frozen=True)
@@ -119,6 +104,11 @@ class Share:
     parts: Sequence[float]
     count: int
     overall: bool = False
+
+
+def inline_svg(figure: Figure) -> str:
+    """A figure as an ``<svg>`` element in the colours of a page, in line with the page's text."""
+    return figures.inline_svg(figure, margin=MARGIN)
 
 
 def level_series(names: Mapping[str, str]) -> list[Series]:
@@ -193,11 +183,11 @@ def grouped_bars(
     values = [v for bar in bars for v in (bar.value, bar.reference) if _defined(v)]
     if limits is None:
         values += [v for bar in bars for v in (bar.low, bar.high) if _defined(v)]
-    numbers = max([24.0, *(_width(to_text(v), TEXT) for v in values)]) + 8
-    names = _name_width(groups)
+    numbers = max([24.0, *(text_width(to_text(v), TEXT) for v in values)]) + 8
+    names = name_width(groups)
     left = names + 12 + (numbers if any(v < origin for v in values) else 0)
-    heights = [max(_BAR * len(series), 2 * TEXT * 1.2) + 8 for _ in groups]
-    sheet = _Sheet(title, description)
+    heights = [max(BAR * len(series), 2 * TEXT * 1.2) + 8 for _ in groups]
+    sheet = Sheet(title, description)
     sheet.legend(series, reference if any(_defined(bar.reference) for bar in bars) else "")
     axes = sheet.axes(sum(heights) or 10.0, left, WIDTH - numbers, axis, ends=ends)
     _scale_x(axes, [origin, *values], limits, percent=percent)
@@ -205,10 +195,10 @@ def grouped_bars(
     y = 0.0
     for (name, group), height in zip(groups.items(), heights, strict=True):
         sheet.label(axes, y + height / 2, name, names, left)
-        middle = y + height / 2 - _BAR * (len(series) - 1) / 2
+        middle = y + height / 2 - BAR * (len(series) - 1) / 2
         for bar, kind in zip(group, series, strict=True):
             _draw_bar(axes, bar, kind, name, middle, origin, to_text, reference)
-            middle += _BAR
+            middle += BAR
         y += height
     return sheet.figure
 
@@ -260,16 +250,16 @@ def dot_plot(
     columns = [(head, texts) for head, texts in numbers if any(texts)]
     heads = len(columns) > 1
     widths = [
-        max(_width(text, TEXT, bold=place == 0) for text in [*texts, head if heads else ""]) + 9
-        for place, (head, texts) in enumerate(columns)
+        max(text_width(text, TEXT, bold=index == 0) for text in [*texts, head if heads else ""]) + 9
+        for index, (head, texts) in enumerate(columns)
     ]
     right = WIDTH - sum(widths)
-    names = _name_width(point.label for point in points)
+    names = name_width(point.label for point in points)
     drawn = [v for p in points for v in (p.value, p.reference) if _defined(v)]
     if limits is None:
         drawn += [v for p in points for v in (p.low, p.high) if _defined(v)]
     has_interval = bool(interval) and any(_interval(p.low, p.high) for p in points)
-    sheet = _Sheet(title, description)
+    sheet = Sheet(title, description)
     sheet.key(
         f"{value}, with {interval}" if has_interval else value,
         reference if with_reference else "",
@@ -286,23 +276,23 @@ def dot_plot(
             y += 20
         start = y
         for point in members:
-            height = 27.0 if len(_wrap(point.label, names, TEXT)) > 1 else 17.0
+            height = 27.0 if len(wrap(point.label, names, TEXT)) > 1 else 17.0
             rows.append((point, y + height / 2))
             y += height
         spans[group] = start, y
         y += 6 if group else 2
     axes = sheet.axes(max(y, 10.0), names + 12, right, axis, footnote=footnote)
     _scale_x(axes, drawn + [line.value for line in lines], limits)
-    edges = [right + sum(widths[: place + 1]) for place in range(len(widths))]
+    edges = [right + sum(widths[: index + 1]) for index in range(len(widths))]
     for (head, _), edge in zip(columns if heads else [], edges, strict=False):
         sheet.text(axes, edge, TEXT * 0.8, head, size=SMALL, color=SOFT, ha="right")
     for group, middle in titles:
-        (text,) = _wrap(group, WIDTH, TEXT, lines=1, bold=True)
+        (text,) = wrap(group, WIDTH, TEXT, lines=1, bold=True)
         sheet.text(axes, 0, middle, text, weight="bold")
     labels = list(dict.fromkeys(line.label for line in lines))
     for line in lines:
         low, high = spans.get(line.group, (0.0, 0.0)) if line.group is not None else (0.0, y)
-        style = _DASHES[labels.index(line.label) % len(_DASHES)]
+        style = DASHES[labels.index(line.label) % len(DASHES)]
         axes.plot(
             [line.value] * 2, [low, high], color=SOFT, linewidth=1.0, linestyle=style, zorder=2,
             gid=tip(f"{line.label}: {format_number(line.value, signed=signed)}"),
@@ -310,8 +300,8 @@ def dot_plot(
     for number, (point, middle) in enumerate(rows):
         sheet.label(axes, middle, point.label, names, names + 12)
         _draw_point(axes, point, middle, signed, (value, reference))
-        for place, ((_, texts), edge) in enumerate(zip(columns, edges, strict=True)):
-            weight = "bold" if place == 0 else "normal"
+        for index, ((_, texts), edge) in enumerate(zip(columns, edges, strict=True)):
+            weight = "bold" if index == 0 else "normal"
             sheet.text(axes, edge, middle, texts[number], weight=weight, ha="right")
     return sheet.figure
 
@@ -326,9 +316,11 @@ def stacked_shares(
     count: str = "clips",
 ) -> Figure:
     """Draw each row as a bar of its parts; `count` names the numbers behind the bars."""
-    numbers = max([_width(count, SMALL), *(_width(f"{r.count:,}", TEXT, bold=True) for r in rows)])
-    names = _name_width([row.label for row in rows], bold=True)
-    sheet = _Sheet(title, description)
+    numbers = max(
+        [text_width(count, SMALL), *(text_width(f"{r.count:,}", TEXT, bold=True) for r in rows)]
+    )
+    names = name_width([row.label for row in rows], bold=True)
+    sheet = Sheet(title, description)
     sheet.legend(parts)
     heights = [33.0 if row.overall else 24.0 for row in rows]
     axes = sheet.axes(14 + sum(heights), names + 10, WIDTH - numbers - 10, axis)
@@ -370,15 +362,15 @@ def error_factors(
         default=1.0,
     )
     columns = min(3, len(films)) or 1
-    names = min(max((_width(name, SMALL) for name in factors), default=40.0), 130.0)
+    names = min(max((text_width(name, SMALL) for name in factors), default=40.0), 130.0)
     gap, row = 14.0, 13.5
     panel = (WIDTH - names - 8 - gap * (columns - 1)) / columns
     labels = ["All films" if f.film is None else titles.get(f.film, f.film) for f in films]
-    wrapped = [_wrap(label, panel, TEXT, lines=3, bold=True) for label in labels]
+    wrapped = [wrap(label, panel, TEXT, lines=3, bold=True) for label in labels]
     head = 20 + 11.5 * max(map(len, wrapped), default=1)
     body = row * max(len(factors), 4)
     bands = math.ceil(len(films) / columns)
-    sheet = _Sheet(title, description)
+    sheet = Sheet(title, description)
     sheet.dots([(False, "interval includes 0"), (True, "interval excludes 0")])
     top = sheet.y
     sheet.reserve(bands * (head + body + 22) + 4)
@@ -387,16 +379,16 @@ def error_factors(
         y = top + (number // columns) * (head + body + 22) + head
         axes = sheet.place(left, left + panel, y, body)
         name = labels[number]
-        for place, line in enumerate(reversed(wrapped[number])):
-            sheet.write(left, y - 20 - 11.5 * place, line, weight="bold")
+        for index, line in enumerate(reversed(wrapped[number])):
+            sheet.write(left, y - 20 - 11.5 * index, line, weight="bold")
         sheet.write(left, y - 8, f"{film.wrong:,}/{film.clips:,} wrong", size=SMALL, color=SOFT)
         if number % columns == 0:
-            for place, label in enumerate(factors):
-                (text,) = _wrap(label, names, SMALL, lines=1)
-                sheet.write(names, y + row * (place + 0.5), text, size=SMALL, ha="right")
+            for index, label in enumerate(factors):
+                (text,) = wrap(label, names, SMALL, lines=1)
+                sheet.write(names, y + row * (index + 0.5), text, size=SMALL, ha="right")
         if film.too_few:
-            for place, line in enumerate(_wrap(film.too_few, panel, SMALL, lines=5)):
-                sheet.write(left, y + 10 + 11 * place, line, size=SMALL, color=SOFT)
+            for index, line in enumerate(wrap(film.too_few, panel, SMALL, lines=5)):
+                sheet.write(left, y + 10 + 11 * index, line, size=SMALL, color=SOFT)
             axes.set_axis_off()
             continue
         axes.set_xlim(-1.05 * reach, 1.05 * reach)
@@ -404,8 +396,8 @@ def error_factors(
         axes.xaxis.set_major_formatter(lambda v, _: format_number(v, digits=0 if v % 1 == 0 else 1))
         axes.grid(axis="x")
         axes.axvline(0, color=SOFT, linewidth=1.0, zorder=1)
-        for place, factor in enumerate(film.factors):
-            _draw_factor(axes, factor, name, row * (place + 0.5))
+        for index, factor in enumerate(film.factors):
+            _draw_factor(axes, factor, name, row * (index + 0.5))
     sheet.write(names + 8, sheet.height - 5, "← more often right", size=SMALL, color=SOFT)
     sheet.write(WIDTH, sheet.height - 5, "more often wrong →", size=SMALL, color=SOFT, ha="right")
     return sheet.figure
@@ -443,9 +435,9 @@ def tree_outline(
     """
     bar, row, indent = 120.0, 23.0, 15.0
     numbers = WIDTH - bar - 10
-    room = numbers - (max(34.0, _width(count, SMALL)) + 8 if counts is not None else 0)
+    room = numbers - (max(34.0, text_width(count, SMALL)) + 8 if counts is not None else 0)
     nodes = _tree_rows(head, concepts, depth)
-    sheet = _Sheet(title, description)
+    sheet = Sheet(title, description)
     sheet.legend(classes)
     heights = [row + (8 if node.below else 0) for node in nodes]
     axes = sheet.axes(14 + sum(heights), WIDTH - bar, WIDTH)
@@ -462,7 +454,7 @@ def tree_outline(
             above = middles[node.parent] + 7
             sheet.line([x - 10, x - 10, x - 3], [above, middle, middle], axes)
         # A long name is cut, never the number.
-        (name,) = _wrap(node.concept, room - x - _width(node.limit, TEXT), TEXT, lines=1)
+        (name,) = wrap(node.concept, room - x - text_width(node.limit, TEXT), TEXT, lines=1)
         sheet.text(axes, x, middle - (5 if node.below else 0), name + node.limit)
         if node.below:
             more = f"… and {counted(node.below, 'more question')}"
@@ -481,198 +473,6 @@ def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         counts[node] = counts[head.left[node]] + counts[head.right[node]]
     return counts
-
-
-class _Sheet:
-    """A figure that is filled from the top down; lengths are points from its upper left corner.
-
-    The height is only known at the end, so `reserve` sets it, and places are computed after.
-    """
-
-    def __init__(self, title: str, description: str) -> None:
-        with figure_style():
-            from matplotlib.figure import Figure
-
-            self.figure = Figure(figsize=(1, 1))
-        describe(self.figure, title, description)
-        self.y = _MARGIN
-        self.height = 0.0
-        self._pending: list[tuple[Callable[..., None], tuple[Any, ...], dict[str, Any]]] = []
-        for line in _wrap(title, WIDTH, TITLE, lines=3, bold=True) if title else []:
-            self._later(self.write, 0, self.y + TITLE * 0.65, line, size=TITLE, weight="bold")
-            self.y += TITLE * _LINE
-        self.y += 5
-
-    def _later(self, function: Callable[..., None], *args: Any, **options: Any) -> None:
-        self._pending.append((function, args, options))
-
-    def reserve(self, height: float) -> None:
-        """Fix the figure's height: `height` points follow what is there already."""
-        self.height = self.y + height
-        width = WIDTH + 2 * _MARGIN
-        self.figure.set_size_inches(width / 72, (self.height + _MARGIN) / 72)
-        for function, args, options in self._pending:
-            function(*args, **options)
-
-    def _at(self, x: float, y: float) -> tuple[float, float]:
-        return (x + _MARGIN) / (WIDTH + 2 * _MARGIN), 1 - y / (self.height + _MARGIN)
-
-    def write(self, x: float, y: float, text: str, **options: Any) -> None:
-        """Text at a place of the figure, its middle at `y`."""
-        options = {"va": "center_baseline", "size": TEXT, **options}
-        with figure_style():
-            self.figure.text(*self._at(x, y), plain(text), **options)
-
-    def line(self, x: Sequence[float], y: Sequence[float], axes: Axes) -> None:
-        """A thin line; x in points, y in the axes' rows."""
-        axes.plot(
-            x, y, color=SOFT, linewidth=0.9, clip_on=False, transform=self._points_across(axes)
-        )
-
-    def _points_across(self, axes: Axes) -> Any:
-        from matplotlib.transforms import Affine2D, blended_transform_factory
-
-        across = Affine2D().translate(_MARGIN, 0).scale(1 / (WIDTH + 2 * _MARGIN), 1)
-        return blended_transform_factory(across + self.figure.transFigure, axes.transData)
-
-    def text(self, axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
-        """Text in a row of the axes, at `x` points across the figure."""
-        options = {"va": "center_baseline", "size": TEXT, **options}
-        with figure_style():
-            axes.text(x, y, plain(text), transform=self._points_across(axes), **options)
-
-    def label(
-        self, axes: Axes, y: float, text: str, width: float, right: float, **options: Any
-    ) -> None:
-        """A row's name in one or two lines, at the left."""
-        lines = _wrap(text, width, TEXT, bold=options.get("weight") == "bold")
-        if lines[-1].endswith("…"):
-            options["gid"] = tip(text)
-        for place, line in enumerate(lines):
-            self.text(axes, 0, y + (place - (len(lines) - 1) / 2) * TEXT * 1.15, line, **options)
-
-    def place(self, left: float, right: float, y: float, height: float) -> Axes:
-        """Axes of a given place, whose y counts points from its top."""
-        x0, y0 = self._at(left, y + height)
-        x1, y1 = self._at(right, y)
-        with figure_style():
-            axes = self.figure.add_axes((x0, y0, x1 - x0, y1 - y0))
-        axes.set_ylim(height, 0)
-        axes.set_yticks([])
-        return axes
-
-    def axes(
-        self,
-        height: float,
-        left: float,
-        right: float,
-        axis: str = "",
-        *,
-        ends: tuple[str, str] | None = None,
-        footnote: str = "",
-    ) -> Axes:
-        """The one axes of a figure, with what stands above and below it."""
-        if ends:
-            self.y += 2
-            for x, text, side in ((left, f"← {ends[0]}", "left"), (right, f"{ends[1]} →", "right")):
-                self._later(self.write, x, self.y + 5, text, size=SMALL, color=SOFT, ha=side)
-            self.y += 14
-        top, below = self.y, self.y + height
-        if axis:
-            below += 15
-            for line in _wrap(axis, WIDTH, SMALL + 0.5):
-                half = _width(line, SMALL + 0.5) / 2
-                middle = min(max((left + right) / 2, half), WIDTH - half)
-                self._later(
-                    self.write, middle, below + 6, line, size=SMALL + 0.5, color=SOFT, ha="center"
-                )
-                below += 11.5
-        for line in _wrap(footnote, WIDTH, SMALL, lines=4) if footnote else []:
-            self._later(self.write, 0, below + 9, line, size=SMALL, color=SOFT)
-            below += 10.5
-        self.reserve(below + 2 - self.y)
-        return self.place(left, right, top, height)
-
-    def _entries(
-        self, entries: Sequence[tuple[Callable[[float, float], None], str, float]]
-    ) -> None:
-        """A legend: marks of a width and their names, in as many lines as needed."""
-        x = 0.0
-        for draw, name, mark in entries:
-            (text,) = _wrap(name, WIDTH - mark - 5, TEXT - 0.5, lines=1)
-            width = mark + 5 + _width(text, TEXT - 0.5)
-            if x and x + width > WIDTH:
-                x, self.y = 0.0, self.y + 14
-            self._later(draw, x, self.y + 6)
-            self._later(self.write, x + mark + 5, self.y + 6, text, size=TEXT - 0.5)
-            x += width + 14
-        self.y += 17 if entries else 0
-
-    def _artist(self, x: float, y: float, mark: float, **options: Any) -> None:
-        from matplotlib.lines import Line2D
-
-        points = [self._at(x, y), self._at(x + mark, y)][: 2 if mark else 1]
-        xs, ys = zip(*points, strict=True)
-        self.figure.add_artist(Line2D(xs, ys, **options))
-
-    def legend(self, series: Sequence[Series], reference: str = "") -> None:
-        """The series' colours and names, and the reference's diamond."""
-        from matplotlib.patches import Rectangle
-
-        def swatch(kind: Series) -> _Mark:
-            def draw(x: float, y: float) -> None:
-                low, high = self._at(x, y + 4.5), self._at(x + 11, y - 4.5)
-                size = high[0] - low[0], high[1] - low[1]
-                with figure_style():
-                    self.figure.add_artist(Rectangle(low, *size, **kind.fill))
-
-            return draw
-
-        entries = [(swatch(kind), kind.label, 11.0) for kind in series]
-        if reference:
-            entries.append((self._diamond, reference, 10.0))
-        self._entries(entries)
-
-    def _diamond(self, x: float, y: float) -> None:
-        self._artist(x + 5, y, 0, **_DIAMOND)
-
-    def key(self, value: str, reference: str, lines: Sequence[str], *, show_value: bool) -> None:
-        """What points, diamonds and dashed lines are."""
-
-        def point(x: float, y: float) -> None:
-            self._artist(x, y, 18, color=SERIES[0], linewidth=1.3)
-            self._artist(x + 9, y, 0, marker="o", markersize=6, color=SERIES[0], linestyle="none")
-
-        def dashed(number: int) -> _Mark:
-            style = _DASHES[number % len(_DASHES)]
-            return lambda x, y: self._artist(x, y, 18, color=SOFT, linewidth=1.0, linestyle=style)
-
-        entries: list[tuple[_Mark, str, float]] = [(point, value, 18.0)] if show_value else []
-        if reference:
-            entries.append((self._diamond, reference, 10.0))
-        entries += [(dashed(number), name, 18.0) for number, name in enumerate(lines)]
-        self._entries(entries)
-
-    def dots(self, names: Sequence[tuple[bool, str]]) -> None:
-        """What filled and hollow points mean."""
-
-        def dot(filled: bool) -> _Mark:
-            return lambda x, y: self._artist(x + 4, y, 0, linestyle="none", **_dot(filled))
-
-        self._entries([(dot(filled), name, 8.0) for filled, name in names])
-
-
-_DIAMOND: dict[str, Any] = {
-    "marker": "D", "markersize": 6.0, "markerfacecolor": PAPER, "markeredgecolor": INK,
-    "markeredgewidth": 1.1, "linestyle": "none",
-}  # fmt: skip
-
-
-def _dot(filled: bool) -> dict[str, Any]:
-    return {
-        "marker": "o", "markersize": 5.5, "markeredgewidth": 1.3, "markeredgecolor": SERIES[0],
-        "markerfacecolor": SERIES[0] if filled else PAPER,
-    }  # fmt: skip
 
 
 def _defined(value: float | None) -> TypeGuard[float]:
@@ -757,7 +557,7 @@ def _draw_bar(
     more = " ({} to {})".format(*map(to_text, ends)) if ends else ""
     with figure_style():
         axes.barh(
-            y, value - origin, height=_BAR - 2, left=origin, zorder=3, **series.fill,
+            y, value - origin, height=BAR - 2, left=origin, zorder=3, **series.fill,
             gid=tip(f"{group}, {series.label}: {text}{more}"),
         )  # fmt: skip
     reached = [value, origin]
@@ -768,7 +568,7 @@ def _draw_bar(
     offset = 4
     if _defined(bar.reference):
         axes.plot(
-            [bar.reference], [y], **_DIAMOND, zorder=5, clip_on=False,
+            [bar.reference], [y], **DIAMOND, zorder=5, clip_on=False,
             gid=tip(f"{group}, {series.label}, {reference}: {to_text(bar.reference)}"),
         )  # fmt: skip
         reached.append(bar.reference)
@@ -806,7 +606,7 @@ def _draw_point(axes: Axes, point: Point, y: float, signed: bool, names: tuple[s
         _beside(axes, low, y, "undefined", 3, color=SOFT, size=SMALL, bbox=box)
     if _defined(point.reference):
         text = f"{point.label}, {names[1]}: {format_number(point.reference, signed=signed)}"
-        axes.plot([point.reference], [y], **_DIAMOND, zorder=4.5, clip_on=False, gid=tip(text))
+        axes.plot([point.reference], [y], **DIAMOND, zorder=4.5, clip_on=False, gid=tip(text))
 
 
 def _draw_factor(axes: Axes, factor: Factor, film: str, y: float) -> None:
@@ -823,7 +623,7 @@ def _draw_factor(axes: Axes, factor: Factor, film: str, y: float) -> None:
     _draw_interval(axes, ends, y, SERIES[0])
     axes.plot(
         [factor.coefficient], [y], linestyle="none", zorder=5, clip_on=False,
-        gid=tip(f"{film}, {factor.name}: {text}, {clips} with it"), **_dot(excludes_zero),
+        gid=tip(f"{film}, {factor.name}: {text}, {clips} with it"), **dot_style(excludes_zero),
     )  # fmt: skip
 
 
@@ -833,7 +633,7 @@ def _draw_stack(
     """A bar in parts, each with its share where it is wide enough for it."""
     before = 0.0
     low, high = axes.get_xlim()
-    width = axes.get_position().width * (WIDTH + 2 * _MARGIN)
+    width = axes.get_position().width * (WIDTH + 2 * MARGIN)
     for value, part in zip(values, parts, strict=True):
         text = format_number(value, percent=True)
         with figure_style():
@@ -846,7 +646,7 @@ def _draw_stack(
                 [before] * 2, [y - height / 2, y + height / 2], color=PAPER, linewidth=1.1,
                 zorder=4, clip_on=False,
             )  # fmt: skip
-        if value * width / (high - low) >= _width(text, SMALL) + 4:
+        if value * width / (high - low) >= text_width(text, SMALL) + 4:
             ink, background = (INK, PAPER) if part.hatched else (PAPER, None)
             _centred(axes, before + value / 2, y, text, ink, SMALL, background=background)
         before += value
@@ -899,66 +699,3 @@ def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_T
                 )
             )  # fmt: skip
     return rows
-
-
-@cache
-def _advance(character: str, bold: bool) -> float:
-    """How wide a character is, in font sizes."""
-    import unicodedata
-    import warnings
-
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    if unicodedata.east_asian_width(character) in "WF":
-        return 1.0
-    font = FontProperties(family="DejaVu Sans", size=100, weight="bold" if bold else "normal")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        width = text_to_path.get_text_width_height_descent(f"|{character}|", font, ismath=False)[0]
-        bars = text_to_path.get_text_width_height_descent("||", font, ismath=False)[0]
-    return float(width - bars) / 100
-
-
-def _width(text: str, size: float, *, bold: bool = False) -> float:
-    return size * sum(_advance(character, bold) for character in text)
-
-
-def _wrap(text: str, width: float, size: float, *, lines: int = 2, bold: bool = False) -> list[str]:
-    """Text in lines of a width; what does not fit in so many lines ends in an ellipsis."""
-    wrapped: list[str] = []
-    rest = plain(text)
-    while rest and len(wrapped) < lines:
-        end = _fitting(rest, width, size, bold)
-        if end < len(rest):
-            space = rest.rfind(" ", 1, end + 1)
-            end = space if space > 0 else end
-        wrapped.append(rest[:end].rstrip())
-        rest = rest[end:].lstrip()
-    if rest:
-        last = f"{wrapped[-1]} {rest}"
-        end = _fitting(last, width - _width("…", size, bold=bold), size, bold)
-        wrapped[-1] = last[:end].rstrip() + "…"
-    return wrapped or [""]
-
-
-def _fitting(text: str, width: float, size: float, bold: bool) -> int:
-    """How many characters fit, at least one."""
-    total = 0.0
-    for place, character in enumerate(text):
-        total += size * _advance(character, bold)
-        if total > width and place:
-            return place
-    return len(text)
-
-
-def _name_width(names: Iterable[str], *, bold: bool = False) -> float:
-    """The column of the names: wide enough for one line, else for two, up to a limit."""
-    texts = [plain(name) for name in names]
-    widest = max((_width(text, TEXT, bold=bold) for text in texts), default=0.0)
-    if widest <= 115.0:
-        return max(widest + 1, 40.0)
-    for width in (105.0, 125.0):
-        if all(" ".join(_wrap(text, width, TEXT, bold=bold)) == text for text in texts):
-            return width
-    return 145.0

@@ -49,7 +49,7 @@ class ScoredClips:
     films
         The film of each clip.
     trec
-        The clips' `trec_ranks`, where trec_eval's average precision is asked for.
+        The clips' `trec_ranks`, where trec_eval's average precision is wanted.
     """
 
     labels: Array

@@ -1,9 +1,9 @@
 """Metrics: their names, and the scores of predictions, once or for many weightings of the clips.
 
-`weighted_scores` gives all metrics for many weightings of the clips at once, which resampling
-needs: a clip that was drawn twice has the weight 2. `score` is the same with every weight 1. The
-values are scikit-learn's, which the tests check, at a twentieth of its time for each set of
-predictions. An undefined metric is None (NaN in arrays), never a warning and never 0.
+`weighted_scores` computes all metrics for many weightings of the clips together, as resampling
+needs: a clip that was drawn twice has weight 2. `score` is the same with every weight 1. The values
+equal scikit-learn's, which the tests check, in about a tenth of its time. An undefined metric is
+``None`` (NaN in arrays), never a warning and never 0.
 
 Two averages of F1 are always given side by side. The authors' code scores its networks by the
 support-weighted F1 and its concept models by the F1 of the positive class; on the same predictions
@@ -198,7 +198,7 @@ def auroc(labels: Array, scores: Array) -> float | None:
 
 
 def average_precision(labels: Array, scores: Array) -> float | None:
-    """Mean precision over the ranks of the positive clips; None where there are none.
+    """Mean precision over the ranks of the positive clips; None without positive clips.
 
     Clips of the same score share a rank.
     """
@@ -226,7 +226,7 @@ def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
 def trec_average_precision(
     ids: Sequence[str], scores: Array, positives: Collection[str]
 ) -> float | None:
-    """Average precision exactly as trec_eval computes it; None where there are no positive clips.
+    """Average precision exactly as trec_eval computes it; None without positive clips.
 
     Positive clips that are not among the ids count against it. `average_precision` lets clips of
     the same score share a rank instead: where scores are tied the two can differ widely.
@@ -253,7 +253,7 @@ def trec_average_precision(
 
 
 def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    """The metrics of `score` for many weightings at once, but for the AUROC of several classes.
+    """The metrics of `score` for many weightings in one call, but for the AUROC of several classes.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.package import reference_json
+from obygaze_models.tasks import LevelTask
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord
@@ -185,8 +186,6 @@ def estimator_of(record: RunRecord, model: str) -> str:
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
     """The paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
-    from obygaze_models.tasks import LevelTask
-
     positives = tuple(record.experiment["positives"])
     if record.manifest.name != DATASET or positives != ("S",):
         return None

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import find_closest_id, join_some, shorten
+from obygaze_features.common.text import counted, find_closest_id, join_some, shorten
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.experiments.experiment import folder_name
@@ -222,8 +222,8 @@ def read_run_file(path: Path) -> RunFile:
         where = f"{path}, line {number}"
         if len(cells) != 6:
             raise ExperimentError(
-                f"{where}: {len(cells)} words, where a run file has six: topic, Q0, clip, rank, "
-                "score, tag"
+                f"{where}: {counted(len(cells), 'word')}, where a run file has six: topic, Q0, "
+                "clip, rank, score, tag"
             )
         topic, tag = topic or cells[0], tag or cells[5]
         for column, text, first in (("topic", cells[0], topic), ("tag", cells[5], tag)):
@@ -273,7 +273,6 @@ def score_run(
             f"the labels {truth.name!r} of {manifest.name} name no official measure: add one to "
             f'labels/{truth.name}.json, such as "measure": "{TREC}"'
         )
-    _check_file_kind(path, manifest, truth, measure)
     folds = manifest.split(split)
     tested = set(folds.fold(folds.last_fold))
     level_of = {clip: level for clip, level in truth.level_of.items() if clip in tested}
@@ -285,29 +284,6 @@ def score_run(
     if measure == TREC:
         return _score_ranking(path, manifest, truth, level_of)
     return _score_classes(path, manifest, truth, level_of)
-
-
-def _check_file_kind(path: Path, manifest: Manifest, truth: LabelSet, measure: str) -> None:
-    """Raise `ExperimentError` where a file is of the kind that other labels are scored by."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            line = file.readline()
-    except OSError:
-        return  # the reader says why
-    if measure == TREC and {"id", "said"} <= set(line.strip().split(",")):
-        kinds, fitting_measure = ("a table of predictions", "a run file of trec_eval's"), ACCURACY
-    elif measure == ACCURACY and len(line.split()) == 6 and "," not in line:
-        kinds, fitting_measure = ("a run file", "a table of predictions (id, said)"), TREC
-    else:
-        return
-    label_sets = map(manifest.labels, manifest.label_names)
-    fitting = [
-        f"--labels {labels.name}" for labels in label_sets if measure_of(labels) == fitting_measure
-    ]
-    raise ExperimentError(
-        f"{path} is {kinds[0]}; {truth.name} is scored by {METRICS[measure].title}, from {kinds[1]}"
-        + (f". Use it with {' or '.join(fitting)}" if fitting else "")
-    )
 
 
 def _score_ranking(

@@ -75,7 +75,7 @@ def film_figure(
     with figure_style():
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
-        from matplotlib.ticker import FuncFormatter
+        from matplotlib.ticker import FuncFormatter, MultipleLocator
 
         figure = Figure(figsize=(11, 1.6 + 0.55 * len(bands)), layout="constrained")
         axes = figure.add_subplot()
@@ -96,7 +96,12 @@ def film_figure(
         axes.set_yticks([-row for row in range(len(bands))], [plain(band.name) for band in bands])
         axes.set_ylim(-len(bands) + 0.4, 0.6)
         ends = [end for band in bands for _, end, _ in band.bars]
-        axes.set_xlim(0, max([timelines.end_of(film), *ends]))
+        end = max([timelines.end_of(film), *ends])
+        axes.set_xlim(0, end)
+        steps = (10, 30, 60, 120, 300, 600, 1200, 1800)
+        axes.xaxis.set_major_locator(
+            MultipleLocator(next((step for step in steps if end <= 8 * step), 3600))
+        )
         axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
         title, text = timelines.films[film].title or film, _describe(timelines, manifest, film)
         axes.set_title(plain(title), loc="left", weight="bold")

@@ -133,13 +133,17 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
         write_bytes(path, _drawn(figure, "png", {"Software": None}, dpi=_PNG_DPI))
 
 
-def inline_svg(figure: Figure, prefix: str = "") -> str:
-    """One ``<svg>`` element for a page, in the page's colours (``--ink``, ``--s1``, ...).
+def inline_svg(figure: Figure, *, margin: float = 0.0) -> str:
+    """An ``<svg>`` element for a page, in the page's colours (``--ink``, ``--s1``, ...).
 
-    Its ids begin with `prefix`, by default a digest of the figure.
+    Its ids begin with a digest of the figure; a `margin` (points) at the left and right is cut off.
     """
     svg = _svg(figure, background=False)
-    prefix = prefix or f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
+    prefix = f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
+    width, height = (72 * float(inches) for inches in figure.get_size_inches())
+    box = f'width="{width - 2 * margin:g}pt" height="{height:g}pt" '
+    box += f'viewBox="{margin:g} 0 {width - 2 * margin:g} {height:g}"'
+    svg = re.sub(r'width="[^"]*" height="[^"]*" viewBox="[^"]*"', box, svg, count=1)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
     svg = re.sub(r' id="([^"]*)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", svg)
     svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)

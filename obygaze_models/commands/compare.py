@@ -55,12 +55,12 @@ def compare(
       obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric auroc
       obygaze models compare runs/xclip runs/vivit -o differences.svg
     """
-    from obygaze_features.common.files import refuse_to_overwrite
+    from obygaze_features.common.figures import check_figure_path
     from obygaze_models.experiments.compare import compare_runs
     from obygaze_models.experiments.run_folder import read_results
 
     if output:
-        refuse_to_overwrite(output, overwrite=overwrite)
+        check_figure_path(output, overwrite=overwrite)
     results = [read_results(run) for run in run_folders(runs)]
     compared = compare_runs(results, models=models)
     table = compared.table(metric)

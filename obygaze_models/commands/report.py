@@ -36,9 +36,8 @@ def report(
 ) -> None:
     """Write the results of RUNS as an HTML page.
 
-    The page is one file, needs no network, and can be printed. It has the scores beside the
-    paper's and what guessing gets, what they do not allow one to conclude, and each film clip by
-    clip, with explanations.
+    The page is a single file, needs no network, and can be printed. It has the scores beside the
+    paper's and chance, their limits, and each film clip by clip, with explanations.
 
     \b
     Examples:
@@ -53,11 +52,11 @@ def report(
     if output is None:
         if thumbnails is not None:
             raise UsageError(
-                "a page with pictures of films is not to be shared, as a run folder may be; say "
-                "where it is to lie with -o"
+                "a page with pictures of films must not be shared, but run folders are; "
+                "give another place with -o"
             )
         if len(folders) > 1:
-            raise UsageError("of several runs the page needs a name; add -o report.html")
+            raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
     page = write_report(
         [read_results(folder) for folder in folders],

@@ -411,7 +411,7 @@ def _check_rows(
     return X, y, rows
 
 
-def _fit_bank(model: Any, X: Array, y: Array, labelled: Array, **arguments: Any) -> Any:
+def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, **arguments: Any) -> Any:
     """The fitted bank of a bottleneck; it gets what its `fit` names, or requests by routing."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
@@ -425,8 +425,10 @@ def _fit_bank(model: Any, X: Array, y: Array, labelled: Array, **arguments: Any)
     passed = {name: value for name, value in arguments.items() if name in accepted}
     passed = {name: value for name, value in passed.items() if value is not None}
     bank = set_seed(clone(bank), model.random_state)
+    if isinstance(bank, ConceptBank) and "concepts" in passed:
+        y = None  # it learns the concepts: without y all tasks of one fold share its fit
     return check_memory(model.memory).cache(_fitted)(bank, X, y, passed)
 
 
-def _fitted(bank: Any, X: Array, y: Array, passed: dict[str, Any]) -> Any:
+def _fitted(bank: Any, X: Array, y: Array | None, passed: dict[str, Any]) -> Any:
     return bank.fit(X, y, **passed)

@@ -115,6 +115,7 @@ def evaluate(
     outside: Sequence[OutsideModel] = (),
     finished: Callable[[str, Task, Fold], FitResult | None] = lambda model, task, fold: None,
     on_result: Callable[[FitResult, int], None] = lambda result, total: None,
+    memo: FitMemo | None = None,
 ) -> Evaluation:
     """Fit every estimator in every fold of every problem, and predict every test set.
 
@@ -134,6 +135,8 @@ def evaluate(
         The result of an earlier, interrupted evaluation, if it has one.
     on_result
         Called with each result, and the number of fits in all.
+    memo
+        Fitted banks of earlier evaluations.
     """
     broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):
@@ -163,7 +166,7 @@ def evaluate(
         for name in estimators
         for fold in folds[problem.train.name]
     ]
-    memo = FitMemo()
+    memo = memo or FitMemo()
     # Steps this small are faster on one thread than on several.
     with threadpool_limits(1):
         for problem, name, fold in progress(todo, "train", unit="fit"):

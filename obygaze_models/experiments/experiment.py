@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -208,7 +209,7 @@ class Experiment:
                 )
         _ = self.learners
 
-    @property
+    @cached_property
     def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
         specs: dict[str, EstimatorSpec] = {}

@@ -1,4 +1,4 @@
-"""What ``run.json`` says of a run: its data, its draws, its scores, and what to beware of."""
+"""Make the record of a run: its data, fits, scores and warnings."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def make_record(
     seconds: float,
 ) -> RunRecord:
     """All of ``run.json``."""
-    known, scheme = evaluation.data, manifest.label_scheme(experiment.labels)
+    data, scheme = evaluation.data, manifest.label_scheme(experiment.labels)
     tasks = [task for problem in problems for task in problem.tests]
     measure = official_measure(manifest.labels(experiment.labels), scheme, tasks)
     leaked = {
         problem.train.name: find_leaks(
             evaluation.folds[problem.train.name],
-            known.ids,
+            data.ids,
             seen={r: rows for (t, r), rows in evaluation.seen.items() if t == problem.train.name},
             meet=partial(overlapping, manifest.items),
         )
@@ -119,18 +119,18 @@ def make_record(
         fits=[
             FitRecord(
                 task=problem.train.name,
-                fit=draw.index,
-                name=draw.name,
-                seed=draw.seed,
-                train=class_counts(labels[draw.train], problem.train.classes),
-                validation=class_counts(labels[draw.validation], problem.train.classes),
+                fit=fold.index,
+                name=fold.name,
+                seed=fold.seed,
+                train=class_counts(labels[fold.train], problem.train.classes),
+                validation=class_counts(labels[fold.validation], problem.train.classes),
             )
             for problem in problems
-            for labels in [problem.train.labels(known)]
-            for draw in evaluation.folds[problem.train.name]
+            for labels in [problem.train.labels(data)]
+            for fold in evaluation.folds[problem.train.name]
         ],
         skipped=evaluation.skipped,
-        leaked=sorted({one for found in leaked.values() for leak in found for one in leak.ids}),
+        leaked=sorted({clip for leaks in leaked.values() for leak in leaks for clip in leak.ids}),
         leaks=[
             LeakCount(
                 task=task,
@@ -141,16 +141,16 @@ def make_record(
                 validation=len(leak.validation),
                 otherwise=len(leak.otherwise),
             )
-            for task, found in leaked.items()
-            for leak in found
+            for task, leaks in leaked.items()
+            for leak in leaks
         ],
         films=_films(evaluation),
         tests=score_test_sets(evaluation.predictions, seed=experiment.seed),
         scores=score_models(
             evaluation.predictions,
-            known.groups.tolist(),
+            data.groups.tolist(),
             seed=experiment.seed,
-            trec_ids=known.ids if measure == TREC else None,
+            trec_ids=data.ids if measure == TREC else None,
         ),
         intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
         versions=library_versions(),
@@ -187,7 +187,7 @@ def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
         "backbone": attributes["backbone"],
         "preprocessing": attributes["preprocessing"],
         "array": experiment.array,
-        "shape": next(list(one.shape) for one in store.specs if one.name == experiment.array),
+        "shape": next(list(spec.shape) for spec in store.specs if spec.name == experiment.array),
         "pooling": experiment.pooling,
     }
 
@@ -217,7 +217,7 @@ def about_model(
         "seen": seen,
         "footage": footage_of(manifest.items, seen),
         "warnings": [
-            asdict(one) for one in synthetic_warnings(manifest.items, features["backbone"])
+            asdict(warning) for warning in synthetic_warnings(manifest.items, features["backbone"])
         ],
     }
 
@@ -230,12 +230,12 @@ def _warnings(
 ) -> list[RunWarning]:
     """What a reader must know before any score."""
     warnings = synthetic_warnings(manifest.items, attributes["backbone"])
-    for task, found in leaked.items():
-        tests = dict.fromkeys(leak.test for leak in found)
-        warnings += [_leak_warning(test, evaluation.folds[task], found) for test in tests]
+    for task, leaks in leaked.items():
+        tests = dict.fromkeys(leak.test for leak in leaks)
+        warnings += [_leak_warning(test, evaluation.folds[task], leaks) for test in tests]
     warnings += [
-        RunWarning("skipped", one.task, f"{one.task}, {one.what}: {one.why}.")
-        for one in evaluation.skipped[:SHOWN]
+        RunWarning("skipped", skip.task, f"{skip.task}, {skip.what}: {skip.why}.")
+        for skip in evaluation.skipped[:SHOWN]
     ]
     if (more := len(evaluation.skipped) - SHOWN) > 0:
         warnings.append(RunWarning("skipped", "", f"{more} more, which run.json names."))
@@ -246,7 +246,7 @@ def _without_features(plan: Plan, joined: Join) -> list[RunWarning]:
     """Test clips that the official measure would hold against the run."""
     if plan.protocol != "official":
         return []
-    lost = [one for one in joined.without_features if plan.fold_of.get(one) == plan.last]
+    lost = [clip for clip in joined.without_features if plan.fold_of.get(clip) == plan.last]
     if not lost:
         return []
     clips = counted(len(lost), "test clip has", "test clips have")
@@ -266,9 +266,9 @@ def _concept_warnings(
     """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
     warnings = []
     for name in experiment.learners:
-        facts = [one["facts"] for one in models if one["model"] == name]
-        unreliable = {one for of in facts for one in unreliable_concepts(of)}
-        skipped = {one for of in facts for one in of.get("skipped", {})}
+        facts_of_fits = [model["facts"] for model in models if model["model"] == name]
+        unreliable = {name for facts in facts_of_fits for name in unreliable_concepts(facts)}
+        skipped = {name for facts in facts_of_fits for name in facts.get("skipped", {})}
         parts = [f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable"]
         parts = parts * bool(unreliable)
         parts += [f"{counted(len(skipped), 'is', 'are')} left out"] * bool(skipped)
@@ -277,12 +277,12 @@ def _concept_warnings(
                 RunWarning(
                     "concepts",
                     name,
-                    f"{name}: in one or more of {counted(len(facts), 'model')} "
+                    f"{name}: in one or more of {counted(len(facts_of_fits), 'model')} "
                     f"{' and '.join(parts)}; models.jsonl says which, and why.",
                 )
             )
-    learnt = [one for one in models if "concepts" in one["facts"]]
-    if plan.protocol == "released" and learnt and plan.split != RELEASED_CONCEPTS:
+    bottlenecks = [model for model in models if "concepts" in model["facts"]]
+    if plan.protocol == "released" and bottlenecks and plan.split != RELEASED_CONCEPTS:
         warnings.append(
             RunWarning(
                 "released-concepts",
@@ -297,21 +297,21 @@ def _concept_warnings(
 
 def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """For each hybrid its mean accuracy on validation, with and without its concepts."""
-    of: dict[str, list[Mapping[str, float]]] = {}
-    for one in models:
-        if "accuracy" in one["facts"]:
-            said = one["facts"]["accuracy"]
-            parts = {key: value for key, value in said.items() if isinstance(value, float)}
-            of.setdefault(one["model"], []).append(parts)
+    accuracies: dict[str, list[Mapping[str, float]]] = {}
+    for model in models:
+        if "accuracy" in model["facts"]:
+            values = model["facts"]["accuracy"]
+            parts = {key: value for key, value in values.items() if isinstance(value, float)}
+            accuracies.setdefault(model["model"], []).append(parts)
     return {
-        name: {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-        for name, runs in of.items()
+        name: {key: float(np.mean([fit[key] for fit in fits])) for key in fits[0]}
+        for name, fits in accuracies.items()
     }
 
 
 def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
     """The estimators whose models could not be saved."""
-    reasons = {one["model"]: one["not_saved"] for one in models if "not_saved" in one}
+    reasons = {model["model"]: model["not_saved"] for model in models if "not_saved" in model}
     return [
         RunWarning("not-saved", name, f"{name} is not among the saved models: {reason}.")
         for name, reason in reasons.items()
@@ -322,15 +322,15 @@ def _outside_warning(model: OutsideModel) -> RunWarning:
     return RunWarning(
         "outside",
         model.name,
-        f"{model.name} is from {model.path.name}: which clips it was trained on is not known.",
+        f"{model.name} is from {model.path.name}: which clips it was trained on is not data.",
     )
 
 
-def _leak_warning(test: str, draws: Sequence[Fold], found: Sequence[Leak]) -> RunWarning:
-    by_run = {leak.fold: leak for leak in found if leak.test == test}
-    ids = sorted({one for leak in by_run.values() for one in leak.ids})
-    clips = {row for draw in draws for row in draw.tests.get(test, ())}
-    counts = [len(by_run[draw.index].ids) if draw.index in by_run else 0 for draw in draws]
+def _leak_warning(test: str, folds: Sequence[Fold], leaks: Sequence[Leak]) -> RunWarning:
+    by_fold = {leak.fold: leak for leak in leaks if leak.test == test}
+    ids = sorted({clip for leak in by_fold.values() for clip in leak.ids})
+    clips = {row for fold in folds for row in fold.tests.get(test, ())}
+    counts = [len(by_fold[fold.index].ids) if fold.index in by_fold else 0 for fold in folds]
     span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
     return RunWarning(
         "leak",
@@ -341,12 +341,13 @@ def _leak_warning(test: str, draws: Sequence[Fold], found: Sequence[Leak]) -> Ru
 
 
 def _films(evaluation: Evaluation) -> Films:
-    """How many films the test clips are of, and how many of those trained in the same run."""
+    """How many films the test clips are of, and how many of those also train in the same fold."""
     films = evaluation.data.groups.tolist()
-    tested, both = set(), set()
-    for draws in evaluation.folds.values():
-        for draw in draws:
-            mine = {films[row] for rows in draw.tests.values() for row in rows.tolist()} - {""}
-            tested |= mine
-            both |= mine & {films[row] for row in draw.train.tolist()}
-    return Films(tested=len(tested), also_trained=len(both))
+    tested: set[str] = set()
+    also_trained: set[str] = set()
+    for folds in evaluation.folds.values():
+        for fold in folds:
+            test_films = {films[row] for rows in fold.tests.values() for row in rows.tolist()}
+            tested |= test_films - {""}
+            also_trained |= (test_films - {""}) & {films[row] for row in fold.train.tolist()}
+    return Films(tested=len(tested), also_trained=len(also_trained))

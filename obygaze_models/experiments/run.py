@@ -23,6 +23,7 @@ from obygaze_models.experiments.evaluate import FitResult, Prediction, evaluate
 from obygaze_models.experiments.experiment import Experiment, Problem, load_experiment
 from obygaze_models.experiments.explanations import explain_models
 from obygaze_models.experiments.finished_fits import FinishedFits, digest_of_clips, model_folder
+from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.make_record import (
     about_features,
     about_model,
@@ -59,6 +60,7 @@ def run_experiment(
     *,
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
+    memo: FitMemo | None = None,
 ) -> Run:
     """Train and test what `experiment` says, and write the folder `output`.
 
@@ -75,6 +77,8 @@ def run_experiment(
         Replace an earlier run at `output`.
     log
         Called with a line about progress, or about what is resumed.
+    memo
+        Shares fitted concept banks with other runs.
     """
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment)
@@ -137,6 +141,7 @@ def run_experiment(
                 outside=outside,
                 finished=fits.load,
                 on_result=keep,
+                memo=memo,
             )
         except ExperimentError:  # it would fail again
             fits.discard()

@@ -104,8 +104,8 @@ class Clip:
     @property
     def number(self) -> int | None:
         """The scene's, from the end of the id; None where it ends otherwise."""
-        found = _NUMBER.search(self.id)
-        return int(found[1]) if found else None
+        match = _NUMBER.search(self.id)
+        return int(match[1]) if match else None
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def format_clips(
     labels: LabelSet,
     fold_of: Mapping[str, int],
     join: Join,
-    wanted: Collection[str],
+    task_levels: Collection[str],
 ) -> str:
     """``clips.csv``: all clips that `labels` has, in the manifest's order.
 
@@ -261,7 +261,7 @@ def format_clips(
         The folds that the run trained by.
     join
         What took part and what did not.
-    wanted
+    task_levels
         The levels that the run's tasks ask for.
     """
     titles = film_titles(manifest)
@@ -282,7 +282,7 @@ def format_clips(
             "level": level,
             "concepts": "|".join(labels.concepts_of[item.id]),
             "fold": str(fold_of.get(item.id, "")),
-            "used": reasons.get(item.id, "") if level in wanted else "not in the task",
+            "used": reasons.get(item.id, "") if level in task_levels else "not in the task",
         }
         for name, value in row.items():
             columns[name].append(value)

@@ -140,7 +140,7 @@ def correct_concepts(
     truth = task_from(about["learns"]).labels(unseen)
     if not (truth != UNUSED).any():
         raise ExperimentError(_all_seen(model, manifest))
-    test = unseen.select(np.flatnonzero(truth != UNUSED))
+    test = unseen.select(truth != UNUSED)
     return intervene(
         bottleneck,
         seen.concept_names,
@@ -167,7 +167,7 @@ def _read_clips(
             f"{folder} was trained on none of the labelled clips of {manifest} that have features; "
             "use the manifest and the store of its experiment"
         )
-    return _Clips(data.select(np.flatnonzero(is_seen)), data.select(np.flatnonzero(~is_seen)))
+    return _Clips(data.select(is_seen), data.select(~is_seen))
 
 
 def _all_seen(folder: Path, manifest: Path) -> str:

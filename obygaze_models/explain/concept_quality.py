@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.metrics import auroc, average_precision
 from obygaze_models.tasks import concept_targets
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.explanations import Explained
+    from obygaze_models.experiments.run_folder import Clip
 
 __all__ = ["ConceptQuality", "concept_quality"]
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.run_folder import Clip
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.run_folder import Clip
 
 __all__ = ["Factor", "FilmFactors", "error_factors", "factors_of_clips"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from obygaze_features.common.text import counted
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.intervals import too_few
 from obygaze_models.metrics import METRICS, TREC
@@ -41,15 +42,15 @@ def _overview(runs: Sequence[ReportRun]) -> Html:
     features = list(dict.fromkeys(run.feature for run in runs))
     protocols = len({run.protocol for run in runs})
     return html(
-        "{} runs on {} and {}: {} models, {} annotated clips of {} films.",
-        count(len(runs)),
+        "{} on {} and {}: {} models, {} annotated clips of {}.",
+        counted(len(runs), "run"),
         html("{} sets of features", count(len(features)))
         if len(features) > 1
         else html("features of {}", features[0]),
-        html("{} protocol{}", count(protocols), "" if protocols == 1 else "s"),
+        counted(protocols, "protocol"),
         count(sum(len(run.record.models) for run in runs)),
         count(len(clips)),
-        count(len(films)),
+        counted(len(films), "film"),
     )
 
 
@@ -77,11 +78,11 @@ def _best_scores(table: ScoreTable) -> list[Html]:
             sentences.append(html("{}, {}: no score is defined.", table.heading, test))
             continue
         _, row, column, cell = max(scored, key=lambda parts: parts[0])
-        trained = "" if column.train == test else html(", trained on {},", column.train)
+        trained = "" if column.train == test else html(", trained on {}", column.train)
         among = html(", the best of {},", count(len(scored))) if len(scored) > 1 else ""
         sentences.append(
             html(
-                "{}, {}, {}: {} on {}{}{} {}.",
+                "{}, {}, {}: {} on {}{}{}{} {}.",
                 table.heading,
                 test,
                 _test_set(table, column, cell),
@@ -89,6 +90,7 @@ def _best_scores(table: ScoreTable) -> list[Html]:
                 row.feature,
                 trained,
                 among,
+                "," if trained and not among else "",
                 _scores(table, column, cell),
             )
         )

@@ -11,6 +11,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Results, read_results
@@ -105,6 +106,7 @@ class ReproductionContext:
         self.runs: dict[str, Results] = {}
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
+        self._memo = FitMemo()
         for name, path in stores.items():
             store = open_store(path)
             slot = _checked_slot(name, store)
@@ -138,7 +140,7 @@ class ReproductionContext:
                 seed=self.seed,
                 **options,
             )
-            run_experiment(experiment, self.folder / key)
+            run_experiment(experiment, self.folder / key, memo=self._memo)
             self.runs[key] = read_results(self.folder / key)
         return self.runs[key]
 

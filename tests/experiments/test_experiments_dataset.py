@@ -205,3 +205,44 @@ estimators = ["logistic"]
     assert json.loads(told.stdout) == asdict(scored)
     with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
         om.predict(model, marked.store)
+
+
+@pytest.mark.parametrize(
+    ("change", "balanced"),
+    [
+        ({"protocol": "leak-free"}, True),
+        ({"protocol": "leak-free", "balance": "none"}, False),
+        ({"protocol": "split", "balance": "none"}, False),
+        ({"protocol": "leave-film-out", "split": None}, False),
+        ({"protocol": "leave-film-out", "split": None, "balance": "undersample"}, True),
+    ],
+)
+def test_an_experiment_balances_as_it_says(experiment, tmp_path, change, balanced):
+    changed = replace(
+        experiment,
+        train_negatives=("EN", "HN"),
+        test_negatives=(),
+        estimators=("majority",),
+        **change,
+    )
+    for fit in om.run_experiment(changed, tmp_path / "run").record.fits:
+        assert (len(set(fit.train.classes.values())) == 1) == balanced
+
+
+def test_a_protocol_that_fixes_its_clips_is_not_balanced(experiment):
+    with pytest.raises(ExperimentError, match="the protocol paper fixes the training clips"):
+        replace(experiment, protocol="paper", balance="none")
+    with pytest.raises(ExperimentError, match="unknown balance 'wieghts'"):
+        replace(experiment, balance="wieghts")
+
+
+def test_a_long_run_without_a_terminal_says_how_long_it_takes(experiment, tmp_path, monkeypatch):
+    from obygaze_models.experiments import run as module
+
+    monkeypatch.setattr(module, "LINE_EVERY_S", 0.0)
+    lines = []
+    om.run_experiment(
+        replace(experiment, estimators=("majority",)), tmp_path / "r", log=lines.append
+    )
+    assert len(lines) == 8
+    assert lines[0].startswith("1 of 9 fits, about ")

@@ -315,8 +315,7 @@ BROKEN = {
     ),
     "a table of predictions": (
         "id,said\nACCEDE00002,0\n",
-        "is a table of predictions; violence is scored by AP (trec_eval), from a run file of "
-        "trec_eval's. Use it with --labels arousal or --labels valence",
+        "line 1: 1 word, where a run file has six",
     ),
 }
 
@@ -342,8 +341,7 @@ CLASSES = {
     ),
     "a run file": (
         "1 Q0 ACCEDE00002 1 0.5 t\n",
-        "is a run file; arousal is scored by Accuracy, from a table of predictions (id, said). "
-        "Use it with --labels violence",
+        "no column 'id', 'said'",
     ),
     "no table": ("id;said\nACCEDE00002;0\n", "line 1: wrong delimiter"),
 }
