@@ -114,6 +114,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts_val: Any = None,
         labelled_val: Any = None,
         groups: Any = None,
+        order: Any = None,
+        order_val: Any = None,
     ) -> ConceptBottleneck:
         """Fit the bank, then the head.
 
@@ -130,6 +132,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The same of the clips that choose the bank's C.
         groups
             The film of each clip, for the bank's folds.
+        order, order_val
+            A number for each clip, by which the bank's refit orders them.
         """
         X, y, labelled = _check_rows(self, X, y, labelled, reset=True)
         rows, labels = X[labelled], y[labelled]
@@ -140,7 +144,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = find_classes(labels)
         self.bank_ = _fit_bank(
             self, X, y, labelled, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups,
+            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
         )  # fmt: skip
         head = set_seed(clone(self._default_head(self.head)), self.random_state)
         self.head_ = head.fit(self._measure(rows), labels)
@@ -236,6 +240,8 @@ class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts_val: Any = None,
         labelled_val: Any = None,
         groups: Any = None,
+        order: Any = None,
+        order_val: Any = None,
     ) -> HybridBottleneck:
         """Fit the bottleneck, then the residual; see `ConceptBottleneck.fit`.
 
@@ -249,7 +255,7 @@ class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X_val, y_val, labelled_val = _check_rows(self, X_val, y_val, labelled_val, reset=False)
         self.bank_ = _fit_bank(
             self, X, y, labelled, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups,
+            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
         )  # fmt: skip
         head = LogisticProbe(C=0.1) if self.head is None else self.head
         if not hasattr(head, "decision_function"):

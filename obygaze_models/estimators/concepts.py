@@ -126,6 +126,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X_val: Any = None,
         concepts_val: Any = None,
         groups: Any = None,
+        order: Any = None,
+        order_val: Any = None,
     ) -> ConceptBank:
         """Learn a direction for each concept.
 
@@ -143,6 +145,9 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             Clips that choose C and measure quality. Without them folds of X do both.
         groups
             The film of each clip: a film stays in one fold.
+        order, order_val
+            A number for each clip, by which `refit` brings both sets into one order: solvers
+            stop at a tolerance, so that their last digits depend on it.
         """
         self._validate_params()
         targets = y if concepts is None else concepts
@@ -203,7 +208,11 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
             warnings.warn(text, DegenerateConcept, stacklevel=2)
         if self.refit and X_val is not None:
-            self._refit(np.vstack([X, X_val]), np.vstack([targets, concepts_val])[:, columns])
+            X, targets = np.vstack([X, X_val]), np.vstack([targets, concepts_val])
+            if order is not None and order_val is not None:
+                rows = np.argsort(np.concatenate([order, order_val]), kind="stable")
+                X, targets = X[rows], targets[rows]
+            self._refit(X, targets[:, columns])
         return self
 
     def transform(self, X: Any) -> Array:

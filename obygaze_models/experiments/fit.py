@@ -153,6 +153,8 @@ def fit_estimator(
         "concept_names": data.concept_names,
         "X_val": data.X[choose],
         "y_val": labels[choose],
+        "order": learn,
+        "order_val": choose,
     }
     arguments = {name: value for name, value in arguments.items() if name in accepted}
     with warnings.catch_warnings(record=True) as raised:
