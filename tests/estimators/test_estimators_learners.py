@@ -57,7 +57,7 @@ def test_nothing_of_the_test_fold_is_seen(name, known, rows):
     assert not np.isin(fitted.seen, np.flatnonzero(known.folds == 5)).any()
     other = small_clips()
     of_fold = other.folds == 5
-    other.features[of_fold] = 1e3
+    other.X[of_fold] = 1e3
     before = fitted.probabilities(known, test)
     if fitted.reads == "features":
         other.concepts[of_fold] = True
