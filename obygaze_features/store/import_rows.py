@@ -222,14 +222,15 @@ def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) 
 def _load_tensors(path: Path) -> dict[str, NDArray[Any]]:
     """A file's tensors; NumPy has no bfloat16, so torch reads those as float32."""
     with errors_named(path, "safetensors"):
-        try:
-            return dict(need("safetensors.numpy", extra="models").load_file(path))
-        except TypeError:
-            tensors = need("safetensors.torch", extra="models").load_file(path)
-            return {
-                name: (tensor.float() if tensor.is_floating_point() else tensor).numpy()
-                for name, tensor in tensors.items()
-            }
+        with contextlib.suppress(TypeError):
+            arrays = need("safetensors.numpy", extra="models").load_file(path)
+            if all(array.dtype.kind in "biufc" for array in arrays.values()):
+                return dict(arrays)
+        tensors = need("safetensors.torch", extra="models").load_file(path)
+        return {
+            name: (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+            for name, tensor in tensors.items()
+        }
 
 
 def _stack_tensors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
@@ -80,18 +82,40 @@ class Fit:
         return table
 
 
+def _digest(value: Any) -> str:
+    """A SHA-256 of arrays, estimators' parameters, and plain values within lists and mappings."""
+    digest = hashlib.sha256()
+
+    def add(part: Any) -> None:
+        digest.update(type(part).__qualname__.encode())
+        if isinstance(part, np.ndarray) and part.dtype != object:
+            digest.update(f"{part.dtype} {part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        elif isinstance(part, BaseEstimator):
+            add(part.get_params(deep=False))
+        elif isinstance(part, Mapping):
+            add(list(part.items()))
+        elif isinstance(part, list | tuple):
+            for element in part:
+                add(element)
+        else:
+            digest.update(repr(part).encode())
+
+    add(value)
+    return digest.hexdigest()
+
+
 class FitMemo:
     """Keeps what functions return, in this process: heads of one fold share their fitted bank."""
 
     def __init__(self) -> None:
-        self._results: dict[str, Any] = {}
+        self._results: dict[tuple[str, str], Any] = {}
 
     def cache(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, called once for each set of arguments; as `joblib.Memory.cache`."""
-        import joblib
 
         def cached(*arguments: Any) -> Any:
-            key = joblib.hash((function.__qualname__, arguments))
+            key = function.__qualname__, _digest(arguments)
             if key not in self._results:
                 self._results[key] = function(*arguments)
             return self._results[key]

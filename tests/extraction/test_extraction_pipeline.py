@@ -83,7 +83,7 @@ def test_names_and_text_paths_serve_as_well(manifest, films, weights, tiny, tmp_
 
 
 def test_a_misspelt_option_is_refused(manifest, films, tiny, tmp_path):
-    with pytest.raises(TypeError, match="lmit"):
+    with pytest.raises(UsageError, match="lmit"):
         extract(manifest, films, tiny, tmp_path, lmit=8)
     with pytest.raises(UsageError, match="unknown engine 'slurm'"):
         extract(manifest, films, tiny, tmp_path, engine="slurm")
