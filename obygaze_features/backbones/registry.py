@@ -19,7 +19,14 @@ from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoin
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 
-_MODULES = ("xclip", "vivit", "xclip_lsmdc", "clip", "siglip", "videomae")
+_MODULES = (
+    "xclip",
+    "vivit",
+    "xclip_lsmdc",
+    "clip",
+    "siglip",
+    "videomae",
+)
 ENTRY_POINT_GROUP = "obygaze.backbones"
 _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 

@@ -115,7 +115,7 @@ def areas(coded, protocol):
     found = {}
     for seed in range(4):
         codes = np.random.default_rng(seed).normal(size=(len(known), 128)).astype(np.float32)
-        coding = replace(known, features=codes)
+        coding = replace(known, X=codes)
         for one in evaluate(coding, problems, lambda _: draws, experiment.learners).predictions:
             area = roc_auc_score(one.labels, one.probabilities[:, 1])
             found.setdefault((one.model, one.test.name), []).append(area)
