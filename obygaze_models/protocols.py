@@ -22,6 +22,7 @@ trains on are tested in another; `obygaze_models.leaks` counts them.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -85,6 +86,7 @@ class _Splitter(BaseCrossValidator):  # type: ignore[misc]
     # Under metadata routing the groups always reach `split`, as with scikit-learn's own.
     __metadata_request__split = {"groups": True}  # noqa: RUF012
 
+    @abstractmethod
     def make_folds(
         self, y: Array, tests: Mapping[str, Array], *, groups: Sequence[str] | Array | None = None
     ) -> list[Fold]:
@@ -99,7 +101,6 @@ class _Splitter(BaseCrossValidator):  # type: ignore[misc]
         groups
             The film of each clip.
         """
-        raise NotImplementedError
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows, for scikit-learn.

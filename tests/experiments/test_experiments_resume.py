@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -18,12 +18,6 @@ from obygaze_models.experiments.run import run_experiment
 from tests.world import make_world
 
 ESTIMATORS = ("mlp", "pcbm-logistic", "majority")
-SCRIPT = """
-import pickle, sys
-from obygaze_models.experiments.run import run_experiment
-experiment = pickle.loads(bytes.fromhex(sys.argv[1]))
-run_experiment(experiment, sys.argv[2], log=lambda line: print(line, file=sys.stderr, flush=True))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -155,10 +149,12 @@ def test_a_damaged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
 
 def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
     """SIGKILL at several moments, each later than the last, until it ends by itself."""
-    import pickle
-
-    output = tmp_path / "run"
-    arguments = [sys.executable, "-c", SCRIPT, pickle.dumps(several).hex(), str(output)]
+    output, toml = tmp_path / "run", tmp_path / "several.toml"
+    # JSON's texts and lists are TOML's, too.
+    given = {key: value for key, value in asdict(several).items() if value not in (None, (), "")}
+    lines = [f"{key} = {json.dumps(value, default=str)}\n" for key, value in given.items()]
+    toml.write_text("".join(lines), encoding="utf-8")
+    arguments = [sys.executable, "-m", "cli", "models", "run", str(toml), "-o", str(output)]
     kills = 0
     for wanted in (1, 10, 22):
         with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
@@ -179,4 +175,4 @@ def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
     assert kills >= 2
     run = run_experiment(several, output)
     assert bytes_of(run.folder) == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "several.toml"]
