@@ -13,7 +13,7 @@ from benchmarks.result import Result
 from obygaze_models.reproduce.reproduce import reproduce
 from tests.reproduce.fake_dataset import make_fake_dataset
 
-SECONDS, MEGABYTES = 180, 5
+SECONDS, MEGABYTES = 90, 5
 
 
 def measure() -> Iterator[Result]:

@@ -1,25 +1,32 @@
-"""What people write without a zoo: a file a clip, loaded anew each epoch; a whole SVC a fit."""
+"""What people write without a zoo: the authors' way, and the plain one of a careful user.
+
+The authors load a file a clip in each epoch and fit a whole SVC with probabilities. A careful user
+keeps tensors in memory, and computes the kernel once, without probabilities.
+"""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.svm import SVC
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-
-__all__ = ["fit_mlp", "fit_svcs", "save_clips"]
 
 BATCH, EPOCHS, PATIENCE = 16, 100, 5
 
+Batches = Callable[[NDArray[np.intp], NDArray[np.int64], bool], Any]
+"""From rows, labels and whether to shuffle to batches that can be iterated many times."""
 
-class Clips(Dataset[tuple[torch.Tensor, int]]):  # type: ignore[misc]
+
+class _Files(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]
     """Some clips of a folder with a .pth file each."""
 
     def __init__(self, folder: Path, rows: NDArray[np.intp], labels: NDArray[np.int64]) -> None:
@@ -29,41 +36,75 @@ class Clips(Dataset[tuple[torch.Tensor, int]]):  # type: ignore[misc]
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:
-        return torch.load(self.paths[place], weights_only=True), self.labels[place]
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return torch.load(self.paths[row], weights_only=True), self.labels[row]
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    """Batches of tensors that are in memory, without a DataLoader."""
+
+    clips: Tensor
+    targets: Tensor
+    shuffle: bool
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        count = len(self.targets)
+        order = torch.randperm(count) if self.shuffle else torch.arange(count)
+        for batch in order.split(BATCH):
+            yield self.clips[batch], self.targets[batch]
+
+
+def batches_of_files(folder: Path) -> Batches:
+    """The authors' way: every clip is loaded from its file in every epoch."""
+
+    def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
+        return DataLoader(_Files(folder, rows, labels), BATCH, shuffle=shuffle)
+
+    return batches
+
+
+def batches_in_memory(features: NDArray[np.float32]) -> Batches:
+    """The plain loop that somebody writes who has the features in memory."""
+    tensors = torch.from_numpy(features)
+
+    def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
+        return _InMemory(tensors[rows], torch.from_numpy(labels[rows]), shuffle)
+
+    return batches
 
 
 def save_clips(folder: Path, features: NDArray[np.float32]) -> None:
-    """Write a file a clip, under its row."""
+    """Write a file a clip, named by its row."""
     folder.mkdir()
     for row, values in enumerate(features):
         torch.save(torch.from_numpy(values.copy()), folder / f"{row}.pth")
 
 
 def fit_mlp(
-    folder: Path,
+    batches: Batches,
     train: NDArray[np.intp],
     validation: NDArray[np.intp],
     labels: NDArray[np.int64],
     tests: Iterable[tuple[NDArray[np.intp], NDArray[np.int64]]],
 ) -> int:
     """Train with early stopping, keep the best epoch, predict each test; the epochs run."""
-    learn = DataLoader(Clips(folder, train, labels), BATCH, shuffle=True)
-    watch = DataLoader(Clips(folder, validation, labels), BATCH)
+    training = batches(train, labels, True)
+    validating = batches(validation, labels, False)
     model = nn.Sequential(nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 2))
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss_of = nn.CrossEntropyLoss()
     best_loss, best_epoch, best = float("inf"), 0, model.state_dict()
     for epoch in range(1, EPOCHS + 1):
         model.train()
-        for clips, targets in learn:
+        for clips, targets in training:
             adam.zero_grad()
             loss_of(model(clips), targets).backward()
             adam.step()
         model.eval()
         total = 0.0
         with torch.no_grad():
-            for clips, targets in watch:
+            for clips, targets in validating:
                 total += loss_of(model(clips), targets).item() * len(targets)
         if total < best_loss:
             best_loss, best_epoch, best = total, epoch, copy.deepcopy(model.state_dict())
@@ -72,7 +113,7 @@ def fit_mlp(
     model.load_state_dict(best)
     with torch.no_grad():
         for rows, truth in tests:
-            for clips, _ in DataLoader(Clips(folder, rows, truth), BATCH):
+            for clips, _ in batches(rows, truth, False):
                 model(clips).softmax(1)
     return epoch
 
@@ -83,12 +124,24 @@ def fit_svcs(
     test: NDArray[np.intp],
     labels: NDArray[np.int64],
     Cs: Sequence[float],  # noqa: N803
-    *,
-    probability: bool = True,
 ) -> Iterator[NDArray[np.float64]]:
-    """The decision values on the test clips, for each C."""
+    """The authors' way: the decision values on the test clips, for each C."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # probability=True is on its way out
         for C in Cs:  # noqa: N806
-            model = SVC(C=C, kernel="linear", class_weight="balanced", probability=probability)
+            model = SVC(C=C, kernel="linear", class_weight="balanced", probability=True)
             yield model.fit(features[train], labels[train]).decision_function(features[test])
+
+
+def fit_kernel_svcs(
+    kernel: NDArray[np.float64],
+    train: NDArray[np.intp],
+    test: NDArray[np.intp],
+    labels: NDArray[np.int64],
+    Cs: Sequence[float],  # noqa: N803
+) -> Iterator[NDArray[np.float64]]:
+    """The same by somebody who computes the products of all clips once, without probabilities."""
+    fitted, asked = kernel[np.ix_(train, train)], kernel[np.ix_(test, train)]
+    for C in Cs:  # noqa: N806
+        model = SVC(C=C, kernel="precomputed", class_weight="balanced")
+        yield model.fit(fitted, labels[train]).decision_function(asked)

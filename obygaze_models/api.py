@@ -38,6 +38,7 @@ def report(
     *,
     title: str | None = None,
     thumbnails: str | Path | None = None,
+    analyses: Sequence[str | Path] = (),
     overwrite: bool = False,
 ) -> Path:
     """Write the results of runs as one HTML page, and return its path.
@@ -52,6 +53,8 @@ def report(
         By default the name of the run.
     thumbnails
         A folder of pictures ID.jpg to hold inside the page; do not share such a page.
+    analyses
+        JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
     overwrite
         Replace an existing page.
     """
@@ -63,6 +66,7 @@ def report(
         Path(output),
         title=title,
         thumbnails=None if thumbnails is None else Path(thumbnails),
+        analyses=[Path(path) for path in analyses],
         overwrite=overwrite,
     )
 

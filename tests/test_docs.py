@@ -70,18 +70,25 @@ class Page:
         self.printed += out.getvalue()
 
     def console(self, block: str) -> None:
-        """Run the lines after ``$``; what stands below them must be among what they print."""
+        """Run the lines after ``$``, which may end with ``> FILE``.
+
+        What stands below them must be among what they print.
+        """
         for step in block.split("$ ")[1:]:
             command, *expected = step.splitlines()
             name, *arguments = shlex.split(command)
             assert name == "obygaze"
-            self.call(arguments, expected)
+            if arguments[-2:-1] == [">"]:
+                Path(arguments[-1]).write_text(self.call(arguments[:-2]).stdout)
+            else:
+                self.call(arguments, expected)
 
-    def call(self, arguments: Sequence[str], expected: Iterable[str] = ()) -> None:
+    def call(self, arguments: Sequence[str], expected: Iterable[str] = ()) -> Result:
         result = self.obygaze(*arguments)
         assert result.exit_code == 0, f"{arguments}\n{result.output}"
         for line in expected:
             assert line in result.output, arguments
+        return result
 
 
 @pytest.fixture

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from obygaze_features.common.cli import echo_json, folder_argument, json_option, store_argument
-from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:
     from obygaze_models.explain.clips import Contribution, ExplainedClip
-    from obygaze_models.explain.interventions import Interventions
-    from obygaze_models.explain.significance import Significance
-    from obygaze_models.explain.tcav import TCAV
 
 __all__ = ["explain"]
 
@@ -89,7 +84,8 @@ def explain(
     Without IDs, on the annotated clips of --manifest that the model has not seen: --tcav counts
     how often a network's logit rises along each concept, --significance ranks clips by each
     concept, both against directions of shuffled labels; --intervene corrects the concepts of a
-    bottleneck, more and more of them, and scores it again.
+    bottleneck, more and more of them, and scores it again. Their JSON can be shown in a page:
+    obygaze report RUN --analysis FILE.
 
     \b
     Examples:
@@ -99,7 +95,7 @@ def explain(
       obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr --tcav \\
         --concepts runs/x/models/pcbm-tree/EN-vs-S-0 --manifest manifests/obygaze12
       obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr --intervene \\
-        --manifest manifests/obygaze12
+        --manifest manifests/obygaze12 --json > interventions.json
     """
     from dataclasses import asdict
 
@@ -135,99 +131,31 @@ def _analyse(
     options: dict[str, Any],
     as_json: bool,
 ) -> None:
-    from dataclasses import asdict
+    import msgspec
 
+    from obygaze_features.common.tables import align
     from obygaze_models.explain import analyses
+    from obygaze_models.explain.analysis_tables import Analysis, describe_analysis
+    from obygaze_models.persistence import read_about
 
+    results: Any
     if analysis == "intervene":
-        curves = analyses.correct_concepts(model, store, manifest, **options)
-        click.echo(_intervention_table(curves)) if not as_json else echo_json(asdict(curves))
-        return
-    if analysis == "tcav" and concepts is not None:
-        scores = analyses.score_tcav(model, store, manifest, concepts, **options)
-        lines = _tcav_table(scores)
-        rows = [asdict(score) for score in scores]
+        results = analyses.correct_concepts(model, store, manifest, **options)
+    elif concepts is not None:
+        results = tuple(analyses.score_tcav(model, store, manifest, concepts, **options))
     else:
-        ranks = analyses.compare_with_shuffled(model, store, manifest, **options)
-        lines = _significance_table(ranks)
-        rows = [asdict(rank) for rank in ranks]
+        results = tuple(analyses.compare_with_shuffled(model, store, manifest, **options))
+    features = read_about(model)["features"]
+    done = Analysis(
+        model="/".join(model.resolve().parts[-2:]),
+        features=f"{features['backbone']['name']}, {features['array']}",
+        **{analysis: results},
+    )
     if as_json:
-        echo_json(rows)
+        echo_json(msgspec.to_builtins(done))
     else:
-        click.echo(lines)
-
-
-def _tcav_table(scores: Sequence[TCAV]) -> str:
-    from obygaze_features.common.tables import align
-
-    header = ["concept", "score", "random", "p", "p (Holm)", "slope", "p", "p (Holm)"]
-    rows = [
-        [
-            row.name,
-            f"{row.score:.2f}",
-            f"{row.random_score:.2f} ± {row.random_spread:.2f}",
-            f"{row.p:.3f}",
-            f"{row.p_holm:.3f}",
-            f"{row.slope:+.2f}",
-            f"{row.slope_p:.3f}",
-            f"{row.slope_p_holm:.3f}",
-        ]
-        for row in scores
-    ]
-    first = scores[0]
-    return (
-        f"{align(header, rows)}\n\nScore: the share of {counted(first.clips, 'clip')} whose logit "
-        f"rises along the concept, against {counted(first.runs, 'direction')} of shuffled labels."
-    )
-
-
-def _significance_table(ranks: Sequence[Significance]) -> str:
-    from obygaze_features.common.tables import align
-
-    header = ["concept", "AUC", "shuffled", "95th percentile", "p", "p (Holm)"]
-    rows = [
-        [
-            row.name,
-            f"{row.auc:.3f}",
-            f"{row.random_auc:.3f}",
-            f"{row.random_auc_95:.3f}",
-            f"{row.p:.3f}",
-            f"{row.p_holm:.3f}",
-        ]
-        for row in ranks
-    ]
-    runs = counted(ranks[0].runs, "direction") if ranks else "directions"
-    return (
-        f"{align(header, rows)}\n\nAUC: how well a concept ranks clips that the model has not "
-        f"seen; p: against {runs} of its shuffled labels. Clips of a film are alike, so p is "
-        "rather too small."
-    )
-
-
-def _intervention_table(result: Interventions) -> str:
-    from obygaze_features.common.tables import align
-
-    def cell(mean: float | None, std: float | None) -> str:
-        spread = f" ± {std:.3f}" if std and std >= 0.0005 else ""
-        return "-" if mean is None else f"{mean:.3f}{spread}"
-
-    random, nearest = result.curves
-    header = ["corrected", "accuracy", "F1", "accuracy, nearest first", "F1"]
-    rows = [
-        [
-            number,
-            cell(random.accuracy[number], random.accuracy_std[number]),
-            cell(random.f1[number], random.f1_std[number]),
-            cell(nearest.accuracy[number], None),
-            cell(nearest.f1[number], None),
-        ]
-        for number in range(len(result.concepts) + 1)
-    ]
-    return (
-        f"{align(header, rows)}\n\nScores of {counted(result.clips, 'clip')} with 0 to "
-        f"{counted(len(result.concepts), 'concept')} corrected: mean ± standard deviation over "
-        f"{counted(random.draws, 'random order')}; then those with the nearest hyperplane first."
-    )
+        table = describe_analysis(done)
+        click.echo(f"{align(table.header, table.rows)}\n\n{table.note}")
 
 
 def _describe_clip(clip: ExplainedClip) -> str:

@@ -26,12 +26,20 @@ __all__ = ["report"]
     type=click.Path(path_type=Path),
     help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
 )
+@click.option(
+    "--analysis",
+    "analyses",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
+)
 @overwrite_option
 def report(
     runs: tuple[Path, ...],
     output: Path | None,
     title: str | None,
     thumbnails: Path | None,
+    analyses: tuple[Path, ...],
     overwrite: bool,
 ) -> None:
     """Write the results of RUNS as an HTML page.
@@ -43,6 +51,7 @@ def report(
     Examples:
       obygaze report runs/sure-against-easy
       obygaze report runs/* -o report.html --title "All protocols"
+      obygaze report runs/bottlenecks --analysis interventions.json
     """
     from obygaze_features.errors import UsageError
     from obygaze_models.experiments.run_folder import read_results
@@ -63,6 +72,7 @@ def report(
         output,
         title=title,
         thumbnails=thumbnails,
+        analyses=analyses,
         overwrite=overwrite,
     )
     click.echo(f"Wrote {page}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.run_folder import Results
+from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report import figures
 from obygaze_models.report.concepts import concept_tables
 from obygaze_models.report.explorer import explorer_data, read_thumbnails, script_json
@@ -42,6 +43,7 @@ def write_report(
     *,
     title: str | None = None,
     thumbnails: Path | None = None,
+    analyses: Iterable[Path] = (),
     overwrite: bool = False,
 ) -> Path:
     """Write the page of one or several runs; return its path.
@@ -56,16 +58,23 @@ def write_report(
         The title of the page; by default the name of the only run.
     thumbnails
         A folder of pictures ``ID.jpg`` to embed in the page, which must then not be shared.
+    analyses
+        JSON files of ``obygaze models explain``: tests of concepts, shown as tables.
     overwrite
         Replace an existing file.
     """
     refuse_to_overwrite(output, overwrite=overwrite)
-    write_text(output, render_report(runs, title=title, thumbnails=thumbnails))
+    page = render_report(runs, title=title, thumbnails=thumbnails, analyses=analyses)
+    write_text(output, page)
     return output
 
 
 def render_report(
-    runs: Sequence[Results], *, title: str | None = None, thumbnails: Path | None = None
+    runs: Sequence[Results],
+    *,
+    title: str | None = None,
+    thumbnails: Path | None = None,
+    analyses: Iterable[Path] = (),
 ) -> str:
     """The page of runs as HTML; whatever comes from data is escaped."""
     jinja2 = need("jinja2", extra="report")
@@ -98,6 +107,7 @@ def render_report(
         concept_notes=concept_notes(prepared),
         films=film_tables(prepared),
         concepts=concept_tables(prepared),
+        analyses=[read_analysis(path) for path in analyses],
         annotated=figures.annotation_figures(prepared),
         score_figures=figures.score_figures,
         concept_figure=figures.concept_figure,

@@ -225,7 +225,7 @@ def test_tcav_of_a_saved_network(obygaze):
     arguments = ("models", "explain", NETWORK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK)
     result = obygaze(*arguments, "--draws", 20, "--json")
     assert result.exit_code == 0, result.output
-    rows = {row["name"]: row for row in json.loads(result.stdout)}
+    rows = {row["name"]: row for row in json.loads(result.stdout)["tcav"]}
     assert set(rows) == {"Look", "Body", "Clothing"}
     network, about = load_model(NETWORK)
     data = load_dataset(GOLDEN / "manifest", GOLDEN / "xclip.zarr")
@@ -245,7 +245,9 @@ def test_tcav_of_a_saved_network(obygaze):
 
 def test_significance_of_a_saved_bottleneck(obygaze):
     arguments = ("models", "explain", BOTTLENECK, *ON_CLIPS, "--significance", "--draws", 40)
-    rows = json.loads(obygaze(*arguments, "--json").stdout)
+    analysis = json.loads(obygaze(*arguments, "--json").stdout)
+    assert analysis["model"] == "pcbm-tree/EN+HN-vs-S-0"
+    rows = analysis["significance"]
     assert [row["name"] for row in rows] == ["Look", "Body", "Clothing"]
     data = load_dataset(GOLDEN / "manifest", GOLDEN / "xclip.zarr")
     model, about = load_model(BOTTLENECK)
@@ -261,7 +263,7 @@ def test_significance_of_a_saved_bottleneck(obygaze):
 
 def test_interventions_on_a_saved_bottleneck(obygaze):
     arguments = ("models", "explain", BOTTLENECK, *ON_CLIPS, "--intervene", "--draws", 5)
-    found = json.loads(obygaze(*arguments, "--json").stdout)
+    found = json.loads(obygaze(*arguments, "--json").stdout)["intervene"]
     record = json.loads((GOLDEN / "run/run.json").read_text(encoding="utf-8"))
     assert found["clips"] == record["tests"]["EN+HN vs S"]["clips"]
     random, nearest = found["curves"]

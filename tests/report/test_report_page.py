@@ -21,6 +21,7 @@ from obygaze_models.report.films import film_tables
 from obygaze_models.report.page import render_report, write_report
 from obygaze_models.report.runs import prepare_runs
 from obygaze_models.warnings import RunWarning
+from tests.conftest import run_obygaze
 from tests.report.conftest import BOTH, SURE, as_obygaze12, with_record
 from tests.report.made import renamed
 from tests.world import make_world, write_store
@@ -407,3 +408,46 @@ def test_a_run_without_its_models_has_no_tree_and_says_nothing_false(run, tmp_pa
 def test_does_not_change_from_one_time_to_the_next(results):
     runs = list(results.values())
     assert render_report(runs) == render_report(runs)
+
+
+@pytest.fixture(scope="module")
+def analyses(results, marked, tmp_path_factory):
+    """JSON of tests of a bottleneck's concepts, by kind."""
+    folder = tmp_path_factory.mktemp("analyses")
+    model = next((results["first"].run.folder / "models/pcbm-tree").iterdir())
+    paths = {}
+    for kind in ("significance", "intervene"):
+        arguments = ("--manifest", marked.manifest, f"--{kind}", "--draws", 5, "--json")
+        paths[kind] = folder / f"{kind}.json"
+        text = run_obygaze("models", "explain", model, marked.store, *arguments).stdout
+        paths[kind].write_text(text, encoding="utf-8")
+    return paths
+
+
+def test_analyses_of_models_are_tables_of_the_page(results, analyses):
+    page = Page(render_report([results["first"]], analyses=analyses.values()))
+    ranks = json.loads(analyses["significance"].read_text(encoding="utf-8"))["significance"]
+    curves = json.loads(analyses["intervene"].read_text(encoding="utf-8"))["intervene"]
+    cells = [
+        f"{ranks[0][key]:.3f}" for key in ("auc", "random_auc", "random_auc_95", "p", "p_holm")
+    ]
+    assert [ranks[0]["name"], *cells] in page.rows
+    assert f"{len(curves['concepts'])} concepts corrected" in page.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: {},
+        lambda _: [],
+        lambda made: made | {"significance": [{"name": "Look"}]},
+        lambda made: made | {"significance": []},
+        lambda made: made | {"other": 1},
+    ],
+)
+def test_what_is_no_analysis_is_refused(results, analyses, tmp_path, change):
+    path = tmp_path / "analysis.json"
+    made = json.loads(analyses["significance"].read_text(encoding="utf-8"))
+    path.write_text(json.dumps(change(made)), encoding="utf-8")
+    with pytest.raises(ExperimentError, match=f"{path.name} is not an analysis"):
+        render_report([results["first"]], analyses=[path])
