@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+import tomllib
 from pathlib import Path
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from examples.centroids import Centroids
-from obygaze_models import persistence
-from obygaze_models.estimators import registry
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
@@ -80,24 +79,39 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
 
 
 @pytest.fixture
-def installed(monkeypatch):
-    """As if a package with the documented entry point were installed."""
-    name, value = re.search(r"^(\w+) = \"(.*)\"$", blocks("toml")[1], re.MULTILINE).groups()
-    point = EntryPoint(name, value.replace("your_package", "examples"), "obygaze.estimators")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+def installed(tmp_path):
+    """The environment of a command after the recipe's package has been installed."""
+    package = tmp_path / "site" / "your_package"
+    package.mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "centroids.py", package)
+    metadata = tmp_path / "site" / "your_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: your-package\nVersion: 1.0\n")
+    [points] = tomllib.loads(blocks("toml")[1])["project"]["entry-points"].items()
+    [(name, value)] = points[1].items()
+    (metadata / "entry_points.txt").write_text(f"[{points[0]}]\n{name} = {value}\n")
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])}
 
 
-def test_a_model_of_another_package(installed, world, tmp_path, write, obygaze):
+def test_a_model_of_an_installed_package(installed, world, tmp_path, write):
+    """It is listed, run, saved, and read back, by commands in processes of their own."""
+
+    def run(*words: object) -> str:
+        command = [sys.executable, "-c", "from cli import main; main()", "models", *map(str, words)]
+        done = subprocess.run(
+            command, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=180
+        )
+        assert done.returncode == 0, done.stderr
+        assert "not among the saved models" not in done.stderr
+        return done.stdout
+
+    assert "The nearer mean of the training clips." in run("list")
     toml = write('estimators = ["majority", {name = "centroids", sharpness = 2.0}]')
-    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
-    assert result.exit_code == 0, result.output
-    assert re.search(r"centroids +0\.[6-9]", result.stdout)
-    assert "not among the saved models" not in result.output
-    [folder, *_] = sorted((tmp_path / "run" / "models" / "centroids").iterdir())
-    model, _ = persistence.load_model(folder)
-    assert model.predict_proba(world.features).shape == (200, 2)
-    assert "The nearer mean" in obygaze("models", "list").stdout
+    assert re.search(r"centroids +0\.[6-9]", run("run", toml, "-o", tmp_path / "run"))
+    [model, *_] = sorted((tmp_path / "run" / "models" / "centroids").iterdir())
+    assert (model / "model.skops").is_file()
+    run("predict", model, world.store, "-o", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text().count("\n") == 201
 
 
 def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):
