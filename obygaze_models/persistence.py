@@ -404,12 +404,13 @@ def _try_out(model: Any) -> None:
 
     from obygaze_models.estimators.classes import keywords
 
+    shape: tuple[int, ...] = (1,)
     if hasattr(model, "predict_proba"):
         method, shape = model.predict_proba, (1, len(model.classes_))
     elif hasattr(model, "transform"):
         method, shape = model.transform, (1, len(model.get_feature_names_out()))
     else:
-        method, shape = model.predict, (1,)
+        method = model.predict
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     if {"concepts", "groups"} & keywords(getattr(steps[-1], method.__name__, method)):
         return  # it predicts from annotations

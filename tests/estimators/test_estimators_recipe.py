@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import obygaze_models as om
 from examples.centroids import Centroids
 
 ROOT = Path(__file__).parents[2]
@@ -79,39 +80,38 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
 
 
 @pytest.fixture
-def installed(tmp_path):
-    """The environment of a command after the recipe's package has been installed."""
-    package = tmp_path / "site" / "your_package"
+def site(tmp_path):
+    """A folder in which the recipe's package is installed, entry point and all."""
+    site = tmp_path / "site"
+    package, metadata = site / "your_package", site / "your_package-1.0.dist-info"
     package.mkdir(parents=True)
     shutil.copy(ROOT / "examples" / "centroids.py", package)
-    metadata = tmp_path / "site" / "your_package-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: your-package\nVersion: 1.0\n")
-    [points] = tomllib.loads(blocks("toml")[1])["project"]["entry-points"].items()
-    [(name, value)] = points[1].items()
-    (metadata / "entry_points.txt").write_text(f"[{points[0]}]\n{name} = {value}\n")
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])}
+    [(group, points)] = tomllib.loads(blocks("toml")[1])["project"]["entry-points"].items()
+    lines = [f"{name} = {value}\n" for name, value in points.items()]
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{''.join(lines)}")
+    return site
 
 
-def test_a_model_of_an_installed_package(installed, world, tmp_path, write):
-    """It is listed, run, saved, and read back, by commands in processes of their own."""
-
-    def run(*words: object) -> str:
-        command = [sys.executable, "-c", "from cli import main; main()", "models", *map(str, words)]
-        done = subprocess.run(
-            command, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=180
-        )
-        assert done.returncode == 0, done.stderr
-        assert "not among the saved models" not in done.stderr
-        return done.stdout
-
-    assert "The nearer mean of the training clips." in run("list")
+def test_a_model_of_an_installed_package(site, world, tmp_path, write, obygaze, monkeypatch):
+    """A command finds it, scores it and saves it; here it is read back and listed."""
     toml = write('estimators = ["majority", {name = "centroids", sharpness = 2.0}]')
-    assert re.search(r"centroids +0\.[6-9]", run("run", toml, "-o", tmp_path / "run"))
-    [model, *_] = sorted((tmp_path / "run" / "models" / "centroids").iterdir())
-    assert (model / "model.skops").is_file()
-    run("predict", model, world.store, "-o", tmp_path / "out.csv")
-    assert (tmp_path / "out.csv").read_text().count("\n") == 201
+    command = [sys.executable, "-c", "from cli import main; main()", "models", "run", toml, "-o"]
+    done = subprocess.run(
+        [*map(str, command), str(tmp_path / "run")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"centroids +0\.[6-9]", done.stdout)
+    assert "not among the saved models" not in done.stderr
+    [folder, *_] = sorted((tmp_path / "run" / "models" / "centroids").iterdir())
+    monkeypatch.syspath_prepend(site)
+    model, _ = om.load_model(folder)
+    assert type(model).__module__ == "your_package.centroids"
+    assert model.predict_proba(world.features).shape == (200, 2)
+    assert "The nearer mean of the training clips." in obygaze("models", "list").stdout
 
 
 def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):
