@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -180,7 +181,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.weights_ = {name: weight.detach().numpy() for name, weight in best.items()}
         self.best_epoch_, self.n_iter_ = best_epoch, epoch
         self.temperature_ = 1.0
-        if self.calibrate:
+        if self.calibrate and val_codes is not None:
             self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
         self.facts_ = {"best_epoch": self.best_epoch_, "temperature": self.temperature_}
         return self
@@ -208,7 +209,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 logits = logits.double() / self.temperature_
                 parts.append(_two_columns(logits).softmax(-1))
                 parts[-1][~present] = torch.nan
-        return torch.cat(parts).numpy()
+        return np.asarray(torch.cat(parts).numpy())
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
         """The clips as an array of [N, T, D], of half or single precision, and their labels."""
@@ -347,9 +348,8 @@ class AttentionProbe(_FrameProbe):
         X = self._check(X)
         weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         with torch.inference_mode(), threadpool_limits(1):
-            return torch.cat(
-                [self._attend(*step, weights).transpose(1, 2) for step in self._steps(X)]
-            ).numpy()
+            parts = [self._attend(*step, weights).transpose(1, 2) for step in self._steps(X)]
+            return np.asarray(torch.cat(parts).numpy())
 
     def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch
@@ -459,7 +459,7 @@ class FrameMIL(_FrameProbe):
 
         sizes = [size, *self.hidden_layer_sizes, outputs]
         weights = {}
-        for number, (inputs, units) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for number, (inputs, units) in enumerate(pairwise(sizes)):
             weights[f"layer{number}"] = normal(inputs, units, scale=inputs**-0.5)
             weights[f"offset{number}"] = torch.zeros(units)
         return weights
