@@ -51,7 +51,7 @@ class GradCamModel:
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
     """Load a backbone for saliency, as `load_backbone` does."""
     backbone = load_backbone(spec, device)
-    backbone.image_text_embedding()
+    backbone.check_reads_texts()
     config: Any = backbone.module["vision"].config
     side = config.image_size // config.patch_size
     return GradCamModel(backbone, (side, side))
@@ -77,12 +77,11 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
         return activations[-1]
 
     hook = model.layer.register_forward_hook(record)
-    kind = torch.device(backbone.device).type
     try:
         with (
             explain_out_of_memory(backbone.name, backbone.device),
             torch.enable_grad(),
-            arithmetic(kind, "float32"),
+            arithmetic(backbone.device, "float32"),
         ):
             pixels = normalise(images.to(backbone.device), backbone.preprocessing)
             cosines = cosine_similarity(backbone.encode_images(pixels), texts.to(backbone.device))
