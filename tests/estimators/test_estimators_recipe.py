@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from examples.centroids import Centroids
 from obygaze_models import persistence
-from obygaze_models.estimators import registry
+from tests.world import make_world
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
@@ -80,12 +79,10 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
 
 
 @pytest.fixture
-def installed(monkeypatch):
-    """As if a package with the documented entry point were installed."""
+def installed(install):
+    """A package with the documented entry point."""
     name, value = re.search(r"^(\w+) = \"(.*)\"$", blocks("toml")[1], re.MULTILINE).groups()
-    point = EntryPoint(name, value.replace("your_package", "examples"), "obygaze.estimators")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    install(points={name: value.replace("your_package", "examples")})
 
 
 def test_a_model_of_another_package(installed, world, tmp_path, write, obygaze):
@@ -97,7 +94,29 @@ def test_a_model_of_another_package(installed, world, tmp_path, write, obygaze):
     [folder, *_] = sorted((tmp_path / "run" / "models" / "centroids").iterdir())
     model, _ = persistence.load_model(folder)
     assert model.predict_proba(world.features).shape == (200, 2)
-    assert "The nearer mean" in obygaze("models", "list").stdout
+    assert re.search("The nearer mean.*mylab 0.1.0", obygaze("models", "list").stdout)
+
+
+IMPORTS = """
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import validate_data
+"""
+
+
+def test_the_model_that_uses_concepts(install, tmp_path, obygaze):
+    world = make_world(tmp_path / "world", marked=True)
+    points = {"near-concepts": "mylab.near:NearConcepts"}
+    install({"near.py": IMPORTS + blocks("python")[1]}, points)
+    head = EXPERIMENT.format(manifest=str(world.manifest), store=str(world.store))
+    toml = tmp_path / "e.toml"
+    table = re.search(r"`(\{name = \"near-concepts\".*?\})`", SECTION)[1]
+    toml.write_text(f"{head}estimators = [{table}]")
+    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
+    assert "not among the saved models" not in result.output
 
 
 def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):
