@@ -138,16 +138,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
 
     Called without files, it removes the package.
     """
-    from obygaze_models.estimators.plugins import plugins, trusted_classes
-
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(site)
 
     def forget() -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
             del sys.modules[name]
-        for cached in (plugins, trusted_classes):
-            cached.cache_clear()
         importlib.invalidate_caches()
 
     def install(

@@ -34,11 +34,13 @@ def test_public_names():
         "stratified",
     ]
     assert obygaze_models.__all__ == [
+        "AttentionProbe",
         "ClipDataset",
         "ConceptBank",
         "ConceptBottleneck",
         "Experiment",
         "FilmPrior",
+        "FrameMIL",
         "HybridBottleneck",
         "LeakFree",
         "LeaveFilmOut",

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import entry_points, packages_distributions, version
 from pathlib import Path
 from traceback import walk_tb
@@ -35,7 +34,6 @@ class Plugin:
     package: str
 
 
-@cache
 def plugins() -> tuple[Plugin, ...]:
     """The estimators that installed packages provide."""
     return tuple(
@@ -45,7 +43,6 @@ def plugins() -> tuple[Plugin, ...]:
     )
 
 
-@cache
 def trusted_classes() -> dict[str, str]:
     """The package of each class that an entry point names: a skops file may hold these.
 
@@ -130,12 +127,12 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
     Ours and scikit-learn are left out. Of a package without a version the digest still changes
     with the file of the class, or of one that it inherits from.
     """
+    provided = {package_of(plugin.path): plugin.package for plugin in plugins()}
     versions = {}
     for kind in {type(part) for part in parts_of(estimator)}:
         package = package_of(kind.__module__)
         if package in (_OWN, _SKLEARN):
             continue
-        provided = {package_of(plugin.path): plugin.package for plugin in plugins()}
         if package in provided:
             name, _, number = provided[package].rpartition(" ")
             versions[name] = number

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sklearn.base import is_classifier
+
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
@@ -163,7 +165,7 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
         key: value for key, value in entry.parameters.items() if not key.startswith(replaced)
     } | dict(options)
     kind = load_class(entry.path)
-    methods = ("fit", "get_params", "set_params")
+    methods = ("fit", "get_params", "__sklearn_tags__")
     if missing := [method for method in methods if not hasattr(kind, method)]:
         raise ExperimentError(
             f"{entry.path} is not a scikit-learn classifier: it has no {' and no '.join(missing)}"
@@ -180,6 +182,11 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, names)}")
         estimator.set_params(**{key: parameters[key]})
     _validate(name, estimator)
+    if not is_classifier(estimator):
+        raise ExperimentError(
+            f"estimator {name!r} ({entry.path}) is not a classifier; take one, such as "
+            "sklearn.naive_bayes:GaussianNB"
+        )
     if not hasattr(estimator, "predict_proba"):
         raise ExperimentError(
             f"estimator {name!r} ({entry.path}) has no predict_proba, which experiments ask for; "
