@@ -168,7 +168,8 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
     methods = ("fit", "get_params", "__sklearn_tags__")
     if missing := [method for method in methods if not hasattr(kind, method)]:
         raise ExperimentError(
-            f"{entry.path} is not a scikit-learn classifier: it has no {' and no '.join(missing)}"
+            f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}; "
+            "inherit from ClassifierMixin and BaseEstimator"
         )
     parameters = {key: _make_part(value) for key, value in parameters.items()}
     own = inspect.signature(kind).parameters
