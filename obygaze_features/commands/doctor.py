@@ -19,7 +19,7 @@ from obygaze_features.backbones.devices import (
 )
 from obygaze_features.common.cli import echo_json, json_option
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, first_line, join_some
 
 #: Extra of the package -> what it is for. The empty one is the core, which is always installed.
 EXTRAS = {
@@ -119,8 +119,8 @@ def _devices() -> Iterator[tuple[str, str]]:
     yield "cpu", f"{cores} of {os.cpu_count()} cores may be used{_memory()}"
     try:
         import torch
-    except ImportError:
-        yield "gpu", "unknown: torch is not installed"
+    except (ImportError, OSError) as problem:  # not installed, or a library of CUDA is missing
+        yield "gpu", f"unknown: {first_line(problem)}"
         return
     gpus = torch.cuda.device_count()
     for number in range(gpus):
