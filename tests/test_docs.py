@@ -147,6 +147,10 @@ def test_python_api(tour: Page) -> None:
     ]  # fmt: skip
 
 
+def test_search(tour: Page) -> None:
+    assert tour.run((ROOT / "docs/search.md").read_text()) == "3 True\nTrue\n"
+
+
 def test_films_of_your_own(page: Page) -> None:
     Path("films/1996").mkdir(parents=True)
     for name in ("holiday.mp4", "wedding.mkv"):

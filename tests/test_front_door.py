@@ -31,6 +31,7 @@ def test_public_names():
         "merge",
         "open_store",
         "pull",
+        "search",
         "stratified",
     ]
     assert obygaze_models.__all__ == [
