@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.classes import keywords
+from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import find_entry, make_estimator
 from obygaze_models.tasks import NEGATIVES, concept_targets
 from obygaze_models.warnings import RunWarning
@@ -181,9 +183,17 @@ def fit_estimator(
         "order_val": choose,
     }
     arguments = {name: value for name, value in arguments.items() if name in accepted}
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always", UserWarning)
-        model.fit(data.X[learn], labels[learn], **arguments)
+    try:
+        # The names in the signatures say who gets what, also where a caller has enabled routing.
+        with (
+            config_context(enable_metadata_routing=False),
+            warnings.catch_warnings(record=True) as raised,
+        ):
+            warnings.simplefilter("always", UserWarning)
+            warnings.simplefilter("error", NotConverged)
+            model.fit(data.X[learn], labels[learn], **arguments)
+    except NotConverged as problem:
+        raise ExperimentError(str(problem)) from None
     noted = list(getattr(model, "warnings_", []))
     if not noted:
         noted = [RunWarning("fit", spec.name, text) for text in {str(w.message): 0 for w in raised}]
