@@ -10,15 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
 
 from benchmarks.memory import peak_mib
-from benchmarks.result import Result
-from obygaze_features.backbones import load_backbone
+from benchmarks.result import Result, side_by_side
+from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.check_videos import check_videos
+from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.readers import ItemReader, ReadItem, ask_decoder
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests.media import MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.store import diff, open_store
 from obygaze_features.video.synthetic import write_clip
 from tests.tiny_models import write_checkpoint
@@ -33,6 +38,7 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield _three_in_one(folder)
+        yield _beside_the_networks(folder)
         yield _not_the_network(folder)
         yield _memory(folder)
         if torch.cuda.is_available():
@@ -66,6 +72,70 @@ def _three_in_one(folder: Path) -> Result:
         "saved by one pass for three backbones (decoding twice)",
         saved, "s", 2 * decoding, 2 * decoding / saved, 1,
     )  # fmt: skip
+
+
+def _beside_the_networks(folder: Path) -> Result:
+    """From decoded frames to rows of three backbones, one of which samples otherwise.
+
+    The networks are left out. The peer gathers each backbone's frames, resizes them together and
+    normalises with a copy for each step.
+    """
+    videos = folder / "beside"
+    (item,) = _clips(videos, 1, seconds=20, width=1280, height=720).items
+    edge = 224
+    backbones = []
+    for name, sampling in zip(THREE, (Sampling(32), Sampling(32), Sampling(12, 1.0)), strict=True):
+        tiny = load_backbone(name, "cpu")
+        rows = {spec.name: torch.zeros(1, *spec.shape) for spec in tiny.arrays}
+        resizing = replace(tiny.preprocessing, shortest_edge=edge, crop=(edge, edge))
+        backbones.append(
+            replace(
+                tiny, sampling=sampling, preprocessing=resizing,
+                encode_clips=lambda pixels, present, names, rows=rows: rows,
+            )
+        )  # fmt: skip
+    reader = ItemReader(videos, backbones, None)
+    forwards = {backbone.name: Forward(backbone) for backbone in backbones}
+    decoder = Decoder(60)
+    answer = ask_decoder(
+        decoder, "decode", MediaFolder(videos, MEDIA_SUFFIXES), item,
+        [backbone.sampling for backbone in backbones], None,
+    )  # fmt: skip
+    decoder.ask = lambda request: answer  # type: ignore[method-assign]  # decoded already
+
+    def ours() -> object:
+        clip = reader.read(decoder, item, list(forwards))
+        assert isinstance(clip, ReadItem)
+        return [forwards[name]([pixels]) for name, pixels in clip.inputs.items()]
+
+    def peer() -> object:
+        frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+        return [
+            _gathered(frames, rows, backbone)
+            for backbone, rows in zip(backbones, answer["rows"], strict=True)
+        ]
+
+    try:
+        return side_by_side("three backbones beside their networks", ours, peer, target=0.25)
+    finally:
+        decoder.discard()
+
+
+def _gathered(frames: Tensor, rows: list[int], backbone: Backbone) -> object:
+    how = backbone.preprocessing
+    pixels = frames[rows].permute(0, 3, 1, 2)
+    height, width = pixels.shape[-2:]
+    size = (how.crop[0], how.crop[0] * width // height)
+    left = (size[1] - how.crop[1]) // 2
+    resized = interpolate(pixels, size=size, mode=how.filter, antialias=True)
+    clip = resized[..., left : left + how.crop[1]].contiguous()
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (how.mean, how.std))
+    stacked = clip.new_zeros(1, backbone.sampling.frames, *clip.shape[1:])
+    stacked[0, : len(clip)] = clip
+    inputs = (stacked.float() * how.scale - how.offset - mean) / std
+    inputs[:, len(clip) :] = 0
+    outputs = backbone.embed_clips(inputs, torch.ones(inputs.shape[:2], dtype=torch.bool))
+    return {spec.name: outputs[spec.name].numpy()[0].astype(spec.dtype) for spec in backbone.arrays}
 
 
 def _not_the_network(folder: Path) -> Result:
