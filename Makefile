@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE := 1
 # Without bytecode on disk each of the tests' many processes would compile its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow lint bench faults docs clean
+.PHONY: help demo test slow lint bench faults gpu docs clean
 
 help:
 	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
@@ -17,6 +17,7 @@ help:
 	@echo "make slow    tests that repeat or time things at length"
 	@echo "make lint    style, types, and which room may import which"
 	@echo "make faults  long runs that kill and corrupt things"
+	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    write docs/help.md anew"
 	@echo "make clean   remove the environment and what was built"
@@ -46,6 +47,9 @@ lint: $(READY)
 
 faults: $(READY)
 	@$(BIN)/python -m pytest -m faults
+
+gpu: $(READY)
+	@$(BIN)/python -m pytest -m gpu
 
 bench: $(READY)
 	@$(BIN)/python -c 'import decord, lance' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

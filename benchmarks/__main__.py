@@ -22,6 +22,7 @@ BENCHMARKS = (
     "store",
     "travel",
     "extraction",
+    "gpu",
     "zoo",
     "reproduction",
     "rehearsal",
@@ -37,6 +38,8 @@ def main(names: list[str]) -> None:
         sys.exit(f"Error: no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
     for name in names or BENCHMARKS:
         results: list[Result] = list(importlib.import_module(f"benchmarks.{name}").measure())
+        if not results:
+            continue
         print(f"\n{name}: {datetime.now(UTC):%Y-%m-%d}, {_machine()}\n")
         print(align(HEADER, map(_row, results)))
         found = [{**asdict(result), "holds": result.holds} for result in results]

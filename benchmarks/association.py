@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Result, side_by_side
-from obygaze_models.bias.association import Settings, associate, association_scores
+from obygaze_models.bias.association import Settings, associate
 
 Array = NDArray[Any]
 Sets = tuple[Array, Array, Array, Array]
@@ -68,7 +68,9 @@ def _sets(items: int, words: int) -> Sets:
 
 def _scores(sets: Sets) -> tuple[list[float], list[float]]:
     x, y, a, b = sets
-    return association_scores(x, a, b).tolist(), association_scores(y, a, b).tolist()
+    x, y, a, b = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, y, a, b))
+    direction = a.mean(axis=0) - b.mean(axis=0)
+    return (x @ direction).tolist(), (y @ direction).tolist()
 
 
 def _exact(x: list[float], y: list[float]) -> float:

@@ -45,7 +45,7 @@ def _decode(folder: Path) -> Iterator[Result]:
     for gop, target in ((25, 1.0), (250, 1 / 1.3)):
         film = folder / f"gop{gop}.mp4"
         write_pictures(
-            film, _film(FRAMES), rate=25, gop=gop, b_frames=3, options={"preset": "veryfast"}
+            film, draw_film(FRAMES), rate=25, gop=gop, b_frames=3, options={"preset": "veryfast"}
         )
         label = f"{WANTED} of {FRAMES} frames, 720p, GOP {gop}"
         yield side_by_side(
@@ -67,7 +67,7 @@ def _decode(folder: Path) -> Iterator[Result]:
         yield _differing(f"{label}: frames that differ (of, all in order)", ours, in_sequence)
         yield _differing(f"{label}: frames that differ (of, decord)", ours, _decord(film, numbers))
     film = folder / "film.avi"
-    write_pictures(film, _film(FRAMES, 144, 176), rate=25, codec="mpeg4", gop=250, b_frames=3)
+    write_pictures(film, draw_film(FRAMES, 144, 176), rate=25, codec="mpeg4", gop=250, b_frames=3)
     yield Result(
         "AVI with B-frames: wrong frames of 32 (decord)",
         _wrong(_ours(film, numbers), numbers), "",
@@ -145,9 +145,11 @@ def _wrong(rgb: NDArray[np.uint8], numbers: NDArray[np.int32]) -> int:
     return sum(a != b for a, b in zip(drawn, numbers.tolist(), strict=True))
 
 
-def _film(count: int, height: int = HEIGHT, width: int = WIDTH) -> Iterator[NDArray[np.uint8]]:
+def draw_film(
+    count: int, height: int = HEIGHT, width: int = WIDTH, *, seed: int = 0
+) -> Iterator[NDArray[np.uint8]]:
     """A pan over smooth noise; every four seconds, a cut."""
-    chance = np.random.default_rng(0)
+    chance = np.random.default_rng(seed)
     for number in range(count):
         if number % 100 == 0:
             coarse = chance.integers(0, 256, (height // 8 + 40, width // 8 + 40, 3))

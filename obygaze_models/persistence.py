@@ -2,14 +2,15 @@
 
 A model is a folder. ``model.json`` describes the estimator with every parameter, the features it
 fits, and the SHA-256 of the other files; ``model.safetensors`` holds the arrays. An estimator from
-elsewhere, or a part of one, is a ``.skops`` file beside them. A file can only name classes of
-`obygaze_models.estimators` and those in its registry; of skops files only types that cannot run
-code or read memory. What is read is checked before it is used.
+elsewhere, or a part of one, is a ``.skops`` file beside them; a pipeline is saved step by step. A
+file can only name classes of `obygaze_models.estimators` and those in its registry; of skops files
+only types that cannot run code or read memory. What is read is checked before it is used.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import importlib
 import json
@@ -32,8 +33,10 @@ MAKE = "obygaze models train"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 _OWN = re.compile(r"obygaze_models\.estimators\.\w+:\w+")
-#: What `fit` reports of itself; it is kept in ``about``.
-_REPORTS = ("facts_", "warnings_")
+#: What `fit` reports of itself, which is kept in ``about``; and what metadata `fit` asks for.
+_NOT_SAVED = ("facts_", "warnings_", "_metadata_request")
+#: The parameters of a pipeline that are kept. A memory is of the process that fitted.
+_PIPELINE = ("steps", "transform_input", "verbose")
 #: What a skops file may hold beside skops' own list: plain Python that only holds numbers. Trees
 #: (`sklearn.tree._tree.Tree`, `TreePredictor`) are not among them: a forged one reads memory.
 TRUSTED = (
@@ -62,8 +65,10 @@ def save_model(
     Parameters
     ----------
     model
-        An estimator of ours or of scikit-learn, or of a package that is installed with an entry
-        point for it. `ExperimentError` names what cannot be saved safely, such as forests.
+        An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of a package
+        that is installed with an entry point for it. `ExperimentError` names what cannot be saved
+        safely: forests and boosted trees, and what holds one of ours in another way than as a
+        pipeline's step or a bottleneck's part. Of a search save ``best_estimator_``.
     path
         The folder; it appears complete or not at all, and an existing one is left alone.
     about
@@ -73,12 +78,20 @@ def save_model(
         False within a folder that `new_folder` is making, which flushes everything to disk.
     """
     from safetensors.numpy import save
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
 
     path = Path(path)
     parts = _Parts()
     tree = _encode(model, "model", parts)
-    if isinstance(tree, dict) and tree.get("fitted") == {}:
-        raise ExperimentError(f"the {type(model).__name__} is not fitted; call its fit first")
+    try:
+        if hasattr(
+            model, "__sklearn_tags__"
+        ):  # the arrays of a tree that was read are no estimator
+            check_is_fitted(model)
+    except NotFittedError:
+        kind = type(model).__name__
+        raise ExperimentError(f"the {kind} is not fitted; call its fit first") from None
     files = {ARRAYS: save(parts.arrays), **parts.files}
     header = {
         "format": FORMAT,
@@ -181,12 +194,16 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
 
 def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
     from sklearn.frozen import FrozenEstimator
+    from sklearn.pipeline import Pipeline
 
     from obygaze_models.estimators.trees import as_tree
 
     path = _path_of(type(value))
     if isinstance(value, FrozenEstimator):
         return {"frozen": _encode(value.estimator, name, parts)}
+    if type(value) is Pipeline:
+        settings = {key: getattr(value, key) for key in _PIPELINE}
+        return {"pipeline": _encode_all(settings, name, parts)}
     if hasattr(value, "tree_"):
         value = as_tree(value) or value  # its arrays, which are checked when they are read
         path = _path_of(type(value))
@@ -202,13 +219,16 @@ def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
             "fitted": {
                 key: item
                 for key, item in vars(value).items()
-                if key not in parameters and key not in _REPORTS and not key.startswith("__")
+                if key not in parameters and key not in _NOT_SAVED and not key.startswith("__")
             },
         }
     return {"class": path} | {
-        group: {key: _encode(item, f"{name}.{key}", parts) for key, item in items.items()}
-        for group, items in groups.items()
+        group: _encode_all(items, name, parts) for group, items in groups.items()
     }
+
+
+def _encode_all(items: Mapping[str, Any], name: str, parts: _Parts) -> dict[str, Any]:
+    return {key: _encode(item, f"{name}.{key}", parts) for key, item in items.items()}
 
 
 def _decode(value: Any, parts: _Parts) -> Any:
@@ -230,6 +250,10 @@ def _decode(value: Any, parts: _Parts) -> Any:
         from sklearn.frozen import FrozenEstimator
 
         return FrozenEstimator(_decode(value["frozen"], parts))
+    if kind == {"pipeline"}:
+        from sklearn.pipeline import Pipeline
+
+        return Pipeline(**{key: _decode(value["pipeline"][key], parts) for key in _PIPELINE})
     if kind == {"skops"}:
         return _decode_foreign(parts.files[value["skops"]])
     if kind == {"class", "fields"}:
@@ -288,6 +312,8 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
     import skops.io
 
     try:
+        value = copy.copy(value)
+        vars(value).pop("_metadata_request", None)  # which skops cannot write
         data = skops.io.dumps(value)
         unknown = sorted({*skops.io.get_untrusted_types(data=data)} - {*_trusted()})
     except Exception as problem:  # whatever somebody else's object raises
@@ -374,16 +400,23 @@ def _upgrade(tree: Any, classes: Any = None) -> Any:
 
 def _try_out(model: Any) -> None:
     """Let a model that was read predict one clip, so that its parts are known to fit."""
+    from sklearn.pipeline import Pipeline
+
     from obygaze_models.estimators.classes import keywords
 
-    if not hasattr(model, "predict_proba"):
-        method, width = model.transform, len(model.get_feature_names_out())
+    shape: tuple[int, ...] = (1,)
+    if hasattr(model, "predict_proba"):
+        method, shape = model.predict_proba, (1, len(model.classes_))
+    elif hasattr(model, "transform"):
+        method, shape = model.transform, (1, len(model.get_feature_names_out()))
     else:
-        method, width = model.predict_proba, len(model.classes_)
-    if {"concepts", "groups"} & keywords(method):
+        method = model.predict
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    if {"concepts", "groups"} & keywords(getattr(steps[-1], method.__name__, method)):
         return  # it predicts from annotations
-    output = method(np.full((1, getattr(model, "n_features_in_", 1)), 0.5, dtype=np.float32))
-    if output.shape != (1, width) or not np.isfinite(output).all():
+    widths = [step.n_features_in_ for step in steps if hasattr(step, "n_features_in_")]
+    output = method(np.full((1, widths[0] if widths else 1), 0.5, dtype=np.float32))
+    if output.shape != shape or (shape != (1,) and not np.isfinite(output).all()):
         raise ExperimentError("its parts do not fit each other")
 
 

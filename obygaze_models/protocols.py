@@ -14,7 +14,8 @@ in an experiment    splitter
 A splitter has two methods. `make_folds` gives what an experiment uses: training, validation and
 any number of test sets. `split` gives what scikit-learn can use, ``(train, test)``: its
 cross-validation knows no validation set and one test set. So `LeaveFilmOut` and `ManifestSplit`
-put the validation clips back into training there; the others leave them out.
+put the validation clips back into training there; the others leave them out. Only `LeaveFilmOut`
+goes by `groups`, the films; the others warn that they ignore them, as scikit-learn's `KFold` does.
 
 The released files draw a fold column for each pairing of levels, so that clips that one pairing
 trains on are tested in another; `obygaze_models.leaks` counts them.
@@ -22,16 +23,20 @@ trains on are tested in another; `obygaze_models.leaks` counts them.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
+from sklearn.utils import check_random_state, column_or_1d, indexable
+from sklearn.utils.multiclass import check_classification_targets
 
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 
@@ -57,9 +62,10 @@ VALIDATION_SHARE = 10
 N_FOLDS = 10
 BALANCES = ("undersample", "none")
 """``undersample``: draw as many training clips of each class as the smallest has."""
-BALANCED_PROTOCOLS = ("leak-free", "split", "leave-film-out")
-"""Those that can balance their training clips."""
+BALANCED_PROTOCOLS = {"leak-free": "undersample", "split": "undersample", "leave-film-out": "none"}
+"""Those that can balance their training clips, and what they do by default."""
 Balance = Literal["undersample", "none"]
+RandomState = int | np.random.RandomState | None
 Array = NDArray[Any]
 
 
@@ -82,9 +88,6 @@ class Fold:
 
 class _Splitter(BaseCrossValidator):  # type: ignore[misc]
     """What all splitters share."""
-
-    # Under metadata routing the groups always reach `split`, as with scikit-learn's own.
-    __metadata_request__split = {"groups": True}  # noqa: RUF012
 
     @abstractmethod
     def make_folds(
@@ -112,27 +115,76 @@ class _Splitter(BaseCrossValidator):  # type: ignore[misc]
         y
             The class of each clip; classes are ordered as sorted, so the last is the positive one.
         groups
-            The film of each clip.
+            Ignored, with a warning.
         """
-        codes = self._codes(X, y)
-        for fold in self.make_folds(codes, {"test": codes}, groups=groups):
+        codes = self._codes_without_groups(X, y, groups)
+        for fold in self.make_folds(codes, {"test": codes}):
             yield fold.train, fold.tests["test"]
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of splits; as it depends on the clips, give what `split` is given."""
-        return sum(1 for _ in self.split(X, y, groups))
+    def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
+        if groups is not None:
+            warnings.warn(
+                f"{type(self).__name__} ignores groups; LeaveFilmOut goes by them", stacklevel=3
+            )
+        return self._check(X, y)[0]
 
-    def _codes(self, X: Any, y: Any) -> Array:
+    def _check(self, X: Any, y: Any, groups: Any = None) -> tuple[Array, Any]:
+        """The class of each clip from 0, and the groups; errors as scikit-learn's splitters."""
         if y is None:
             raise ValueError(f"{type(self).__name__} needs y, the class of each clip")
-        return np.unique(np.asarray(y), return_inverse=True)[1].reshape(-1)
+        _, y, groups = indexable(X, y, groups)
+        check_classification_targets(y)
+        return np.unique(column_or_1d(y), return_inverse=True)[1], groups
 
 
 class _ByFolds(_Splitter):
     """Those that go by a fold column."""
 
-    folds: Any
-    random_state: int
+    def __init__(
+        self,
+        folds: Sequence[int] | Array | None = None,
+        *,
+        last: int | None = None,
+        random_state: RandomState = 0,
+    ) -> None:
+        self.folds = folds
+        self.last = last
+        self.random_state = random_state
+
+    def _column(self, y: Array) -> Array:
+        """The fold of each clip."""
+        if self.folds is None:
+            folds = np.full(len(y), -1)
+            taking = np.flatnonzero(y >= 0)
+            dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=self.random_state)
+            for number, (_, rows) in enumerate(dealer.split(taking, y[taking])):
+                folds[taking[rows]] = number
+            return folds
+        folds = np.asarray(self.folds)
+        if len(folds) != len(y):
+            raise ExperimentError(
+                f"{type(self).__name__}: folds has {len(folds)} entries, and there are {len(y)} "
+                "clips; give the fold of each, such as data.folds"
+            )
+        return folds
+
+    def _last(self) -> int:
+        if self.last is not None:
+            return self.last
+        return N_FOLDS - 1 if self.folds is None else int(np.max(self.folds, initial=-1))
+
+    def _last_of_three(self) -> int:
+        last = self._last()
+        if last < 2:
+            raise ExperimentError(
+                f"the split has {counted(last + 1, 'fold')}; to train, validate and test takes "
+                "three"
+            )
+        return last
+
+
+class _BalancedByFolds(_ByFolds):
+    """Those of them that draw their training clips."""
 
     def __init__(
         self,
@@ -140,45 +192,13 @@ class _ByFolds(_Splitter):
         *,
         last: int | None = None,
         balance: Balance = "undersample",
-        random_state: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
-        self.folds = folds
-        self.last = last
+        super().__init__(folds, last=last, random_state=random_state)
         self.balance = balance
-        self.random_state = random_state
-
-    def _column(self, y: Array) -> tuple[Array, int]:
-        """The fold of each clip, and the last fold."""
-        if self.folds is None:
-            folds = np.full(len(y), -1)
-            taking = np.flatnonzero(y >= 0)
-            dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=self.random_state)
-            for number, (_, rows) in enumerate(dealer.split(taking, y[taking])):
-                folds[taking[rows]] = number
-        else:
-            folds = np.asarray(self.folds)
-        if len(folds) != len(y):
-            raise ExperimentError(
-                f"{type(self).__name__}: folds has {len(folds)} entries, and there are {len(y)} "
-                "clips; give the fold of each, such as data.folds"
-            )
-        return folds, int(folds.max(initial=-1)) if self.last is None else self.last
-
-    def _three_or_more(self, y: Array) -> tuple[Array, int]:
-        folds, last = self._column(y)
-        if last < 2:
-            raise ExperimentError(
-                f"the split has {last + 1} folds; to train, validate and test takes three"
-            )
-        return folds, last
-
-    def _balanced(self, rows: Array, y: Array, seed: int) -> Array:
-        if self.balance not in BALANCES:
-            raise ExperimentError(unknown_name("balance", str(self.balance), BALANCES))
-        return balanced(rows, y, seed) if self.balance == "undersample" else rows
 
 
-class LeakFree(_ByFolds):
+class LeakFree(_BalancedByFolds):
     """One fold column for all clips: the last fold tests, each other one validates in turn.
 
     The training rows are balanced: of each class as many are drawn as the smallest has, anew in
@@ -193,26 +213,35 @@ class LeakFree(_ByFolds):
     balance
         ``undersample`` or ``none``.
     random_state
-        Fixes the draws; each fold gets a seed of its own from it.
+        Fixes the draws; each fold gets a seed of its own from it. A number, None, or a RandomState.
     """
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
         """See `obygaze_models.protocols`."""
-        folds, last = self._three_or_more(y)
+        folds, last = self._column(y), self._last_of_three()
         return [
             Fold(
                 fold,
                 f"validation fold {fold}",
                 seed,
-                self._balanced(_rows((folds >= 0) & (folds != fold) & (folds != last), y), y, seed),
+                balanced(
+                    _rows((folds >= 0) & (folds != fold) & (folds != last), y),
+                    y,
+                    seed,
+                    self.balance,
+                ),
                 _rows(folds == fold, y),
                 _tests(folds == last, tests),
             )
             for fold, seed in enumerate(_seeds(self.random_state, last))
         ]
 
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of splits, which the folds alone decide."""
+        return self._last_of_three()
 
-class ManifestSplit(_ByFolds):
+
+class ManifestSplit(_BalancedByFolds):
     """Each fold tests in turn; training rows are balanced as in `LeakFree`.
 
     The next fold that has clips of every class validates; after the last comes the first.
@@ -225,7 +254,7 @@ class ManifestSplit(_ByFolds):
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
         """See `obygaze_models.protocols`."""
-        folds, last = self._three_or_more(y)
+        folds, last = self._column(y), self._last_of_three()
         every_class = set(y[(folds >= 0) & (y >= 0)])
         complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
         fold_list = []
@@ -238,7 +267,7 @@ class ManifestSplit(_ByFolds):
                     fold,
                     f"test fold {fold}",
                     seed,
-                    self._balanced(train, y, seed),
+                    balanced(train, y, seed, self.balance),
                     _rows(folds == after, y),
                     _tests(folds == fold, tests),
                 )
@@ -247,11 +276,26 @@ class ManifestSplit(_ByFolds):
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows; all folds but the test fold train."""
-        codes = self._codes(X, y)
-        folds, last = self._column(codes)
-        for fold, seed in enumerate(_seeds(self.random_state, last + 1)):
-            train = _rows((folds >= 0) & (folds != fold), codes)
-            yield self._balanced(train, codes, seed), _rows(folds == fold, codes)
+        codes = self._codes_without_groups(X, y, groups)
+        folds, present = self._column(codes), self._present()
+        for fold, seed in enumerate(_seeds(self.random_state, self._last() + 1)):
+            if fold in present:
+                train = _rows((folds >= 0) & (folds != fold), codes)
+                yield balanced(train, codes, seed, self.balance), _rows(folds == fold, codes)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of folds that have clips."""
+        return len(self._present())
+
+    def _present(self) -> set[int]:
+        present = set(range(self._last() + 1))
+        if self.folds is not None:
+            present &= {*np.asarray(self.folds).tolist()}
+        if len(present) < 2:
+            raise ExperimentError(
+                f"the split has {counted(len(present), 'fold')}; to train and test takes two"
+            )
+        return present
 
 
 class PaperSplit(_ByFolds):
@@ -267,18 +311,9 @@ class PaperSplit(_ByFolds):
         As in `LeakFree`.
     """
 
-    def __init__(
-        self,
-        folds: Sequence[int] | Array | None = None,
-        *,
-        last: int | None = None,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(folds, last=last, random_state=random_state)
-
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
         """See `obygaze_models.protocols`."""
-        folds, last = self._three_or_more(y)
+        folds, last = self._column(y), self._last_of_three()
         pool = last - 1
         training = _rows((folds >= 0) & (folds < pool), y)
         positives, negatives = training[y[training] == 1], training[y[training] == 0]
@@ -299,6 +334,10 @@ class PaperSplit(_ByFolds):
             )
         return fold_list
 
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of splits, which the folds alone decide."""
+        return self._last_of_three() - 1
+
 
 class OfficialSplit(_ByFolds):
     """One fit by the sets that a benchmark gives out; training rows are taken as they are.
@@ -312,18 +351,9 @@ class OfficialSplit(_ByFolds):
         As in `LeakFree`.
     """
 
-    def __init__(
-        self,
-        folds: Sequence[int] | Array | None = None,
-        *,
-        last: int | None = None,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(folds, last=last, balance="none", random_state=random_state)
-
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
         """See `obygaze_models.protocols`."""
-        folds, last = self._column(y)
+        folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
                 "the split has 1 fold; official sets are two or more, the last tests"
@@ -342,6 +372,10 @@ class OfficialSplit(_ByFolds):
             validation = np.sort(np.concatenate([*drawn, train[:0]]))
             train = np.setdiff1d(train, validation)
         return [Fold(0, "official sets", seed, train, validation, _tests(folds == last, tests))]
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of splits, which is one."""
+        return 1
 
 
 class LeaveFilmOut(_Splitter):
@@ -370,14 +404,19 @@ class LeaveFilmOut(_Splitter):
     array([0.5, 0.5, 0.5])
     """
 
+    # Under metadata routing the groups always reach `split`, as with scikit-learn's own.
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
     def __init__(
-        self, *, min_clips: int = FILM_CLIPS, balance: Balance = "none", random_state: int = 0
+        self,
+        *,
+        min_clips: int = FILM_CLIPS,
+        balance: Balance = "none",
+        random_state: RandomState = 0,
     ) -> None:
         self.min_clips = min_clips
         self.balance = balance
         self.random_state = random_state
-
-    _balanced = _ByFolds._balanced
 
     def eligible(self, y: Array, groups: Sequence[str] | Array) -> list[str]:
         """The films that test."""
@@ -398,7 +437,7 @@ class LeaveFilmOut(_Splitter):
                 index,
                 f"without {test}, stopped by {stop}",
                 seed,
-                self._balanced(_rows((films != test) & (films != stop), y), y, seed),
+                balanced(_rows((films != test) & (films != stop), y), y, seed, self.balance),
                 _rows(films == stop, y),
                 _tests(films == test, tests),
                 group=test,
@@ -410,11 +449,15 @@ class LeaveFilmOut(_Splitter):
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows; each eligible film tests once, all others train."""
-        codes = self._codes(X, y)
+        codes, groups = self._check(X, y, groups)
         films, eligible = self._films(codes, groups)
         for film, seed in zip(eligible, _seeds(self.random_state, len(eligible)), strict=True):
-            train = self._balanced(_rows(films != film, codes), codes, seed)
+            train = balanced(_rows(films != film, codes), codes, seed, self.balance)
             yield train, _rows(films == film, codes)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of eligible films, which takes `y` and `groups`."""
+        return len(self._films(*self._check(X, y, groups))[1])
 
     def _films(self, y: Array, groups: Any) -> tuple[Array, list[str]]:
         if groups is None:
@@ -450,7 +493,7 @@ class Released(_Splitter):
         runs: RunSet,
         tested: Mapping[str, frozenset[str]],
         *,
-        random_state: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.ids = ids
         self.runs = runs
@@ -465,6 +508,11 @@ class Released(_Splitter):
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
         """See `obygaze_models.protocols`."""
+        if len(self.ids) != len(y):
+            raise ExperimentError(
+                f"Released: ids has {len(self.ids)} entries, and there are {len(y)} clips; give "
+                "the id of each, such as data.ids"
+            )
         row_of = {clip: row for row, clip in enumerate(self.ids)}
 
         def rows(clips: Sequence[str] | frozenset[str], codes: Array) -> Array:
@@ -488,6 +536,22 @@ class Released(_Splitter):
                 )
             )
         ]
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
+        """Training and test rows, where there is one test set."""
+        codes = self._codes_without_groups(X, y, groups)
+        if len(self.tested) != 1:
+            raise ExperimentError(
+                f"Released: split takes one test set (got {', '.join(self.tested) or 'none'}); "
+                "give tested just one, or call make_folds"
+            )
+        [test] = self.tested
+        for fold in self.make_folds(codes, {test: codes}):
+            yield fold.train, fold.tests[test]
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of runs."""
+        return len(self.runs.runs)
 
 
 PROTOCOLS: dict[str, type[_Splitter]] = {
@@ -527,8 +591,12 @@ def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:
     return frozenset(with_media.intersection(split.fold(split.last_fold)))
 
 
-def balanced(rows: Array, y: Array, seed: int) -> Array:
+def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> Array:
     """As many rows of each class as the smallest has; the classes are those of all of `y`."""
+    if balance not in BALANCES:
+        raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
+    if balance == "none":
+        return rows
     chance = np.random.default_rng(seed)
     classes = [rows[y[rows] == code] for code in np.unique(y[y >= 0])]
     size = min(map(len, classes), default=0)
@@ -536,7 +604,10 @@ def balanced(rows: Array, y: Array, seed: int) -> Array:
     return np.sort(np.concatenate(drawn)) if drawn else rows
 
 
-def _seeds(seed: int, count: int) -> list[int]:
+def _seeds(random_state: RandomState, count: int) -> list[int]:
+    seed: Any = random_state
+    if not isinstance(random_state, Integral):
+        seed = check_random_state(random_state).randint(2**31)
     seeds: list[int] = np.random.SeedSequence(seed).generate_state(count).tolist()
     return seeds
 

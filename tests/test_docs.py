@@ -243,11 +243,12 @@ def calls_of(script: str) -> list[list[str]]:
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands of docs/scale.md in order, and its Slurm scripts as the tasks of an array."""
+    monkeypatch.setenv("DEVICES", "cpu cpu")
     text = (ROOT / "docs/scale.md").read_text()
     for part in re.split(r"(?<=```\n\n)", text):
         page.run(part)
         for block in re.findall(r"```bash\n(.*?)```", part, re.DOTALL):
-            name = re.findall(r"`(scale/\w+[.]sbatch)`", part)[-1]
+            name = re.findall(r"`(scale/\w+[.](?:sbatch|sh))`", part)[-1]
             count = int((re.findall(r"--array=1-(\d+)", block) or ["1"])[0])
             monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", str(count))
             for task in range(1, count + 1):
@@ -255,7 +256,7 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
                 for arguments in calls_of(name):
                     page.call(arguments)
     stores = [Path("scale/stores/tiny-xclip.zarr"), Path("scale/merged.zarr")]
-    for store in [*stores, Path("scale/ray/tiny-xclip.zarr")]:
+    for store in [*stores, Path("scale/gpus/tiny-xclip.zarr"), Path("scale/ray/tiny-xclip.zarr")]:
         assert open_store(store).status.tolist() == [1] * 40
         for name in ("native", "frames"):
             first, other = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from obygaze_features.annotations.grid import films_of
 from obygaze_features.annotations.issues import Issue, different_timelines
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
+from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.format import HEADER, read_header
@@ -95,7 +95,7 @@ def merge_labels(
             "rule": MERGE_RULE,
             "of": {labels.name: dict(labels.about) for labels in by_name},
             "grid": {"name": manifest.name, "digest": manifest.digest},
-            "obygaze": version("obygaze"),
+            "obygaze": obygaze_version(),
             **({} if scheme == manifest.scheme else {"label_scheme": scheme.to_json()}),
         },
     )

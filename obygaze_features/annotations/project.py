@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from obygaze_features.annotations.merge import (
     save_labels,
 )
 from obygaze_features.annotations.timelines import Segment, Timelines
+from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_table
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
@@ -149,7 +149,7 @@ def project(
         "threshold": threshold,
         "timelines": origin,
         "grid": {"name": clips.name, "digest": clips.digest},
-        "obygaze": version("obygaze"),
+        "obygaze": obygaze_version(),
     }
     label_sets = []
     for annotator in timelines.annotators:

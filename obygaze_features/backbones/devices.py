@@ -1,10 +1,14 @@
-"""Devices: choosing one, its number format, and its memory."""
+"""Devices: choosing one, its number format, its memory, and the cores that decode for it."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import re
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obygaze_features.common.package import need
@@ -14,7 +18,14 @@ from obygaze_features.errors import BackboneError, UsageError
 if TYPE_CHECKING:
     from torch.nn import Module
 
-PRECISIONS = ("float32", "bfloat16", "float16")
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+MAX_WORKERS = 32
+"""The most processes that are started by default."""
+_OUT_OF_MEMORY = re.compile(
+    "out of memory|can't allocate memory|not enough memory|CUDNN_STATUS_INTERNAL_ERROR|"
+    "(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
+)
+"""What CUDA, its libraries and the allocators of other devices say when memory runs out."""
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
@@ -25,23 +36,43 @@ def check_precision(precision: str) -> None:
 
 
 def choose_device(device: str | None) -> str:
-    """Check that a device can be used; by default a GPU if there is one."""
+    """Try a device, by default a GPU if there is one; a CUDA device gets its number: ``cuda:0``.
+
+    A plain ``cuda`` is the current device of the thread, so it may differ between threads.
+    """
     torch = need("torch", extra="extract")
     if device is None:
         if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as problem:
+            device = "cuda"
+        else:
+            device = "mps" if torch.backends.mps.is_available() else "cpu"
+    if device == "cuda":
+        with contextlib.suppress(Exception):  # if CUDA cannot start, the trial says why
+            device = f"cuda:{torch.cuda.current_device()}"
+    if reason := try_device(device):
         # For an unknown name torch lists every kind of device that it was ever built for.
-        reason = first_line(problem)
         details = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
             f"the device {device!r} cannot be used{details}; this machine has "
-            f"{', '.join(_devices())}; see more with: obygaze doctor"
-        ) from None
+            f"{', '.join(_devices())}. Give another one, such as --device cpu; see more with: "
+            "obygaze doctor"
+        )
     return device
+
+
+def try_device(device: str) -> str:
+    """Compute something on a device: why it cannot be used, or an empty text.
+
+    A GPU may be full, reserved by another process, or too old or too new for this torch; all of
+    it shows only when a product has been computed and waited for.
+    """
+    torch = need("torch", extra="extract")
+    try:
+        matrix = torch.ones(8, 8, device=device)
+        (matrix @ matrix).cpu()
+    except Exception as problem:  # each kind of device has its own errors
+        return first_line(problem)
+    return ""
 
 
 def _devices() -> list[str]:
@@ -58,22 +89,56 @@ def move_to_device(module: Module, device: str, name: str) -> None:
         module.eval().requires_grad_(False).to(device)
 
 
+_tf32_lock = threading.RLock()
+"""TF32 is a switch of the whole process. The lock is held while work is enqueued on a GPU."""
+
+
 @contextlib.contextmanager
 def arithmetic(device: str, precision: str) -> Iterator[None]:
-    """Compute in a number format; float32 without TensorFloat-32."""
+    """Compute in a number format: float32 without TensorFloat-32, ``tf32`` with it.
+
+    Only CUDA devices have TensorFloat-32 (from Ampere on); elsewhere ``tf32`` is float32.
+    """
     import torch
 
-    if precision != "float32":
-        with torch.autocast(device, getattr(torch, precision)):
-            yield
-        return
+    kind = torch.device(device).type
+    with contextlib.ExitStack() as stack:
+        if kind == "cuda":
+            stack.enter_context(_tf32_lock)
+            stack.enter_context(_tf32(precision == "tf32"))
+        if precision in ("bfloat16", "float16"):
+            stack.enter_context(torch.autocast(kind, getattr(torch, precision)))
+        yield
+
+
+@contextlib.contextmanager
+def _tf32(allow: bool) -> Iterator[None]:
+    """Switch TF32 on or off for products and convolutions, and restore what the caller had set."""
+    import torch
+
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    if not hasattr(matmul, "fp32_precision"):  # before torch 2.9
+        precision, allowed = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+        torch.set_float32_matmul_precision("high" if allow else "highest")
+        cudnn.allow_tf32 = allow
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+            cudnn.allow_tf32 = allowed
+        return
+    # `allow_tf32` cannot even be read after a caller has used these.
+    switches = matmul, cudnn.conv, cudnn.rnn
+    before = [switch.fp32_precision for switch in switches]
+    for switch in switches:
+        switch.fp32_precision = "tf32" if allow else "ieee"
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = "none"  # that of the switch above it
+            if switch.fp32_precision != value:
+                switch.fp32_precision = value
 
 
 def limit_gpu_memory(device: str, limit: str) -> None:
@@ -99,15 +164,20 @@ def limit_gpu_share(device: str, share: float) -> None:
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Whether an error means out of memory; only CUDA has an exception class for it."""
-    import torch
+    """Whether an error means out of memory, by its message: few devices have a class for it."""
+    return isinstance(problem, MemoryError) or bool(_OUT_OF_MEMORY.search(str(problem)))
 
-    message = str(problem)
+
+def is_asynchronous_error(problem: BaseException) -> bool:
+    """Whether a GPU failed at a time that does not say over what: work is enqueued, and runs later.
+
+    With ``CUDA_LAUNCH_BLOCKING=1`` in the environment errors come at their time.
+    """
     return (
-        isinstance(problem, torch.OutOfMemoryError | MemoryError)
-        or "out of memory" in message
-        or "can't allocate memory" in message
-        or "CUBLAS_STATUS_ALLOC_FAILED" in message
+        isinstance(problem, RuntimeError)
+        and "CUDA error" in str(problem)
+        and not is_out_of_memory(problem)
+        and os.environ.get("CUDA_LAUNCH_BLOCKING") != "1"
     )
 
 
@@ -131,6 +201,63 @@ def free_memory(device: str) -> None:
 
     kind = torch.device(device).type
     if kind == "cuda":
-        torch.cuda.empty_cache()
+        # On another current device this would open a context, half a gigabyte of its memory.
+        with torch.cuda.device(device):
+            torch.cuda.empty_cache()
     elif kind == "mps":
         torch.mps.empty_cache()
+
+
+def default_workers(device: str = "cpu") -> int:
+    """Processes that decode by default: the cores of this process but one.
+
+    For a CUDA device its share of them: a run for each GPU keeps all of a machine's busy.
+    """
+    cores = usable_cores()
+    if device.startswith("cuda"):
+        import torch
+
+        cores //= max(1, torch.cuda.device_count())
+    return max(1, min(cores - 1, MAX_WORKERS))
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """The cores that this process may use: by its affinity, and by the CPU quota of its cgroups.
+
+    Containers and Slurm set quotas. `root` is the root of the file system.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, int(min([cores, *_cpu_quotas(root)])))
+
+
+def _cpu_quotas(root: Path) -> Iterator[float]:
+    """The quotas, in cores, of the cgroups that this process is in, and of those above them."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # version 1, or 2
+        group = mount / path.lstrip("/")
+        # In a container the path may be that of the host: then the mount itself is the group.
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(mount):
+                yield _cpu_quota(folder)
+
+
+def _cpu_quota(folder: Path) -> float:
+    quota: float = math.inf
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
+        limit, period = (folder / "cpu.max").read_text().split()
+        quota = int(limit) / int(period)
+    with contextlib.suppress(OSError, ValueError):
+        limit, period = (
+            (folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+        )
+        if int(limit) > 0:  # -1: no limit
+            quota = int(limit) / int(period)
+    return quota

@@ -44,7 +44,8 @@ def load_backbone(
     mode
         How frames are preprocessed, see `read_preprocessing`: ``standard`` or ``author``.
     precision
-        ``float32``, or ``bfloat16`` or ``float16`` for speed. Results are always float32.
+        ``float32``, or for speed on a GPU ``tf32``, ``bfloat16`` or ``float16``. Results are always
+        float32.
     arrays
         The arrays of clips to compute; by default all but ``tokens``. ``NAME:ARRAY`` applies only
         to the backbone of that name.

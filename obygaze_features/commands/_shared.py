@@ -43,8 +43,8 @@ def item_options(command: Command) -> Command:
                      default=60.0, show_default=True,
                      help="Seconds without progress before a file is given up."),
         click.option("--workers", type=click.IntRange(1),
-                     help="Processes that decode, or threads that read images.  [default: the "
-                     "number of cores minus one, at most 32]"),
+                     help="Processes that decode, or threads that read images.  [default: all "
+                     "cores but one, shared among the GPUs; at most 32]"),
         click.option("--limit", type=click.IntRange(1), help="Only the first N items."),
         click.option("--films", multiple=True, metavar="FILM",
                      help="Only items of this film; repeat it for several films."),

@@ -11,9 +11,15 @@ from importlib import metadata
 import click
 from packaging.requirements import Requirement
 
+from obygaze_features.backbones.devices import (
+    MAX_WORKERS,
+    default_workers,
+    try_device,
+    usable_cores,
+)
 from obygaze_features.common.cli import echo_json, json_option
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import counted, first_line, join_some
 
 #: Extra of the package -> what it is for. The empty one is the core, which is always installed.
 EXTRAS = {
@@ -108,23 +114,37 @@ def _cells(status: ExtraStatus) -> list[str]:
 
 
 def _devices() -> Iterator[tuple[str, str]]:
-    yield "cpu", f"{os.cpu_count()} cores{_memory()}"
+    """The devices, whether torch can use them, and how many processes decode for one of them."""
+    cores = usable_cores()
+    yield "cpu", f"{cores} of {os.cpu_count()} cores may be used{_memory()}"
     try:
         import torch
-    except ImportError:
-        yield "gpu", "unknown: torch is not installed"
+    except (ImportError, OSError) as problem:  # not installed, or a library of CUDA is missing
+        yield "gpu", f"unknown: {first_line(problem)}"
         return
-    for number in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(number)
-        yield f"cuda:{number}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    gpus = torch.cuda.device_count()
+    for number in range(gpus):
+        yield f"cuda:{number}", _describe_gpu(number)
     if torch.backends.mps.is_available():
-        yield "mps", "Apple GPU"
-    elif not torch.cuda.is_available():
-        build = "built for CUDA" if torch.version.cuda else "built for CPU"
-        yield (
-            "gpu",
-            f"none that torch can use (torch is {build}); extraction will be slow, training not",
-        )
+        yield "mps", try_device("mps") or "Apple GPU"
+    elif not gpus:
+        yield "gpu", "none that torch can use; extraction will be slow, training not"
+    build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+    yield "torch", f"{torch.__version__}, {build}"
+    share = f" for each of {gpus} GPUs" if gpus > 1 else ""
+    workers = default_workers("cuda" if gpus else "cpu")
+    decoders = counted(workers, "process decodes", "processes decode")
+    yield "workers", f"{decoders} by default: all cores{share} but one, {MAX_WORKERS} at most"
+
+
+def _describe_gpu(number: int) -> str:
+    import torch
+
+    if reason := try_device(f"cuda:{number}"):
+        return f"CANNOT be used: {reason}"
+    properties = torch.cuda.get_device_properties(number)
+    formats = "tf32 and bfloat16 are fast" if properties.major >= 8 else "only float16 is fast"
+    return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {formats}"
 
 
 def _memory() -> str:
@@ -132,4 +152,4 @@ def _memory() -> str:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return ""  # not on Windows
-    return f", {total / 2**30:.0f} GiB memory"
+    return f", {total / 2**30:.0f} GiB of memory"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from obygaze_features.backbones.devices import PRECISIONS
 from obygaze_features.commands._shared import (
     PARTLY_DONE,
     VIDEOS_HELP,
@@ -31,7 +32,8 @@ def engine_options(command: Command) -> Command:
     """The options of the engines."""
     for option in (
         click.option("--ray-gpus", type=click.FloatRange(0), metavar="G",
-                     help="GPUs that each of these takes, such as 0.5.  [default: 1, if any]"),
+                     help="The part of a GPU that each of these takes, such as 0.5.  "
+                          "[default: 1, if any]"),
         click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
                      help="CPUs that each of these takes.  [default: 1]"),
         click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
@@ -82,10 +84,11 @@ def engine_options(command: Command) -> Command:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["float32", "bfloat16", "float16"]),
+    type=click.Choice(PRECISIONS),
     default="float32",
     show_default=True,
-    help="Number format of the backbones; bfloat16 is several times faster on a recent GPU.",
+    help="Number format of the backbones; tf32 and bfloat16 are several times faster on a GPU from "
+    "Ampere on.",
 )
 @click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
 @click.option(

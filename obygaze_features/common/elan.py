@@ -14,11 +14,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import format_size, shorten
 from obygaze_features.errors import ObygazeError, OutputExists
 
@@ -77,7 +77,7 @@ def to_eaf(document: Document) -> str:
     root = Xml.Element(
         "ANNOTATION_DOCUMENT",
         {
-            "AUTHOR": f"obygaze {version('obygaze')}",
+            "AUTHOR": f"obygaze {obygaze_version()}",
             "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
             "FORMAT": "3.0",
             "VERSION": "3.0",

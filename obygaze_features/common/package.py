@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,14 @@ from obygaze_features.common.files import read_json
 from obygaze_features.errors import ManifestError, MissingExtra
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def obygaze_version() -> str:
+    """The installed version; ``0+checkout`` for a checkout that is only on the search path."""
+    try:
+        return version("obygaze")
+    except PackageNotFoundError:
+        return "0+checkout"
 
 
 def reference_file(name: str) -> Path:

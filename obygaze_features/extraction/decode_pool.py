@@ -20,12 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import VideoError
 from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 
-MAX_WORKERS = 32
-"""The most processes that are started by default."""
 START_TIMEOUT_S = 120.0
 """For a process to start: it imports PyAV, perhaps over a network."""
 EXIT_TIMEOUT_S = 2.0
@@ -33,13 +32,6 @@ EXIT_TIMEOUT_S = 2.0
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-def default_workers() -> int:
-    """The cores that this process may use, minus one."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, min(cores - 1, MAX_WORKERS))
 
 
 class _WorkerDied(Exception):

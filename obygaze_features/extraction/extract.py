@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.backbones.devices import limit_gpu_memory
+from obygaze_features.backbones.devices import is_asynchronous_error, limit_gpu_memory
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, unknown_name
-from obygaze_features.errors import ObygazeError, UsageError
+from obygaze_features.common.text import counted, first_line, unknown_name
+from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.extraction.local import run_local
 from obygaze_features.extraction.plan import (
     check_items,
@@ -186,6 +186,12 @@ def fill(
         # What was done is logged all the same, if the disk allows.
         with contextlib.suppress(OSError, ObygazeError):
             log_run(targets, run.summary(type(problem).__name__.strip("_")), run.devices)
+        if is_asynchronous_error(problem):
+            raise BackboneError(
+                f"the GPU failed ({first_line(problem)}), perhaps over an earlier operation than "
+                "the one that noticed. What was computed is kept. To find the cause, set "
+                "CUDA_LAUNCH_BLOCKING=1 and run: obygaze --debug features extract ..."
+            ) from problem
         raise
     summary = run.summary("time" if run.out_of_time else "done")
     if blocks:

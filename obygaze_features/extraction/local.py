@@ -18,8 +18,9 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
+from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.progress import Advance, meter
-from obygaze_features.extraction.decode_pool import DecodePool, Decoder, default_workers
+from obygaze_features.extraction.decode_pool import DecodePool, Decoder
 from obygaze_features.extraction.forward import Forward, Rows
 from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.readers import ItemReader, ReadItem
@@ -79,7 +80,7 @@ class _LocalRun:
         """Compute the missing blocks, as time and other runs allow."""
         run = self.run
         claims = run.claims()
-        workers = run.options.workers or default_workers()
+        workers = run.options.workers or default_workers(run.backbones[0].device)
         pool = DecodePool(workers, stall_timeout=run.options.stall_timeout)
         with (
             warnings.catch_warnings(),

@@ -107,8 +107,8 @@ class Computer:
         with contextlib.suppress(OSError):
             os.chdir(self._folder)
         backbones = [load(self._plan.device) for load in self._loads]
-        if self._plan.device.startswith("cuda") and self._plan.gpus < 1:
-            limit_gpu_share(self._plan.device, self._plan.gpus)
+        if 0 < self._plan.gpus < 1:
+            limit_gpu_share(backbones[0].device, self._plan.gpus)
         for backbone in backbones:
             if changed := recipe_differences(self._recipes[backbone.name], comparable(backbone)):
                 raise BackboneError(
@@ -167,11 +167,20 @@ class WorkerPlan:
 def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan:
     """Choose what the options leave open, by the available ``CPU`` and ``GPU``."""
     gpus, device, cpus = options.ray_gpus, options.device, options.ray_cpus or 1.0
+    kind, _, number = (device or "").partition(":")
+    if number not in ("", "0"):
+        raise UsageError(f"--device {device}: Ray chooses the GPUs. Give --device cuda")
     if gpus is None:
-        gpus = float(bool(available["GPU"]) if device is None else device.startswith("cuda"))
-    if gpus % 1 if gpus > 1 else 0 < gpus < SMALLEST_SHARE:
+        gpus = float(bool(available["GPU"]) if device is None else kind == "cuda")
+    if gpus > 1 or 0 < gpus < SMALLEST_SHARE:
         raise UsageError(
-            f"--ray-gpus must be below 1, such as 0.5, or a whole number (got {gpus:g})"
+            f"--ray-gpus must be 0, 1 or a share such as 0.5 (got {gpus:g}): a process computes "
+            "on one GPU; --ray-forwards says how many processes"
+        )
+    if device and (gpus > 0) != (kind == "cuda"):
+        raise UsageError(
+            f"--device {device} and --ray-gpus {gpus:g} contradict each other. Leave one of them "
+            "out"
         )
     if options.ray_forwards is not None:
         forwards = options.ray_forwards
@@ -179,9 +188,7 @@ def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan
         forwards = 1
     else:
         # No process takes shares of two GPUs. Rounded: a tenth fits ten times.
-        per_gpu = int(1 / gpus + 1e-9)
-        whole = int(available["GPU"])
-        forwards = max(1, whole * per_gpu if gpus < 1 else whole // int(gpus))
+        forwards = max(1, int(available["GPU"]) * int(1 / gpus + 1e-9))
     workers = options.workers or max(1, int(available["CPU"] - forwards * cpus))
     return WorkerPlan(forwards, workers, cpus, gpus, device or ("cuda" if gpus else "cpu"))
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
+from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import ClusterError, UsageError, VideoError
-from obygaze_features.extraction.decode_pool import default_workers
 from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.ray_actors import (
     Computed,

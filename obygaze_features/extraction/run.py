@@ -48,7 +48,7 @@ class Options:
     preprocessing
         ``standard``, as the checkpoint's processor does it, or ``author``, as the paper's authors.
     precision
-        ``float32``, ``bfloat16`` or ``float16``.
+        ``float32``, ``tf32``, ``bfloat16`` or ``float16``: what they cost is in docs/scale.md.
     arrays
         Which arrays to store; all but ``tokens`` by default. ``vivit:cls`` is for the store
         ``vivit`` alone.
@@ -59,7 +59,8 @@ class Options:
     batch
         Items in one forward pass; halved when memory runs out.
     workers
-        Processes that decode, or threads that read images; all cores but one by default.
+        Processes that decode, or threads that read images; by default all cores but one, or a
+        GPU's share of them.
     max_hours
         Stop cleanly after this time; starts no block that would take longer.
     stall_timeout
@@ -73,7 +74,7 @@ class Options:
     ray_forwards
         Processes that compute on the cluster; one a GPU by default.
     ray_cpus, ray_gpus
-        What each of these takes; fractions of a GPU are allowed.
+        What each of these takes; of a GPU all or a part.
     """
 
     films: Sequence[str] | str = ()

@@ -117,12 +117,13 @@ class LanguageModel:
         # Padding after a text does not change what comes before it, so any token will do.
         padded = [[*ids, *[ids[-1]] * (longest - len(ids))] for ids in sequences]
         ids = torch.tensor(padded, device=self.device)
-        lengths = torch.tensor([len(ids) for ids in sequences], device=self.device)
-        with torch.inference_mode(), arithmetic(torch.device(self.device).type, "float32"):
+        lengths = torch.tensor([len(ids) for ids in sequences])
+        with torch.inference_mode(), arithmetic(self.device, "float32"):
             logits = self.network(input_ids=ids[:, :-1], use_cache=False).logits.float()
             predicted = logits.gather(-1, ids[:, 1:, None])[..., 0]
-            probabilities: Tensor = (predicted - logits.logsumexp(-1)).double().exp()
-        mask = torch.arange(longest - 1, device=self.device) < (lengths - 1)[:, None]
+            # On the CPU: Apple's GPUs have no float64.
+            probabilities: Tensor = (predicted - logits.logsumexp(-1)).cpu().double().exp()
+        mask = torch.arange(longest - 1) < (lengths - 1)[:, None]
         means: list[float] = ((probabilities * mask).sum(1) / mask.sum(1)).tolist()
         return means
 
@@ -143,10 +144,7 @@ class SentenceEncoder:
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embeddings ``[B,D]`` of length one, in float32."""
-        import torch
-
-        kind = torch.device(self.device).type
-        with explain_out_of_memory(self.name, self.device), arithmetic(kind, "float32"):
+        with explain_out_of_memory(self.name, self.device), arithmetic(self.device, "float32"):
             embeddings: Tensor = self.model.encode(
                 list(texts),
                 batch_size=TEXTS_PER_BATCH,

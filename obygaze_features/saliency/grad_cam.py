@@ -77,12 +77,11 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
         return activations[-1]
 
     hook = model.layer.register_forward_hook(record)
-    kind = torch.device(backbone.device).type
     try:
         with (
             explain_out_of_memory(backbone.name, backbone.device),
             torch.enable_grad(),
-            arithmetic(kind, "float32"),
+            arithmetic(backbone.device, "float32"),
         ):
             pixels = normalise(images.to(backbone.device), backbone.preprocessing)
             cosines = cosine_similarity(backbone.encode_images(pixels), texts.to(backbone.device))

@@ -14,14 +14,13 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from obygaze_features.common.files import parse_json
-from obygaze_features.common.package import need
+from obygaze_features.common.package import need, obygaze_version
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
 from obygaze_features.store import format as fmt
@@ -275,7 +274,7 @@ def _open_http(headers: Mapping[str, str]) -> Any:
             "trust_env": bool(getproxies()),  # takes a thread for each request
             "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
             "headers": {
-                "User-Agent": f"obygaze/{version('obygaze')}",
+                "User-Agent": f"obygaze/{obygaze_version()}",
                 "Accept-Encoding": "identity",
                 **headers,
             },

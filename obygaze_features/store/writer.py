@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder, sha256_of, to_json, write_text
+from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
@@ -95,7 +96,7 @@ class StoreWriter:
             "block_rows": block_rows,
             "licence": manifest.licence,
             "citation": manifest.citation,
-            "software": f"obygaze {version('obygaze')}",
+            "software": f"obygaze {obygaze_version()}",
         }
         check_attributes(path, attributes)
         with disk_errors(path, StoreError), new_folder(path) as folder:

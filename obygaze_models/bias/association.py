@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
 
-__all__ = ["Association", "P", "Settings", "associate", "associate_each", "association_scores"]
+__all__ = ["Association", "P", "Settings", "associate", "associate_each"]
 
 Array = NDArray[Any]
 P = Literal["auto", "exact", "sampled", "normal"]
@@ -107,12 +107,6 @@ def associate(
     units = _unit_vectors({"X": x, "Y": y, "A": a, "B": b})
     direction = units["A"].mean(axis=0) - units["B"].mean(axis=0)
     return _test(units["X"] @ direction, units["Y"] @ direction, "X and Y", settings)
-
-
-def association_scores(w: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
-    """S of each row of W: its mean cosine with A less that with B."""
-    units = _unit_vectors({"W": w, "A": a, "B": b})
-    return np.asarray(units["W"] @ (units["A"].mean(axis=0) - units["B"].mean(axis=0)))
 
 
 def associate_each(

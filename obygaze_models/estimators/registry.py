@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
+from sklearn.base import is_classifier
+
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
@@ -151,7 +153,7 @@ def make_estimator(
         key: value for key, value in entry.parameters.items() if not key.startswith(replaced)
     } | options
     kind = _load(entry.path)
-    if not all(hasattr(kind, method) for method in ("fit", "get_params", "set_params")):
+    if not all(hasattr(kind, method) for method in ("fit", "get_params", "__sklearn_tags__")):
         raise ExperimentError(f"{entry.path} is not a scikit-learn classifier")
     parameters = {key: _make_part(value) for key, value in parameters.items()}
     own = inspect.signature(kind).parameters
@@ -165,6 +167,11 @@ def make_estimator(
             raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, names)}")
         estimator.set_params(**{key: parameters[key]})
     _validate(name, estimator)
+    if not is_classifier(estimator):
+        raise ExperimentError(
+            f"estimator {name!r} ({entry.path}) is not a classifier; take one, such as "
+            "sklearn.naive_bayes:GaussianNB"
+        )
     if not hasattr(estimator, "predict_proba"):
         raise ExperimentError(
             f"estimator {name!r} ({entry.path}) has no predict_proba, which experiments ask for; "

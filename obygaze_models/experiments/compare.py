@@ -21,9 +21,12 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.experiments.run_folder import FitPredictions, Results, average_over_fits
 from obygaze_models.intervals import REPLICATES, Difference, paired_differences, too_few
 from obygaze_models.metrics import METRICS
+from obygaze_models.protocols import BALANCED_PROTOCOLS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from obygaze_models.experiments.record import RunRecord
 
 __all__ = ["Comparison", "Comparisons", "ModelRef", "compare_runs"]
 
@@ -344,6 +347,7 @@ def _notes(
         ("label sets", a.manifest.labels, b.manifest.labels),
         ("protocols", a.protocol, b.protocol),
         ("splits", a.split, b.split),
+        ("balance", *_balances(a, b)),
         ("training tasks", a.trained_on(test), b.trained_on(test)),
     ):
         if first_value != second_value:
@@ -369,6 +373,15 @@ def _notes(
                 f"LEAKAGE: {leaked} of these {counted(len(scored), 'clip')} of {test} are in a "
                 f"training or validation set of {side.ref.run}"
             )
+
+
+def _balances(*records: RunRecord) -> list[str]:
+    """How training clips are balanced; all "" if a protocol fixes it, which has a note already."""
+    balances = [
+        record.experiment.get("balance") or BALANCED_PROTOCOLS.get(record.protocol, "")
+        for record in records
+    ]
+    return balances if all(balances) else [""] * len(balances)
 
 
 def _labels(candidate: _Candidate, test: str, ids: Array) -> Array:

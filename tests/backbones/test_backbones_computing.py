@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -82,31 +80,6 @@ def test_half_precision_is_near_and_its_results_are_float32(checkpoints, name, p
         assert not torch.equal(ours[one], theirs[one])
         cosine = torch.cosine_similarity(ours[one].flatten(1), theirs[one].flatten(1))
         assert cosine.min() > 0.999
-
-
-@pytest.fixture
-def tensor_float() -> Iterator[tuple[Any, Any]]:
-    """TensorFloat-32 switched on for products and convolutions."""
-    switches = torch.backends.cuda.matmul, torch.backends.cudnn
-    was = [one.allow_tf32 for one in switches]
-    for one in switches:
-        one.allow_tf32 = True
-    yield switches
-    for one, value in zip(switches, was, strict=True):
-        one.allow_tf32 = value
-
-
-def test_float32_is_meant_exactly(checkpoints, tensor_float):
-    """TensorFloat-32 is off while a network runs, and afterwards as it was."""
-    backbone = load_backbone(str(checkpoints["tiny-vivit"]), "cpu")
-    seen = []
-    backbone.module.register_forward_pre_hook(
-        lambda *_: seen.extend(one.allow_tf32 for one in tensor_float)
-    )
-    pixels = pictures(1, 8, 3, 32, 32)
-    backbone.embed_clips(pixels, all_present(pixels))
-    assert seen == [False, False]
-    assert [one.allow_tf32 for one in tensor_float] == [True, True]
 
 
 @each_family

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import metadata
+from importlib import import_module, metadata
+from types import SimpleNamespace
 
 import pytest
+import torch
 from click.testing import Result
 
+from obygaze_features.backbones import devices
 from obygaze_features.commands.doctor import EXTRAS, check_extra
+
+doctor = import_module("obygaze_features.commands.doctor")  # the package has its command
 
 
 def test_every_extra_is_a_job_with_its_packages(obygaze: Callable[..., Result]) -> None:
@@ -41,6 +46,24 @@ def test_what_is_missing_or_too_old_is_named_with_its_remedy(
     result = obygaze("doctor")
     assert "pip install 'obygaze[extract]'" in result.output
     assert result.exit_code == 0  # what every job needs is there
+
+
+def test_a_gpu_user_sees_what_can_be_used(
+    monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
+) -> None:
+    """Two GPUs, of which the second is in use by others."""
+    gpu = SimpleNamespace(name="NVIDIA H200", total_memory=140 * 2**30, major=9)
+    busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(devices, "usable_cores", lambda: 16)
+    monkeypatch.setattr(doctor, "try_device", lambda device: busy if device == "cuda:1" else "")
+    shown = json.loads(obygaze("doctor", "--json").stdout)["devices"]
+    assert shown["cuda:0"] == "NVIDIA H200, 140 GiB, tf32 and bfloat16 are fast"
+    assert shown["cuda:1"] == f"CANNOT be used: {busy}"
+    assert shown["torch"] == f"{torch.__version__}, built for CUDA 12.8"
+    assert shown["workers"].startswith("7 processes decode by default")
 
 
 def test_a_broken_core_ends_with_one(

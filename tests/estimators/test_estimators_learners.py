@@ -152,6 +152,8 @@ def test_a_majority_is_counted_before_balancing(known, rows):
         ("sklearn.ensemble:Forest", {}, "cannot be imported"),
         ("sklearn.svm:SVC", {}, "has no predict_proba"),
         ("json:JSONDecoder", {}, "is not a scikit-learn classifier"),
+        ("sklearn.mixture:GaussianMixture", {}, "GaussianMixture.* is not a classifier"),
+        ("sklearn.linear_model:LinearRegression", {}, "is not a classifier"),
         ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
     ],
 )

@@ -8,12 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
 from safetensors.numpy import load_file, save_file
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
+import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import keywords
@@ -106,6 +113,47 @@ def test_every_estimator_says_the_same_in_a_fresh_process(models, known, tmp_pat
         assert repr(again.get_params().keys()) == repr(model.get_params().keys())
         if hasattr(model, "classes_"):
             assert (again.predict(**given) == model.predict(**given)).all()
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_a_pipeline_is_saved_step_by_step(known, tmp_path, routing):
+    """The example of docs/python.md, and the same with scikit-learn's metadata routing."""
+    y, concepts = np.array(known.levels) == "S", known.concepts
+    with sklearn.config_context(enable_metadata_routing=routing):
+        if routing:
+            bank = om.ConceptBank(C=1.0).set_fit_request(concepts=True)
+            head = LogisticRegression().set_fit_request(sample_weight=True)
+            model = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), bank, head)
+            model.fit(known.X, y, concepts=concepts, sample_weight=np.ones(len(y)))
+        else:
+            model = make_pipeline(om.ConceptBank(C=1.0), LogisticRegression())
+            model.fit(known.X, y, conceptbank__concepts=concepts)
+    om.save_model(model, tmp_path / "model", ABOUT)
+    again, about = om.load_model(tmp_path / "model")
+    assert about == ABOUT
+    assert [name for name, _ in again.steps] == [name for name, _ in model.steps]
+    assert (again.predict_proba(known.X) == model.predict_proba(known.X)).all()
+    assert again.named_steps["conceptbank"].names_ == model.named_steps["conceptbank"].names_
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        make_pipeline("passthrough", make_pipeline(PCA(2), MLPProbe(max_iter=1, random_state=0))),
+        make_pipeline(StandardScaler(), PCA(3), memory="cache"),
+        make_pipeline(StandardScaler(), LinearSVC(random_state=0)),
+        LinearSVC(random_state=0),
+    ],
+    ids=["nested", "transformer", "no probabilities", "no probabilities, alone"],
+)
+def test_what_else_can_be_saved(known, tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    method = "predict" if hasattr(model, "predict") else "transform"
+    model = clone(model).fit(known.X, np.array(known.levels))
+    om.save_model(model, "model")
+    again, _ = om.load_model("model")
+    assert (getattr(again, method)(known.X) == getattr(model, method)(known.X)).all()
+    assert "cache" not in Path("model/model.json").read_text()
 
 
 def test_what_was_learnt_is_all_there(models, tmp_path):
@@ -242,6 +290,18 @@ FORGERIES = {
     "an unknown form": lambda h: h["model"].update(fitted={"a_": {"pickle": "gASV"}}),
     "no model": lambda h: h.pop("model"),
     "a list": lambda h: h.update(model=[1, 2]),
+    "a pipeline of no estimators": lambda h: h.update(
+        model={
+            "pipeline": {
+                "steps": [{"tuple": ["a", "b"]}],
+                "transform_input": None,
+                "verbose": False,
+            }
+        }
+    ),
+    "a pipeline with a memory": lambda h: h.update(
+        model={"pipeline": {"steps": [{"tuple": ["a", h["model"]]}], "memory": "cache"}}
+    ),
     "nested without end": lambda h: h.update(model=json.loads("[" * 500 + "]" * 500)),
     "more classes": lambda h: h["model"]["fitted"].update(classes_={"texts": ["a", "b", "c"]}),
 }
@@ -321,6 +381,8 @@ def test_what_cannot_be_saved_is_one_line(known, tmp_path, saved):
         (object(), "model is a builtins.object, which cannot be saved"),
         (ConceptBottleneck(), "is not fitted"),
         (ConceptBank(), "is not fitted"),
+        (GaussianNB(), "is not fitted"),
+        (make_pipeline(ConceptBank(), LogisticProbe()), "the Pipeline is not fitted"),
     ]:
         with pytest.raises(ExperimentError, match=message):
             save_model(model, tmp_path / "new", {})

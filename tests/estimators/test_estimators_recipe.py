@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+import tomllib
 from pathlib import Path
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import obygaze_models as om
 from examples.centroids import Centroids
-from obygaze_models import persistence
-from obygaze_models.estimators import registry
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
@@ -80,24 +80,38 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
 
 
 @pytest.fixture
-def installed(monkeypatch):
-    """As if a package with the documented entry point were installed."""
-    name, value = re.search(r"^(\w+) = \"(.*)\"$", blocks("toml")[1], re.MULTILINE).groups()
-    point = EntryPoint(name, value.replace("your_package", "examples"), "obygaze.estimators")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+def site(tmp_path):
+    """A folder in which the recipe's package is installed, entry point and all."""
+    site = tmp_path / "site"
+    package, metadata = site / "your_package", site / "your_package-1.0.dist-info"
+    package.mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "centroids.py", package)
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: your-package\nVersion: 1.0\n")
+    [(group, points)] = tomllib.loads(blocks("toml")[1])["project"]["entry-points"].items()
+    lines = [f"{name} = {value}\n" for name, value in points.items()]
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{''.join(lines)}")
+    return site
 
 
-def test_a_model_of_another_package(installed, world, tmp_path, write, obygaze):
+def test_a_model_of_an_installed_package(site, world, tmp_path, write, obygaze, monkeypatch):
+    """A command finds it, scores it and saves it; here it is read back and listed."""
     toml = write('estimators = ["majority", {name = "centroids", sharpness = 2.0}]')
-    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
-    assert result.exit_code == 0, result.output
-    assert re.search(r"centroids +0\.[6-9]", result.stdout)
-    assert "not among the saved models" not in result.output
+    command = [sys.executable, "-c", "from cli import main; main()", "models", "run", toml, "-o"]
+    done = subprocess.run(
+        [*map(str, command), str(tmp_path / "run")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"centroids +0\.[6-9]", done.stdout)
+    assert "not among the saved models" not in done.stderr
     [folder, *_] = sorted((tmp_path / "run" / "models" / "centroids").iterdir())
-    model, _ = persistence.load_model(folder)
+    monkeypatch.syspath_prepend(site)
+    model, _ = om.load_model(folder)
+    assert type(model).__module__ == "your_package.centroids"
     assert model.predict_proba(world.features).shape == (200, 2)
-    assert "The nearer mean" in obygaze("models", "list").stdout
+    assert "The nearer mean of the training clips." in obygaze("models", "list").stdout
 
 
 def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):

@@ -389,3 +389,18 @@ def test_a_note_names_other_training_tasks(make_run):
     a, b = make_run("good"), make_run("easy", train_negatives=("EN",))
     notes = compare_runs([a, b]).comparisons[0].notes
     assert notes == ("different training tasks: HN vs S in good, EN vs S in easy",)
+
+
+def test_a_note_names_another_balance(make_run, obygaze):
+    """Whether an experiment names the protocol's own balance or leaves it out is the same."""
+    a, b = make_run("good"), make_run("unbalanced", balance="none")
+    note = "different balance: undersample in good, none in unbalanced"
+    assert om.compare(a, b).comparisons[0].notes == (note,)
+    assert om.compare(a, make_run("named", balance="undersample")).comparisons[0].notes == ()
+    films = make_run("films", protocol="leave-film-out", split=None)
+    assert om.compare(b, films).comparisons[0].notes[0].startswith("different protocols")
+    assert "different balance" not in " ".join(om.compare(b, films).comparisons[0].notes)
+    folders = a.run.folder, b.run.folder
+    result = obygaze("models", "compare", *folders, "--json")
+    assert json.loads(result.stdout)["comparisons"][0]["notes"] == [note]
+    assert f"NOTE: {note}" in obygaze("models", "compare", *folders).stderr

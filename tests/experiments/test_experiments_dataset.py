@@ -7,13 +7,14 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import Manifest, Run, RunSet
 from obygaze_features.store import open_store
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.persistence import read_about
@@ -93,8 +94,8 @@ def test_leave_film_out_is_leave_one_group_out(data):
 )
 def test_splitters_of_fold_columns(data, splitter, splits):
     for cv in (splitter(data.folds), splitter()):
-        parts = list(cv.split(data.X, data.y, data.groups))
-        assert cv.get_n_splits(data.X, data.y, data.groups) == len(parts) == splits
+        parts = list(cv.split(data.X, data.y))
+        assert cv.get_n_splits() == cv.get_n_splits(data.X, data.y) == len(parts) == splits
         for train, test in parts:
             assert not set(train.tolist()) & set(test.tolist())
             assert set(data.y[train]) == set(data.y[test]) == {0, 1}
@@ -144,6 +145,69 @@ def test_what_a_splitter_lacks_is_named(data):
         next(om.LeakFree([0, 1, 2]).split(data.X, data.y))
 
 
+def released(ids, tested):
+    return om.Released(ids, RunSet("toy", [Run("0", ids[:4], ids[4:6])] * 3), tested)
+
+
+@pytest.mark.parametrize("kind", ["LeakFree", "ManifestSplit", "PaperSplit", "Released"])
+def test_only_leave_film_out_goes_by_groups(data, kind):
+    """The others warn of groups, as KFold does, and do not ask for them under routing."""
+    cv = getattr(om, kind)(data.folds) if kind != "Released" else None
+    cv = cv or released(data.ids, {"test": frozenset(data.ids[6:])})
+    with pytest.warns(UserWarning, match=f"{kind} ignores groups"):
+        cross_val_score(DummyClassifier(), data.X, data.y, groups=data.groups, cv=cv)
+    with sklearn.config_context(enable_metadata_routing=True):
+        films = {"groups": data.groups}
+        scores = cross_val_score(
+            DummyClassifier(), data.X, data.y, params=films, cv=om.LeaveFilmOut()
+        )
+        assert len(scores) == 4
+        with pytest.raises(TypeError, match="not routed to any object"):
+            cross_val_score(DummyClassifier(), data.X, data.y, params=films, cv=cv)
+
+
+def test_a_fold_without_clips_tests_nothing(data):
+    folds = np.where(data.folds == 4, -1, data.folds)
+    cv = om.ManifestSplit(folds)
+    assert cv.get_n_splits() == 9
+    tested = [set(folds[test]) for _, test in cv.split(data.X, data.y)]
+    assert tested == [{fold} for fold in range(10) if fold != 4]
+    with pytest.raises(ExperimentError, match="1 fold; to train and test takes two"):
+        om.ManifestSplit([0] * len(data)).get_n_splits()
+    with pytest.raises(ExperimentError, match="2 folds; to train, validate and test takes three"):
+        om.LeakFree([0, 1] * 5).get_n_splits()
+
+
+def test_a_random_state_is_a_number_or_numpys(data):
+    def rows(splitter, random_state):
+        cv = splitter(balance="undersample", random_state=random_state)
+        return [train.tolist() for train, _ in cv.split(data.X, data.y, groups_of[splitter])]
+
+    groups_of = {om.LeakFree: None, om.ManifestSplit: None, om.LeaveFilmOut: data.groups}
+    for splitter in groups_of:
+        same = [rows(splitter, np.random.RandomState(3)) for _ in range(2)]
+        assert same[0] == same[1]
+        assert same[0] != rows(splitter, np.random.RandomState(4))
+        assert rows(splitter, np.int64(3)) == rows(splitter, 3)
+        assert rows(splitter, None) != rows(splitter, None)
+        with pytest.raises(ValueError, match="cannot be used to seed"):
+            rows(splitter, "three")
+
+
+@pytest.mark.parametrize("cv", [om.LeakFree(), om.ManifestSplit(), om.LeaveFilmOut()])
+def test_what_scikit_learn_refuses_splitters_refuse(data, cv):
+    groups = data.groups if isinstance(cv, om.LeaveFilmOut) else None
+    for y, words in (
+        (np.linspace(0, 1, len(data)), "Unknown label type: continuous"),
+        (np.eye(2, dtype=int)[data.y], "1d array"),
+        (data.y[:-1], "inconsistent numbers of samples"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            next(cv.split(data.X, y, groups))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        next(om.LeaveFilmOut().split(data.X, data.y, data.groups[:-1]))
+
+
 def test_the_released_lists(coded):
     manifest = Manifest.load(coded.manifest)
     clips = om.load_dataset(
@@ -154,6 +218,17 @@ def test_the_released_lists(coded):
     assert len(splits) == 8
     test = set(manifest.split("02_HN_S").fold(9))
     assert {clips.ids[row] for row in splits[0][1]} <= test
+    assert cv.get_n_splits() == 8
+
+
+def test_released_lists_that_do_not_fit_are_one_line(data):
+    tested = frozenset(data.ids[6:])
+    named = released(data.ids, {"EN vs S": tested})
+    assert [len(test) for _, test in named.split(data.X, data.y)] == [len(data) - 6] * 3
+    with pytest.raises(ExperimentError, match=rf"ids has {len(data) - 1} entries, .*data\.ids"):
+        next(released(data.ids[1:], {"test": tested}).split(data.X, data.y))
+    with pytest.raises(ExperimentError, match=r"one test set \(got EN vs S, HN vs S\)"):
+        next(released(data.ids, {"EN vs S": tested, "HN vs S": tested}).split(data.X, data.y))
 
 
 @pytest.fixture(scope="module")

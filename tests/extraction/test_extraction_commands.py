@@ -221,6 +221,16 @@ def test_which_arrays_and_how_they_are_made_is_recorded(world):
         assert f"made with other {word}" in second.stderr
 
 
+def test_tf32_is_recorded_and_is_not_float32(world):
+    """Also on a CPU, which computes the same in both: a store says what was asked for."""
+    assert extract(world, "--precision", "tf32").exit_code == 0
+    assert open_store(world / "stores/tiny.zarr").attributes["precision"] == "tf32"
+    second = extract(world)
+    assert second.exit_code == 1
+    assert "made with other precision" in second.stderr
+    assert extract(world, "--precision", "tf32").exit_code == 0
+
+
 def test_when_the_time_is_up_the_code_says_that_not_all_is_done(world):
     result = extract(world, "--max-hours", "1e-9")
     assert result.exit_code == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,6 +79,22 @@ def test_other_errors_are_not_taken_for_out_of_memory(films, tiny, tmp_path):
 
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         extract(MANIFEST, films, [replace(tiny, encode_clips=broken)], tmp_path)
+
+
+def test_an_error_that_a_gpu_reports_late_says_how_to_find_it(films, tiny, tmp_path, monkeypatch):
+    def broken(pixels, present, names):
+        if len(pixels) > 1:  # not the store's probe
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile ...")
+        return tiny.embed_clips(pixels, present)
+
+    run = partial(extract, MANIFEST, films, [replace(tiny, encode_clips=broken)], tmp_path)
+    with pytest.raises(BackboneError, match="CUDA_LAUNCH_BLOCKING=1") as caught:
+        run()
+    assert "(CUDA error: an illegal memory access was encountered)" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    with pytest.raises(RuntimeError, match=r"^CUDA error"):
+        run()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 70000.0])

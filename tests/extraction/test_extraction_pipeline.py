@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -292,3 +293,38 @@ def test_a_killed_run_resumes_to_the_same_store(
         if ".partial" not in name and not name.startswith("claims/")
     }
     assert resumed == contents(whole_store)
+
+
+ONE_OF_TWO = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from obygaze_features.backbones import load_backbone
+from obygaze_features.extraction import extract
+manifest, films, weights, output, ready, other = map(Path, sys.argv[1:])
+tiny = load_backbone(f"tiny={weights}", "cpu")
+def both_at_once(pixels, present, names):
+    if len(pixels) > 1:  # not the store's probe
+        ready.touch()
+        end = time.monotonic() + 120
+        while not other.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+    return tiny.embed_clips(pixels, present)
+extract(manifest, films, replace(tiny, encode_clips=both_at_once), output, workers=1)
+"""
+
+
+def test_a_run_for_each_device_fills_one_store_together(
+    manifest, films, weights, whole_store, tmp_path
+):
+    """As on a machine of two GPUs, with two processes on the CPU: each has its own blocks."""
+    manifest.save(tmp_path / "manifest")
+    names = [tmp_path / "first", tmp_path / "second"]
+    command = [sys.executable, "-c", ONE_OF_TWO, tmp_path / "manifest", films, weights, tmp_path]
+    runs = [subprocess.Popen([*command, *order]) for order in (names, names[::-1])]
+    assert [run.wait(timeout=300) for run in runs] == [0, 0]
+    entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    clips = [entry["clips"] for entry in entries]
+    assert min(clips) > 0
+    assert sum(clips) == len(manifest)
+    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)

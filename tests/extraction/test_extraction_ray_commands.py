@@ -203,10 +203,14 @@ def test_addresses_where_no_cluster_is_are_one_line_at_once(obygaze, manifest, f
     ("options", "words"),
     [
         (["--ray-gpus", "0.5"], "--ray-gpus is for --engine ray"),
-        (["--engine", "ray", "--ray-gpus", "1.5"], "or a whole number (got 1.5)"),
-        (["--engine", "ray", "--ray-gpus", "0.00001"], "or a whole number (got 1e-05)"),
+        (["--engine", "ray", "--ray-gpus", "2"], "such as 0.5 (got 2)"),
+        (["--engine", "ray", "--ray-gpus", "0.00001"], "such as 0.5 (got 1e-05)"),
+        (["--engine", "ray", "--ray-gpus", "0", "--device", "cuda"], "contradict each other"),
         (["--engine", "ray", "--ray-cpus", "0"], "0.0 is not in the range x>=0.001"),
-        (["--engine", "ray", "--ray-gpus", "99"], "has {gpus}; leave out --ray-gpus, or give the"),
+        (
+            ["--engine", "ray", "--ray-gpus", "1", "--ray-forwards", "99"],
+            "has {gpus}; leave out --ray-gpus, or give the",
+        ),
         (["--engine", "ray", "--max-gpu-memory", "2GB"], "give a part: --ray-gpus 0.5"),
     ],
 )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -235,3 +236,27 @@ def test_an_encoder_may_pool_in_another_way(broken, encoder):
     with torch.no_grad():
         token = model(**tokenizer("a man", return_tensors="pt")).last_hidden_state[0, 0]
     np.testing.assert_allclose(first[0], token / token.norm(), atol=1e-6)
+
+
+class NoFloat64(TorchFunctionMode):
+    """As on Apple's GPUs: float64 is only for tensors that were brought to the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_cpu: list[torch.Tensor] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.double and not any(args[0] is tensor for tensor in self.on_cpu):
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        result = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.cpu:
+            result = result.clone()
+            self.on_cpu.append(result)
+        return result
+
+
+def test_a_device_without_float64_serves(gpt2):
+    model = load_language_model(str(gpt2), "cpu")
+    with NoFloat64():
+        means = model.mean_probabilities(TEXTS)
+    assert means == model.mean_probabilities(TEXTS)

@@ -1,0 +1,138 @@
+"""What a GPU does. ``python -m benchmarks.gpu --out FOLDER SECTION...`` measures parts of it.
+
+Each section has a budget of seconds, and each figure is printed and written when it is measured,
+for machines that are lent for minutes. With OBYGAZE_BENCH_SMALL=1 networks and clips are tiny, and
+a CPU will do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import av
+import torch
+import transformers
+
+from benchmarks.gpu_device import Bench, batches, machine, parity, resize, stages
+from benchmarks.gpu_passes import bits, memory, nvdec, passes
+from benchmarks.result import Result
+from obygaze_features.backbones.devices import choose_device
+from obygaze_features.common.files import to_json, write_text
+
+SMALL = "OBYGAZE_BENCH_SMALL"
+SECTIONS = {
+    "machine": (machine, 30),
+    "parity": (parity, 120),
+    "resize": (resize, 60),
+    "batches": (batches, 180),
+    "stages": (stages, 60),
+    "passes": (passes, 240),
+    "bits": (bits, 90),
+    "memory": (memory, 90),
+    "nvdec": (nvdec, 60),
+}
+"""What can be measured, and its budget in seconds."""
+HANG_FACTOR = 2
+"""After this many times its budget a section that hangs is ended, and says where it is."""
+
+
+def measure() -> Iterator[Result]:
+    """All sections, where there is a GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        if bench := _bench(Path(folder)):
+            for name in SECTIONS:
+                yield from _section(name, bench)
+
+
+def main(arguments: list[str]) -> None:
+    """Measure some sections; the exit status is 1 if one of them fails or misses a target."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--out", type=Path, help="gets gpu-SECTION.json, after each figure")
+    parser.add_argument("--work", type=Path, help="keeps films and networks for the next call")
+    parser.add_argument("--seconds", type=float, help="the budget of each section")
+    options = parser.parse_args(arguments)
+    names = options.sections or list(SECTIONS)
+    if unknown := [name for name in names if name not in SECTIONS]:
+        parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+    with contextlib.ExitStack() as stack:
+        work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        bench = _bench(work)
+        reports = [_report(name, bench, options.out, options.seconds) for name in names if bench]
+    sys.exit(not all(reports))
+
+
+def _bench(folder: Path) -> Bench | None:
+    small = os.environ.get(SMALL) == "1"
+    if not torch.cuda.is_available() and not small:
+        print(f"no GPU: nothing is measured ({SMALL}=1 tries it on a CPU)")
+        return None
+    device = choose_device("cuda" if torch.cuda.is_available() else "cpu")
+    folder.mkdir(parents=True, exist_ok=True)
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
+    print(
+        f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"torch {torch.__version__}, transformers {transformers.__version__}, av {av.__version__}",
+        flush=True,
+    )
+    return Bench(device, folder, small)
+
+
+def _section(name: str, bench: Bench, budget: float | None = None) -> Iterator[Result]:
+    """The results of a section until its time is up."""
+    measure_section, default = SECTIONS[name]
+    begin, seconds = time.monotonic(), budget or default
+    faulthandler.dump_traceback_later(
+        HANG_FACTOR * seconds + 60, exit=True, file=sys.__stderr__ or sys.stderr
+    )
+    try:
+        for result in measure_section(bench):
+            yield result
+            if time.monotonic() - begin > seconds:
+                print(f"{name}: its {seconds:g} s are over")
+                return
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _report(name: str, bench: Bench, out: Path | None, budget: float | None) -> bool:
+    """Print and write a section's results as they come; whether all went well."""
+    begin, rows = time.monotonic(), []
+    holds = True
+    print(f"\n{name}", flush=True)
+    try:
+        for result in _section(name, bench, budget):
+            holds &= result.holds
+            rows.append({**asdict(result), "holds": result.holds})
+            print(_line(result), flush=True)
+            if out:
+                out.mkdir(parents=True, exist_ok=True)
+                write_text(out / f"gpu-{name}.json", to_json(rows))
+    except Exception:  # the other sections may still tell something
+        traceback.print_exc()
+        holds = False
+    print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
+    return holds
+
+
+def _line(result: Result) -> str:
+    target = "" if result.target is None else f"  {'yes' if result.holds else 'NO'}"
+    return (
+        f"  {result.name}: {result.value:.3g} {result.unit} ({result.peer:.3g}), "
+        f"{result.ratio:.3f}{target}"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,348 @@
+"""A device, and what it computes: the CPU's numbers, how fast, and in how much memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import interpolate
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.decoding import draw_film
+from benchmarks.result import Result
+from obygaze_features.backbones import Backbone, load_backbone
+from obygaze_features.backbones.devices import arithmetic
+from obygaze_features.backbones.preprocess import (
+    AUTHOR_SQUASH,
+    Preprocessing,
+    normalise,
+    resize_and_crop,
+)
+from obygaze_features.extraction.forward import CLIPS_PER_BATCH
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.video.synthetic import write_pictures
+from tests.tiny_models import write_checkpoint
+
+LIMITS = {"float32": 1e-4, "tf32": 1e-4, "bfloat16": 1e-3}
+"""The number formats, and how far from 1 a cosine to the CPU's float32 may be."""
+SLOWER = 0.03
+"""By how much the default batch may be slower than the largest one."""
+FRAMES = 44
+"""Frames of a clip of 45 s that three backbones take together: 32 spread out, and 12 at 1 fps."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """The size of the synthetic films of one kind, and how many files there are."""
+
+    height: int
+    width: int
+    seconds: float
+    files: int = 16
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A device, with networks and films to try on it, which are kept in `folder`."""
+
+    device: str
+    folder: Path
+    small: bool = False
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device has events, pinned memory and a memory limit."""
+        return self.device.startswith("cuda")
+
+    @property
+    def three(self) -> list[str]:
+        """The paper's three backbones."""
+        return self._sized("xclip", "vivit", "xclip-lsmdc")
+
+    @property
+    def families(self) -> list[str]:
+        """A backbone of every family."""
+        return [*self.three, *self._sized("clip", "siglip", "videomae")]
+
+    @property
+    def films(self) -> dict[str, Film]:
+        """Scenes, which take long to decode, and shots, which do not."""
+        if self.small:
+            return {"scenes": Film(144, 176, 3, files=2), "shots": Film(128, 144, 2, files=2)}
+        return {"scenes": Film(720, 1280, 44), "shots": Film(360, 640, 3)}
+
+    def checkpoint(self, name: str) -> Path:
+        """A checkpoint of random weights, written on first use."""
+        folder = self.folder / name
+        return folder if folder.exists() else write_checkpoint(name, folder)
+
+    def backbone(self, name: str, device: str | None = None) -> Backbone:
+        """A backbone of random weights, by default on the device."""
+        return load_backbone(self.checkpoint(name), device or self.device)
+
+    def clips(self, kind: str, count: int) -> tuple[Manifest, Path]:
+        """Clips of one kind, several of which may be the same file; drawn on first use."""
+        film, folder = self.films[kind], self.folder / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{number}.mp4" for number in range(film.files)]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # FFmpeg lets go of the interpreter
+            list(pool.map(partial(_write_film, film), paths))
+        items = [Item(f"clip-{row:04}", media=paths[row % film.files].name) for row in range(count)]
+        return Manifest(kind, Items.of(items)), folder
+
+    def seconds(self, compute: Callable[[], object], runs: int = 5) -> float:
+        """How long something takes on the device: the median of some runs, by events."""
+        times = []
+        warm_ups, runs = (1, 1) if self.small else (2, runs)
+        for run in range(-warm_ups, runs):
+            if self.is_gpu:
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                compute()
+                end.record()
+                end.synchronize()
+                elapsed = float(begin.elapsed_time(end)) / 1e3
+            else:
+                start = time.perf_counter()
+                compute()
+                elapsed = time.perf_counter() - start
+            if run >= 0:
+                times.append(elapsed)
+        return statistics.median(times)
+
+    def noise(self, count: int, height: int = 720, width: int = 1280) -> Tensor:
+        """Frames of noise, the hardest pictures, on the CPU."""
+        if self.small:
+            height, width = height // 5, width // 5
+        generator = torch.Generator().manual_seed(height)
+        size = (count, height, width, 3)
+        return torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
+
+    def _sized(self, *names: str) -> list[str]:
+        return [f"{'tiny' if self.small else 'random'}-{name}" for name in names]
+
+
+def machine(bench: Bench) -> Iterator[Result]:
+    """The ceilings: copies to the device, and products of matrices."""
+    frames = bench.noise(FRAMES)
+    pinned = frames.pin_memory() if bench.is_gpu else frames
+    rates = [
+        frames.nbytes / 1e9 / bench.seconds(partial(source.to, bench.device))
+        for source in (frames, pinned)
+    ]
+    yield beside("upload from pageable memory (pinned)", rates[0], "GB/s", rates[1])
+    exact = _product_rate(bench, "float32")
+    for precision in LIMITS:
+        rate = _product_rate(bench, precision)
+        yield beside(f"product of matrices, {precision} (float32)", rate, "TFLOP/s", exact)
+
+
+def parity(bench: Bench) -> Iterator[Result]:
+    """Every family in every number format, against float32 on the CPU."""
+    for name in bench.families:
+        reference = bench.backbone(name, "cpu")
+        pixels, present = make_input(reference, 4)
+        present[-1, -3:] = False
+        pixels[~present] = 0
+        expected = reference.embed_clips(pixels, present)
+        backbone = bench.backbone(name)
+        for precision, limit in LIMITS.items():
+            outputs = backbone.with_changes(precision=precision).embed_clips(
+                pixels.to(bench.device), present.to(bench.device)
+            )
+            error = max(cosine_error(outputs[key], expected[key]) for key in expected)
+            label = f"{name}, {precision}"
+            yield limited(f"{label}: 1 - cosine to the CPU (limit)", error, limit)
+            # Random weights give all clips similar features, which flatters cosines.
+            native = expected["native"]
+            distance = (outputs["native"].cpu() - native).norm().item()
+            spread = (native - native.mean(0)).norm().item()
+            yield beside(f"{label}: distance to the CPU (between clips)", distance, "", spread)
+
+
+def resize(bench: Bench) -> Iterator[Result]:
+    """Noise resized on the device and on the CPU, in both modes."""
+    rows = [0, 1, 1, 4]
+    for label, preprocessing in _preprocessings(bench):
+        levels, share, changed = 0, 0.0, 0
+        for height, width in ((360, 640), (720, 1280), (1080, 1920), (575, 433)):
+            frames = bench.noise(5, height, width)
+            expected = resize_and_crop(frames[rows], preprocessing)
+            on_device = frames.to(bench.device)
+            resized = resize_and_crop(on_device[rows], preprocessing)
+            apart = (resized.cpu().int() - expected.int()).abs()
+            levels = max(levels, int(apart.max()))
+            share = max(share, (apart > 0).float().mean().item())
+            with _tf32_allowed():
+                again = resize_and_crop(on_device[rows], preprocessing)
+            changed += int((again != resized).sum())
+        yield limited(f"resize, {label}: levels apart from the CPU (limit)", levels, 1)
+        yield beside(f"resize, {label}: share of values apart (all)", share, "", 1)
+        name = f"resize, {label}: values that a caller's TF32 changes (of)"
+        yield none_of(name, changed, resized.numel())
+
+
+def batches(bench: Bench) -> Iterator[Result]:
+    """Clips a second, operations a second and peak memory, by batch size."""
+    counts = (1, CLIPS_PER_BATCH) if bench.small else (1, 2, 4, CLIPS_PER_BATCH, 16, 32)
+    largest = counts[-1]
+    ceilings = {precision: _product_rate(bench, precision) for precision in LIMITS}
+    for name in bench.three:
+        exact = bench.backbone(name)
+        tera, clips = _operations(exact) / 1e12, make_input(exact, largest)
+        for precision, ceiling in ceilings.items():
+            backbone = exact.with_changes(precision=precision)
+            rates, peaks = {}, {}
+            for count in counts:
+                batch = [part[:count].to(bench.device) for part in clips]
+                rates[count], peaks[count] = _speed_and_memory(bench, backbone, batch)
+            for count, rate in rates.items():
+                label, peak = f"{name}, {precision}, batch {count}", peaks[count]
+                is_default = count == CLIPS_PER_BATCH and not bench.small
+                yield Result(
+                    f"{label}: clips a second (batch {largest})", rate, "1/s", rates[largest],
+                    rates[largest] / rate, 1 / (1 - SLOWER) if is_default else None,
+                )  # fmt: skip
+                yield beside(f"{label} (product of matrices)", rate * tera, "TFLOP/s", ceiling)
+                yield beside(f"{label}: peak (batch {largest})", peak, "GiB", peaks[largest])
+
+
+def stages(bench: Bench) -> Iterator[Result]:
+    """What a batch goes through beside its forward pass, each step by itself."""
+    frames = bench.noise(FRAMES)
+    on_device = frames.to(bench.device)
+    for name in bench.three:
+        backbone = bench.backbone(name)
+        pixels, present = (part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH))
+        resized = torch.zeros(pixels.shape, dtype=torch.uint8, device=bench.device)
+        outputs = backbone.embed_clips(pixels, present)
+        rows = list(range(FRAMES))[-backbone.sampling.frames :]
+        forwards = {
+            precision: bench.seconds(
+                partial(
+                    backbone.with_changes(precision=precision).embed_clips, pixels, present
+                )
+            )
+            for precision in LIMITS
+        }  # fmt: skip
+        steps: dict[str, Callable[[], object]] = {
+            f"upload of {FRAMES} frames": partial(frames.to, bench.device),
+            "resize": partial(resize_and_crop, on_device[rows], backbone.preprocessing),
+            "normalise": partial(normalise, resized, backbone.preprocessing),
+            "download": partial(_download, outputs),
+        }
+        for step, compute in steps.items():
+            is_per_clip = step not in ("normalise", "download")
+            seconds = bench.seconds(compute) * (CLIPS_PER_BATCH if is_per_clip else 1)
+            label = f"{name}, {CLIPS_PER_BATCH} clips: {step} (forward, bfloat16)"
+            yield beside(label, 1e3 * seconds, "ms", 1e3 * forwards["bfloat16"])
+        for precision, seconds in forwards.items():
+            label = f"{name}, {CLIPS_PER_BATCH} clips: forward, {precision} (float32)"
+            yield beside(label, 1e3 * seconds, "ms", 1e3 * forwards["float32"])
+
+
+def make_input(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
+    """Clips that differ from each other as films do, in large patches, on the CPU."""
+    generator = torch.Generator().manual_seed(0)
+    frames, size = backbone.sampling.frames, backbone.preprocessing.crop
+    coarse = torch.rand(count * frames, 3, 7, 7, generator=generator)
+    scenes = torch.rand(count, 1, 3, 7, 7, generator=generator).expand(-1, frames, -1, -1, -1)
+    mixed = (scenes.reshape(coarse.shape) * 3 + coarse) * 64
+    pixels = interpolate(mixed, size=size, mode="bilinear").to(torch.uint8)
+    clips = normalise(pixels.view(count, frames, 3, *size), backbone.preprocessing)
+    return clips, torch.ones(count, frames, dtype=torch.bool)
+
+
+def cosine_error(values: Tensor, expected: Tensor) -> float:
+    """1 - the least cosine of all rows that `expected` has; 2 where `values` has a NaN."""
+    pair = [part.cpu().double().reshape(-1, part.shape[-1]) for part in (values, expected)]
+    is_present = ~pair[1].isnan().any(1)
+    cosines = torch.cosine_similarity(*(part[is_present] for part in pair))
+    return float((1 - cosines).nan_to_num(2).max())
+
+
+def beside(name: str, value: float, unit: str, peer: float) -> Result:
+    """A line without a target."""
+    return Result(name, value, unit, peer, value / peer if peer else 0.0, None)
+
+
+def limited(name: str, value: float, limit: float, unit: str = "") -> Result:
+    """A line whose value must not exceed a limit."""
+    return Result(name, value, unit, limit, value / limit, 1)
+
+
+def none_of(name: str, value: int, count: int) -> Result:
+    """A line that counts what must not occur."""
+    return Result(name, value, "", count, value / count, 0)
+
+
+def _write_film(film: Film, path: Path) -> None:
+    if path.exists():
+        return
+    part = path.with_suffix(".part.mp4")
+    pictures = draw_film(round(24 * film.seconds), film.height, film.width, seed=int(path.stem))
+    write_pictures(part, pictures, gop=250, b_frames=3, options={"preset": "veryfast"})
+    part.replace(path)
+
+
+def _preprocessings(bench: Bench) -> Iterator[tuple[str, Preprocessing]]:
+    """Of each family, as its processor does it, and as the authors did."""
+    for name in bench.families:
+        preprocessing = bench.backbone(name, "cpu").preprocessing
+        yield f"{name}, standard", preprocessing
+        yield f"{name}, author", replace(preprocessing, squash=AUTHOR_SQUASH)
+
+
+@contextlib.contextmanager
+def _tf32_allowed() -> Iterator[None]:
+    """As a caller may have set it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _product_rate(bench: Bench, precision: str) -> float:
+    size = 256 if bench.small else 8192
+    matrix = torch.randn(size, size, device=bench.device)
+    if precision == "bfloat16":
+        matrix = matrix.bfloat16()  # autocast would convert it each time
+    with arithmetic(bench.device, precision):
+        seconds = bench.seconds(lambda: matrix @ matrix)
+    return 2 * size**3 / 1e12 / seconds
+
+
+def _operations(backbone: Backbone) -> int:
+    """The floating-point operations of a clip."""
+    pixels, present = (part.to(backbone.device) for part in make_input(backbone, 1))
+    # Not every fused kernel of attention is counted.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        backbone.embed_clips(pixels, present)
+    return int(counter.get_total_flops())
+
+
+def _download(outputs: Mapping[str, Tensor]) -> None:
+    for output in outputs.values():
+        output.cpu()
+
+
+def _speed_and_memory(
+    bench: Bench, backbone: Backbone, batch: Sequence[Tensor]
+) -> tuple[float, float]:
+    """Clips a second, and the peak of the GPU's memory in GiB (0 on a CPU)."""
+    if bench.is_gpu:
+        torch.cuda.reset_peak_memory_stats(bench.device)
+    rate = len(batch[0]) / bench.seconds(partial(backbone.embed_clips, *batch), 3)
+    return rate, torch.cuda.max_memory_allocated(bench.device) / 2**30 if bench.is_gpu else 0.0

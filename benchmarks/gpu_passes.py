@@ -1,0 +1,339 @@
+"""Whole passes over clips on a device: how busy, equal bits, little memory; and NVDEC."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import torch
+from av.codec.hwaccel import HWAccel
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benchmarks.gpu_device import LIMITS, Bench, beside, cosine_error, limited, make_input, none_of
+from benchmarks.result import Result
+from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import free_memory, limit_gpu_share
+from obygaze_features.common.text import first_line
+from obygaze_features.errors import BackboneError
+from obygaze_features.extraction import extract
+from obygaze_features.extraction.decode_pool import DecodePool, Decoder
+from obygaze_features.extraction.forward import CLIPS_PER_BATCH
+from obygaze_features.extraction.readers import ask_decoder
+from obygaze_features.extraction.summary import Summary
+from obygaze_features.manifests import Item
+from obygaze_features.manifests.media import MediaFolder
+from obygaze_features.store import Store, open_store
+
+BUSY = {"float32": 0.90, "bfloat16": 0.85}
+"""The least share of a pass that is the forward passes' own time, and in which the device is busy.
+
+They are targets where decoding alone is faster than the forward passes alone."""
+WORKERS = (15, 8, 4)
+CLIPS_PER_WORKER = {"scenes": 12, "shots": 64}
+REPEAT = 16
+"""Clips this far apart are the same file, at the same place of equal batches: bits are equal."""
+MEMORY_LIMITS = {"4GB": True, "2GB": True, "1200MB": False}
+"""Whether three backbones in float32 must fit; where not, a clear line will do."""
+HELD_MIB = 256
+"""What libraries may keep for themselves; the networks take four times as much."""
+NVML_STEP_S = 0.05
+
+
+def passes(bench: Bench) -> Iterator[Result]:
+    """How busy 1, 2 and 3 backbones keep the device; the most telling settings first."""
+    loaded = [bench.backbone(name) for name in bench.three]
+    decoding_rate = cache(partial(_decoding_rate, bench, loaded))
+    seconds_alone = cache(partial(_forward_seconds, bench, loaded))
+    for kind, count, precision, workers in _settings(bench):
+        clock, clips = _ForwardClock(bench), _clip_count(bench, kind, workers)
+        backbones = [
+            clock.watch(backbone.with_changes(precision=precision)) for backbone in loaded[:count]
+        ]
+        with tempfile.TemporaryDirectory(dir=bench.folder) as output, _utilisation(bench) as busy:
+            summary = _extract(bench, kind, clips, backbones, Path(output), workers=workers)
+        rate, rate_alone = decoding_rate(kind, count, workers), 1 / seconds_alone(count, precision)
+        decoding_allows = rate > rate_alone and not bench.small
+        label = f"{kind}, {count} in {precision}, {workers} workers"
+        speed = clips / (summary.seconds * (1 - summary.shares["start"]))
+        yield beside(f"{label}: clips a second (decoding alone)", speed, "1/s", rate)
+        yield beside(f"{label}: clips a second (forward passes alone)", speed, "1/s", rate_alone)
+        forward, span = clock.seconds()
+        share, by = forward / span, "events"
+        if samples := [percent for when, percent in busy if clock.begin < when < clock.end]:
+            share, by = sum(samples) / len(samples) / 100, "NVML"
+        own = clips / rate_alone / span
+        for name, value, goal in (
+            ("forward passes' own time (least)", own, "float32"),
+            (f"device busy by {by} (least)", share, "bfloat16"),
+        ):
+            target = 1 if precision == goal and decoding_allows else None
+            least = BUSY[goal]
+            yield Result(f"{label}: {name}", value, "", least, least / value, target)
+
+
+def bits(bench: Bench) -> Iterator[Result]:
+    """Two runs, fewer workers, clips of the same file, and the same pass on the CPU."""
+    workers = 2 if bench.small else WORKERS[0]
+    clips, backbones = (
+        (2 if bench.small else 4) * REPEAT,
+        [bench.backbone(name) for name in bench.three],
+    )
+    with tempfile.TemporaryDirectory(dir=bench.folder) as name:
+        first, again, fewer, on_cpu = (Path(name) / str(number) for number in range(4))
+        for output, number in ((first, workers), (again, workers), (fewer, max(1, workers // 4))):
+            _extract(bench, "scenes", clips, backbones, output, workers=number)
+        references = [bench.backbone(name, "cpu") for name in bench.three]
+        _extract(bench, "scenes", 4, references, on_cpu, workers=workers)
+        for name in bench.three:
+            store, again_store, fewer_store, cpu_store = (
+                open_store(output / f"{name}.zarr") for output in (first, again, fewer, on_cpu)
+            )
+            apart = _rows_apart(store, again_store)
+            yield none_of(f"{name}: rows apart in a second run (of)", apart, clips)
+            apart = _rows_apart(store, fewer_store)
+            yield none_of(f"{name}: rows apart with fewer workers (of)", apart, clips)
+            native = _native(store)
+            apart = int((native[REPEAT:] != native[:-REPEAT]).any(1).sum())
+            yield none_of(f"{name}: rows apart of the same file (of)", apart, clips - REPEAT)
+            error = cosine_error(native[:4], _native(cpu_store))
+            label = f"{name}: 1 - cosine to a pass on the CPU (limit)"
+            yield limited(label, error, LIMITS["float32"])
+
+
+def memory(bench: Bench) -> Iterator[Result]:
+    """A shared GPU: three backbones in float32 that may use little of it."""
+    clips, workers = (16, 2) if bench.small else (64, WORKERS[0])
+    specs = [str(bench.checkpoint(name)) for name in bench.three]
+    limits = list(MEMORY_LIMITS.items())
+    for limit, must_fit in limits if bench.is_gpu else limits[:1]:
+        gc.collect()
+        free_memory(bench.device)
+        before = _allocated_mib(bench)
+        options = {"max_gpu_memory": limit} if bench.is_gpu else {}
+        done = 0
+        try:
+            with tempfile.TemporaryDirectory(dir=bench.folder) as output:
+                summary = _extract(
+                    bench, "scenes", clips, specs, Path(output), workers=workers, **options
+                )
+            done = summary.done
+            print(f"  {limit}: clips in a batch: {summary.batches}")
+        except BackboneError as problem:
+            print(f"  {limit}: {problem}")
+        finally:
+            if bench.is_gpu:
+                limit_gpu_share(bench.device, 1.0)
+        target = 1 if must_fit else None
+        yield Result(f"{limit}: clips done (all)", done, "", clips, clips / max(done, 0.1), target)
+        gc.collect()
+        held = _allocated_mib(bench) - before
+        yield limited(f"{limit}: held after the run (limit)", held, HELD_MIB, "MiB")
+
+
+def nvdec(bench: Bench) -> Iterator[Result]:
+    """The GPU's own decoder through PyAV: the same pixels, and how fast. Nothing here uses it."""
+    _, folder = bench.clips("scenes", 1)
+    paths = [path for path in sorted(folder.glob("*.mp4")) if path.stem.isdigit()]
+    gpu = bench.device.partition(":")[2] or "0"
+    try:
+        _, pictures = _decode_all(gpu, paths[0])
+    except Exception as problem:  # whatever FFmpeg and the driver raise
+        print(f"  NVDEC cannot be used here: {first_line(problem)}")
+        return
+    _, expected = _decode_all(None, paths[0])
+    levels = max(
+        int(np.abs(picture.astype(int) - by_cpu).max())
+        for picture, by_cpu in zip(pictures, expected, strict=True)
+    )
+    yield beside("NVDEC: levels apart from the CPU's decoder (all)", levels, "", 255)
+    for threads in (1, 4, 8, 16):
+        rate, cpu_rate = (_frames_a_second(decoder, paths, threads) for decoder in (gpu, None))
+        yield beside(f"NVDEC: frames a second, {threads} at a time (CPU)", rate, "1/s", cpu_rate)
+
+
+class _ForwardClock:
+    """When the forward passes of a run are computed: by events, on a CPU by the clock."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._spans: list[tuple[Any, Any]] = []
+        self.begin, self.end = float("inf"), 0.0
+
+    def watch(self, backbone: Backbone) -> Backbone:
+        """The backbone, whose forward passes are noted."""
+        encode = backbone.encode_clips
+
+        def encode_and_note(pixels: Tensor, present: Tensor, names: frozenset[str]) -> Any:
+            if len(pixels) == 1:  # the store's probe
+                return encode(pixels, present, names)
+            self.begin = min(self.begin, time.perf_counter())
+            begin = self._now()
+            outputs = encode(pixels, present, names)
+            self._spans.append((begin, self._now()))
+            self.end = time.perf_counter()
+            return outputs
+
+        return backbone.with_changes(encode_clips=encode_and_note)
+
+    def seconds(self) -> tuple[float, float]:
+        """What all forward passes took, and the time from the first to the last."""
+        if self._bench.is_gpu:
+            torch.cuda.synchronize(self._bench.device)
+        total = sum(self._elapsed(begin, end) for begin, end in self._spans)
+        return total, self._elapsed(self._spans[0][0], self._spans[-1][1])
+
+    def _now(self) -> Any:
+        if not self._bench.is_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _elapsed(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end) / 1e3 if self._bench.is_gpu else end - begin)
+
+
+def _settings(bench: Bench) -> Sequence[tuple[str, int, str, int]]:
+    """Which films, how many backbones, in which number format, with how many workers."""
+    if bench.small:
+        return [("scenes", 3, "float32", 2), ("shots", 1, "bfloat16", 2)]
+    first = [
+        ("scenes", 3, "float32", WORKERS[0]),
+        ("shots", 3, "bfloat16", WORKERS[0]),
+        ("shots", 1, "bfloat16", WORKERS[0]),
+    ]
+    grid = [
+        ("scenes", count, precision, workers)
+        for workers in WORKERS
+        for count in (3, 1, 2)
+        for precision in BUSY
+    ]
+    return list(dict.fromkeys([*first, *grid]))
+
+
+def _clip_count(bench: Bench, kind: str, workers: int) -> int:
+    return 16 if bench.small else CLIPS_PER_WORKER[kind] * workers
+
+
+def _extract(
+    bench: Bench,
+    kind: str,
+    clips: int,
+    backbones: Sequence[str | Backbone],
+    output: Path,
+    **options: Any,
+) -> Summary:
+    manifest, folder = bench.clips(kind, clips)
+    summary = extract(manifest, folder, backbones, output, device=bench.device, **options)
+    assert summary.done == clips, summary.failed
+    return summary
+
+
+def _decoding_rate(
+    bench: Bench, backbones: Sequence[Backbone], kind: str, count: int, workers: int
+) -> float:
+    """The clips a second that decoders alone deliver for the first backbones."""
+    manifest, folder = bench.clips(kind, _clip_count(bench, kind, workers) // 2)
+    media = MediaFolder(folder.resolve())
+    samplings = [backbone.sampling for backbone in backbones[:count]]
+
+    def decode(decoder: Decoder, item: Item) -> None:
+        ask_decoder(decoder, "decode", media, item, samplings, None)
+
+    pool = DecodePool(workers, stall_timeout=60)
+    times = [time.perf_counter() for _ in pool.map(decode, manifest, ahead=2 * workers)]
+    return (len(times) - workers) / (times[-1] - times[workers - 1])
+
+
+def _forward_seconds(
+    bench: Bench, backbones: Sequence[Backbone], count: int, precision: str
+) -> float:
+    """What the forward passes of a clip take by themselves, for the first backbones."""
+    total = 0.0
+    for backbone in backbones[:count]:
+        batch = [part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH)]
+        forward = backbone.with_changes(precision=precision).embed_clips
+        total += bench.seconds(partial(forward, *batch)) / CLIPS_PER_BATCH
+    return total
+
+
+def _rows_apart(*stores: Store) -> int:
+    """How many rows of two stores have other bits in any array."""
+    apart: set[int] = set()
+    for spec in stores[0].specs:
+        first, second = (
+            np.ascontiguousarray(store.read(spec.name)).view(np.uint8).reshape(len(store.ids), -1)
+            for store in stores
+        )
+        apart.update(np.flatnonzero((first != second).any(1)).tolist())
+    return len(apart)
+
+
+def _native(store: Store) -> Tensor:
+    return torch.from_numpy(np.array(store.read("native", missing="nan")))
+
+
+def _allocated_mib(bench: Bench) -> float:
+    return float(torch.cuda.memory_allocated(bench.device) / 2**20) if bench.is_gpu else 0.0
+
+
+@contextlib.contextmanager
+def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
+    """The GPU's use by NVML in percent, with the time, gathered meanwhile; empty without NVML."""
+    samples: list[tuple[float, int]] = []
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(bench.device).uuid)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+    except Exception as problem:  # no pynvml, no GPU, or a part of one
+        if bench.is_gpu:
+            print(f"  no figures of NVML: {first_line(problem)}")
+        yield samples
+        return
+    is_over = threading.Event()
+
+    def sample() -> None:
+        while not is_over.wait(NVML_STEP_S):
+            samples.append((time.perf_counter(), pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _frames_a_second(gpu: str | None, paths: Sequence[Path], threads: int) -> float:
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:  # FFmpeg lets go of the interpreter
+        frames = sum(count for count, _ in pool.map(partial(_decode_all, gpu), paths))
+    return frames / (time.perf_counter() - begin)
+
+
+def _decode_all(gpu: str | None, path: Path) -> tuple[int, list[NDArray[Any]]]:
+    """How many frames a film has, and some of their pictures, by a GPU's decoder or the CPU."""
+    count, pictures = 0, []
+    hardware = HWAccel("cuda", gpu, allow_software_fallback=False) if gpu else None
+    with av.open(path, hwaccel=hardware) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        for frame in container.decode(stream):
+            if count % 100 == 0:
+                pictures.append(frame.to_ndarray(format="rgb24"))
+            count += 1
+    return count, pictures

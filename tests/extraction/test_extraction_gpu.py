@@ -1,0 +1,125 @@
+"""A GPU: what it computes, and its benchmark, which must run through on a CPU as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import __main__ as benchmarks
+from benchmarks import gpu
+from benchmarks.gpu_device import Bench
+from benchmarks.result import Result
+from obygaze_features.backbones.devices import choose_device, limit_gpu_share
+from obygaze_features.extraction import extract
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_IN_A_CHECKOUT = ("obygaze", "_editable_impl_obygaze", "decord", "pynvml", "lance")
+"""What a checkout on the search path lacks, though the tests' own installation may have it."""
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """The GPU with tiny networks and short clips."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return Bench(choose_device("cuda"), tmp_path, small=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("section", ["parity", "resize", "bits", "memory"])
+def test_a_gpu_computes_what_a_cpu_does(bench, section):
+    results = list(gpu.SECTIONS[section][0](bench))
+    assert results
+    assert [result for result in results if not result.holds] == []
+
+
+@pytest.mark.gpu
+def test_a_batch_too_large_for_a_gpu_is_halved_and_its_memory_given_back(bench, tmp_path):
+    manifest, folder = bench.clips("scenes", 8)
+    backbone = bench.backbone("tiny-xclip")
+    sizes = []
+
+    def greedy(pixels, present, names):
+        sizes.append(len(pixels))
+        torch.empty(len(pixels) << 28, dtype=torch.uint8, device=pixels.device)
+        return backbone.encode_clips(pixels, present, names)
+
+    limit_gpu_share(bench.device, 2**30 / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        large = backbone.with_changes(encode_clips=greedy)
+        summary = extract(manifest, folder, large, tmp_path / "stores", workers=2)
+    finally:
+        limit_gpu_share(bench.device, 1.0)
+    assert (summary.done, summary.batches) == (8, {"tiny-xclip": 2})
+    assert sizes[-4:] == [2, 2, 2, 2]
+    assert torch.cuda.memory_allocated() < 2**28
+
+
+def test_the_benchmark_runs_on_a_cpu_from_a_checkout(tmp_path):
+    """Every section but NVDEC's, which has no figures; obygaze is not installed."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for folder in filter(Path.is_dir, map(Path, sys.path)):
+        if folder.name in ("site-packages", "dist-packages"):
+            for path in folder.iterdir():
+                link = packages / path.name
+                if not path.name.startswith(NOT_IN_A_CHECKOUT) and not link.exists():
+                    link.symlink_to(path)
+    environment = {
+        **os.environ,
+        gpu.SMALL: "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(packages)]),
+    }
+    run = subprocess.run(
+        # -S: without the site-packages of the environment.
+        [sys.executable, "-S", "-m", "benchmarks.gpu", "--out", tmp_path / "out"],
+        env=environment, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    results = {
+        path.stem: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json")
+    }
+    assert set(results) == {f"gpu-{name}" for name in gpu.SECTIONS if name != "nvdec"}
+    assert all(row["holds"] for rows in results.values() for row in rows)
+    assert "NVDEC cannot be used here" in run.stdout
+
+
+def test_a_section_that_fails_or_takes_too_long_leaves_its_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(gpu.SMALL, "1")
+
+    def broken(bench):
+        yield Result("first", 1.0, "s", 2.0, 0.5, 1)
+        raise RuntimeError("the device is lost")
+
+    def endless(bench):
+        while True:
+            yield Result("again", 3.0, "s", 2.0, 1.5, None)
+
+    monkeypatch.setattr(gpu, "SECTIONS", {"broken": (broken, 5), "endless": (endless, 1e-9)})
+    with pytest.raises(SystemExit) as end:
+        gpu.main(["--out", str(tmp_path)])
+    assert end.value.code == 1
+    assert [row["name"] for row in json.loads((tmp_path / "gpu-broken.json").read_text())] == [
+        "first"
+    ]
+    assert len(json.loads((tmp_path / "gpu-endless.json").read_text())) == 1
+    assert "the device is lost" in capsys.readouterr().err
+
+
+def test_without_a_gpu_the_benchmark_says_so_and_keeps_earlier_results(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.delenv(gpu.SMALL, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
+    benchmarks.main(["gpu"])
+    assert capsys.readouterr().out.startswith("no GPU")
+    assert list(tmp_path.iterdir()) == []
