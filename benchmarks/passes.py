@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -82,16 +83,15 @@ def _beside_the_networks(folder: Path) -> Result:
     """
     videos = folder / "beside"
     (item,) = _clips(videos, 1, seconds=20, width=1280, height=720).items
-    edge = 224
     backbones = []
     for name, sampling in zip(THREE, (Sampling(32), Sampling(32), Sampling(12, 1.0)), strict=True):
         tiny = load_backbone(name, "cpu")
-        rows = {spec.name: torch.zeros(1, *spec.shape) for spec in tiny.arrays}
-        resizing = replace(tiny.preprocessing, shortest_edge=edge, crop=(edge, edge))
+        ready = {spec.name: torch.zeros(1, *spec.shape) for spec in tiny.arrays}
+        resizing = replace(tiny.preprocessing, shortest_edge=224, crop=(224, 224))
         backbones.append(
             replace(
                 tiny, sampling=sampling, preprocessing=resizing,
-                encode_clips=lambda pixels, present, names, rows=rows: rows,
+                encode_clips=partial(_ready_outputs, ready),
             )
         )  # fmt: skip
     reader = ItemReader(videos, backbones, None)
@@ -119,6 +119,10 @@ def _beside_the_networks(folder: Path) -> Result:
         return side_by_side("three backbones beside their networks", ours, peer, target=0.25)
     finally:
         decoder.discard()
+
+
+def _ready_outputs(outputs: dict[str, Tensor], *inputs: object) -> dict[str, Tensor]:
+    return outputs
 
 
 def _gathered(frames: Tensor, rows: list[int], backbone: Backbone) -> object:

@@ -97,9 +97,11 @@ class _LocalRun:
                 self._compute(items, writer, advance)
             finally:
                 # What is computed of a block is kept, even after an error.
-                self._collect()
-                if self._block and any(self._outcomes.values()):
-                    writer.submit(self._block, self._take_outcomes())
+                try:
+                    self._collect()
+                finally:
+                    if self._block and any(self._outcomes.values()):
+                        writer.submit(self._block, self._take_outcomes())
 
     def _item_tasks(self, claims: BlockClaims) -> Iterator[_ItemTask]:
         for block in self.run.tasks(claims):

@@ -172,6 +172,19 @@ def test_a_batch_that_does_not_fit_leaves_nothing_in_memory(films, tiny, tmp_pat
     assert len(left) == 4
 
 
+def test_what_was_computed_before_a_gpu_failed_is_kept(films, tiny, gpu, tmp_path, monkeypatch):
+    def fails(event):
+        waited.append(event)
+        if len(waited) > 3:  # the probe's, and two batches'
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    waited: list[FakeEvent] = []
+    monkeypatch.setattr(FakeEvent, "synchronize", fails)
+    with pytest.raises(BackboneError, match="illegal memory access"):
+        extract(MANIFEST, films, [on(gpu, tiny)], tmp_path)
+    assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
+
+
 @pytest.fixture
 def frames() -> torch.Tensor:
     return torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
