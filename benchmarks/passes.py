@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,15 +82,15 @@ def _three_in_one(folder: Path) -> Result:
 def _beside_the_networks(folder: Path) -> Result:
     """From decoded frames to rows of three backbones, one of which samples otherwise.
 
-    The networks are left out. The peer gathers each backbone's frames, resizes them together and
-    normalises with a copy for each step.
+    Frames are ready, and so are the networks' outputs. The peer does what was done before:
+    it gathers each backbone's frames, one clip at a time, and normalises with a copy a step.
     """
     videos = folder / "beside"
     (item,) = _clips(videos, 1, seconds=20, width=1280, height=720).items
     backbones = []
     for name, sampling in zip(THREE, (Sampling(32), Sampling(32), Sampling(12, 1.0)), strict=True):
         tiny = load_backbone(name, "cpu")
-        ready = {spec.name: torch.zeros(1, *spec.shape) for spec in tiny.arrays}
+        ready = {spec.name: torch.zeros(spec.shape) for spec in tiny.arrays}
         resizing = replace(tiny.preprocessing, shortest_edge=224, crop=(224, 224))
         backbones.append(
             replace(
@@ -103,43 +107,75 @@ def _beside_the_networks(folder: Path) -> Result:
     )  # fmt: skip
     decoder.ask = lambda request: answer  # type: ignore[method-assign]  # decoded already
 
-    def ours() -> object:
+    frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+    one_at_a_time = threading.Lock()
+
+    def read(_: int) -> Mapping[str, Any]:
         clip = reader.read(decoder, item, list(forwards))
         assert isinstance(clip, ReadItem)
-        return [forwards[name]([pixels]) for name, pixels in clip.inputs.items()]
+        return clip.inputs
 
-    def peer() -> object:
-        frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-        return [
-            _gathered(frames, rows, backbone)
-            for backbone, rows in zip(backbones, answer["rows"], strict=True)
-        ]
+    def gather(_: int) -> list[Tensor]:
+        with one_at_a_time:
+            return [
+                _resize_together(frames[rows], backbone)
+                for backbone, rows in zip(backbones, answer["rows"], strict=True)
+            ]
 
-    try:
-        return side_by_side("three backbones beside their networks", ours, peer, target=0.25)
-    finally:
-        decoder.discard()
+    cores = os.cpu_count() or 1
+    with ThreadPoolExecutor(cores) as pool:
+
+        def ours() -> object:
+            clips = list(pool.map(read, range(cores)))
+            return [forwards[name]([clip[name] for clip in clips]) for name in forwards]
+
+        def peer() -> object:
+            clips = pool.map(gather, range(cores))
+            return [
+                _embed_with_copies(backbone, inputs)
+                for backbone, inputs in zip(backbones, zip(*clips, strict=True), strict=True)
+            ]
+
+        name = (
+            f"{cores} clips for three backbones, without decoding and networks (gathered, locked)"
+        )
+        try:
+            return side_by_side(name, ours, peer, target=0.25)
+        finally:
+            decoder.discard()
 
 
-def _ready_outputs(outputs: dict[str, Tensor], *inputs: object) -> dict[str, Tensor]:
-    return outputs
+def _ready_outputs(
+    rows: Mapping[str, Tensor], pixels: Tensor, present: Tensor, names: frozenset[str]
+) -> dict[str, Tensor]:
+    return {name: row.expand(len(pixels), *row.shape) for name, row in rows.items()}
 
 
-def _gathered(frames: Tensor, rows: list[int], backbone: Backbone) -> object:
+def _resize_together(frames: Tensor, backbone: Backbone) -> Tensor:
     how = backbone.preprocessing
-    pixels = frames[rows].permute(0, 3, 1, 2)
-    height, width = pixels.shape[-2:]
-    size = (how.crop[0], how.crop[0] * width // height)
-    left = (size[1] - how.crop[1]) // 2
-    resized = interpolate(pixels, size=size, mode=how.filter, antialias=True)
-    clip = resized[..., left : left + how.crop[1]].contiguous()
+    width = how.crop[0] * frames.shape[2] // frames.shape[1]
+    left = (width - how.crop[1]) // 2
+    pixels = interpolate(
+        frames.permute(0, 3, 1, 2), size=(how.crop[0], width), mode=how.filter, antialias=True
+    )
+    return pixels[..., left : left + how.crop[1]].contiguous()
+
+
+def _embed_with_copies(backbone: Backbone, clips: Sequence[Tensor]) -> list[dict[str, Any]]:
+    how = backbone.preprocessing
+    stacked = clips[0].new_zeros(len(clips), backbone.sampling.frames, *clips[0].shape[1:])
+    present = torch.zeros(stacked.shape[:2], dtype=torch.bool)
+    for i, clip in enumerate(clips):
+        stacked[i, : len(clip)] = clip
+        present[i, : len(clip)] = True
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (how.mean, how.std))
-    stacked = clip.new_zeros(1, backbone.sampling.frames, *clip.shape[1:])
-    stacked[0, : len(clip)] = clip
-    inputs = (stacked.float() * how.scale - how.offset - mean) / std
-    inputs[:, len(clip) :] = 0
-    outputs = backbone.embed_clips(inputs, torch.ones(inputs.shape[:2], dtype=torch.bool))
-    return {spec.name: outputs[spec.name].numpy()[0].astype(spec.dtype) for spec in backbone.arrays}
+    pixels = (stacked.float() * how.scale - how.offset - mean) / std
+    pixels[~present] = 0
+    outputs = backbone.embed_clips(pixels, present)
+    return [
+        {spec.name: outputs[spec.name].numpy()[i].astype(spec.dtype) for spec in backbone.arrays}
+        for i in range(len(clips))
+    ]
 
 
 def _not_the_network(folder: Path) -> Result:

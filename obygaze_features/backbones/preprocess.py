@@ -6,7 +6,7 @@ processors, which the published checkpoints were made with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -205,9 +205,16 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Bytes of shape ``[..., 3, h, w]`` to the numbers that the backbone was trained on."""
     mean = _per_channel(tuple(preprocessing.mean), pixels.device)
     std = _per_channel(tuple(preprocessing.std), pixels.device)
-    # In place: fresh memory costs more than the arithmetic.
-    values = pixels.float() * preprocessing.scale
-    return values.sub_(preprocessing.offset).sub_(mean).div_(std)
+    values = torch.empty(pixels.shape, device=pixels.device)
+    parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]
+    if pixels.device.type == "cpu":
+        # Frame by frame: a frame stays in the processor's cache, a clip does not.
+        frame = (-1, *pixels.shape[-3:])
+        parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
+    for source, target in parts:
+        torch.mul(source, preprocessing.scale, out=target)
+        target.sub_(preprocessing.offset).sub_(mean).div_(std)
+    return values
 
 
 @lru_cache(maxsize=64)

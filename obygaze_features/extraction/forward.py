@@ -121,7 +121,8 @@ class Forward:
             stacked[i, : len(clip)] = clip
             present[i, : len(clip)] = True
         pixels = normalise(stacked, backbone.preprocessing)
-        pixels.masked_fill_(~present[:, :, None, None, None], 0)
+        for i, clip in enumerate(inputs):
+            pixels[i, len(clip) :] = 0
         return backbone.embed_clips(pixels, present)
 
     @property

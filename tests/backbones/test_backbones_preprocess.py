@@ -250,7 +250,7 @@ def test_a_large_reduction_is_left_to_the_cpu(tmp_path, monkeypatch):
 
 def test_normalising_has_the_bits_of_the_formula(tmp_path):
     how = read_preprocessing(a_checkpoint(tmp_path, **VIVIT | {"image_std": [0.3, 0.4, 0.5]}))
-    pixels = torch.arange(256, dtype=torch.uint8).repeat(3, 1)[:, None]
+    pixels = torch.arange(256, dtype=torch.uint8).repeat(2, 5, 3, 1)[..., None]
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (how.mean, how.std))
     expected = (pixels.float() * how.scale - how.offset - mean) / std
     for _ in range(2):
