@@ -37,7 +37,7 @@ SECTIONS = {
     "resize": (resize, 60),
     "batches": (batches, 180),
     "stages": (stages, 60),
-    "passes": (passes, 240),
+    "passes": (passes, 270),
     "bits": (bits, 90),
     "memory": (memory, 90),
     "nvdec": (nvdec, 60),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from obygaze_features.errors import ObygazeError
     from obygaze_features.extraction import extract
     from obygaze_features.manifests import Manifest, leave_film_out, stratified
+    from obygaze_features.retrieval.search import search
     from obygaze_features.store import Store, merge, open_store
     from obygaze_features.store.import_features import import_features
     from obygaze_features.store.pull import pull
@@ -38,6 +39,7 @@ __all__ = [
     "merge",
     "open_store",
     "pull",
+    "search",
     "stratified",
 ]
 
@@ -53,6 +55,7 @@ _ROOMS = {
     "merge": "store",
     "open_store": "store",
     "pull": "store.pull",
+    "search": "retrieval.search",
     "stratified": "manifests",
 }
 

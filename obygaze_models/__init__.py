@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from obygaze_models.api import compare as compare
     from obygaze_models.api import report as report
     from obygaze_models.dataset import ClipDataset, load_dataset
+    from obygaze_models.estimators.attention import AttentionProbe, FrameMIL
     from obygaze_models.estimators.baselines import FilmPrior
     from obygaze_models.estimators.bottlenecks import (
         ConceptBottleneck,
@@ -50,11 +51,13 @@ if TYPE_CHECKING:
     from obygaze_models.reproduce.reproduce import reproduce as reproduce
 
 _ROOMS = {
+    "AttentionProbe": "estimators.attention",
     "ClipDataset": "dataset",
     "ConceptBank": "estimators.concepts",
     "ConceptBottleneck": "estimators.bottlenecks",
     "Experiment": "experiments.experiment",
     "FilmPrior": "estimators.baselines",
+    "FrameMIL": "estimators.attention",
     "HybridBottleneck": "estimators.bottlenecks",
     "LeakFree": "protocols",
     "LeaveFilmOut": "protocols",
@@ -84,11 +87,13 @@ _ROOMS = {
 }
 
 __all__ = [
+    "AttentionProbe",
     "ClipDataset",
     "ConceptBank",
     "ConceptBottleneck",
     "Experiment",
     "FilmPrior",
+    "FrameMIL",
     "HybridBottleneck",
     "LeakFree",
     "LeaveFilmOut",

@@ -415,7 +415,9 @@ def _try_out(model: Any) -> None:
     if {"concepts", "groups"} & keywords(getattr(steps[-1], method.__name__, method)):
         return  # it predicts from annotations
     widths = [step.n_features_in_ for step in steps if hasattr(step, "n_features_in_")]
-    output = method(np.full((1, widths[0] if widths else 1), 0.5, dtype=np.float32))
+    width = widths[0] if widths else 1
+    frames = (model.n_frames_in_,) if hasattr(model, "n_frames_in_") else ()
+    output = method(np.full((1, *frames, width), 0.5, dtype=np.float32))
     if output.shape != shape or (shape != (1,) and not np.isfinite(output).all()):
         raise ExperimentError("its parts do not fit each other")
 

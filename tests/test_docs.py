@@ -137,13 +137,18 @@ def test_python_api(tour: Page) -> None:
     assert printed[2].startswith("Store('tour/stores/tiny-xclip.zarr', open, 12 rows, native,")
     assert printed[3:9] == ["(6, 32)", "['leak-free']", str([1] * 12), "[]", "(2, 8, 32)", "4 1.0"]
     assert printed[10] == "ProjectedLabels(ann: 2 clips)"
-    assert printed[11:14] == [
-        "ClipDataset(12 clips, X 12x32, 3 films, 6 EN+HN, 6 S)", "(3,)", "(12,)",
+    assert printed[11:15] == [
+        "ClipDataset(12 clips, X 12x32, 3 films, 6 EN+HN, 6 S)", "(3,)", "(12,)", "(3,)",
     ]  # fmt: skip
-    assert printed[14].startswith("Run('api/run', EN+HN vs S,")
-    assert printed[15:] == [
+    assert printed.pop(15) == "(9, 2) (9, 8, 2)"
+    assert printed[15].startswith("Run('api/run', EN+HN vs S,")
+    assert printed[16:] == [
         "['logistic', 'bayes']", "['synthetic', 'synthetic']", "LogisticProbe EN+HN vs S",
     ]  # fmt: skip
+
+
+def test_search(tour: Page) -> None:
+    assert tour.run((ROOT / "docs/search.md").read_text()) == "3 True\nTrue\n"
 
 
 def test_films_of_your_own(page: Page) -> None:

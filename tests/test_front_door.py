@@ -31,14 +31,17 @@ def test_public_names():
         "merge",
         "open_store",
         "pull",
+        "search",
         "stratified",
     ]
     assert obygaze_models.__all__ == [
+        "AttentionProbe",
         "ClipDataset",
         "ConceptBank",
         "ConceptBottleneck",
         "Experiment",
         "FilmPrior",
+        "FrameMIL",
         "HybridBottleneck",
         "LeakFree",
         "LeaveFilmOut",

@@ -12,8 +12,10 @@ from typing import Any
 from obygaze_features.backbones import KnownCheckpoint, known_checkpoints
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
 from obygaze_features.backbones.clip import SAMPLING, clip_arrays
+from obygaze_features.backbones.dinov2 import dino_arrays
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.siglip import siglip_arrays
+from obygaze_features.backbones.timesformer import timesformer_arrays
 from obygaze_features.backbones.tiny import (
     SMALL,
     SMALL_VISION,
@@ -27,6 +29,7 @@ from obygaze_features.backbones.tiny import (
     write_xclip,
 )
 from obygaze_features.backbones.videomae import videomae_arrays
+from obygaze_features.backbones.vjepa2 import vjepa2_arrays
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
@@ -115,6 +118,65 @@ def write_videomae(
     config = VideoMAEConfig(**sizes, use_mean_pooling=finetuned, synthetic=RANDOM_WEIGHTS_NOTE)
     kind = VideoMAEForVideoClassification if finetuned else VideoMAEForPreTraining
     write_model(folder, lambda: kind(config), video_processor(config.image_size), seed)
+
+
+def write_vjepa2(
+    folder: Path, seed: int, sizes: Mapping[str, Any], *, finetuned: bool = False
+) -> None:
+    """A V-JEPA 2: pretrained, or with the attention and the classifier of a fine-tuned one."""
+    from transformers import VJEPA2Config, VJEPA2ForVideoClassification, VJEPA2Model
+
+    config = VJEPA2Config(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    kind = VJEPA2ForVideoClassification if finetuned else VJEPA2Model
+    processor = video_processor(config.crop_size) | {
+        "size": {"shortest_edge": config.crop_size * 256 // 224},
+        "video_processor_type": "VJEPA2VideoProcessor",
+    }
+    del processor["image_processor_type"]
+    write_model(folder, lambda: kind(config), processor, seed)
+    (folder / "preprocessor_config.json").rename(folder / "video_preprocessor_config.json")
+
+
+def write_timesformer(folder: Path, seed: int, sizes: Mapping[str, Any]) -> None:
+    """A TimeSformer classifier, the form in which they are published."""
+    from transformers import TimesformerConfig, TimesformerForVideoClassification
+
+    config = TimesformerConfig(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+
+    def make() -> Any:
+        model = TimesformerForVideoClassification(config)
+        # Zeros by default: all frames would look alike, and the attention in time would do nothing.
+        for name, weights in model.named_parameters():
+            if "embeddings" in name or "temporal" in name or "cls_token" in name:
+                weights.normal_(std=config.initializer_range)
+        return model
+
+    write_model(folder, make, video_processor(config.image_size) | half, seed)
+
+
+def write_dino(folder: Path, seed: int, sizes: Mapping[str, Any], kind: str = "Dinov2") -> None:
+    """A DINOv2, one with registers (``Dinov2WithRegisters``), or a DINOv3 (``DINOv3ViT``)."""
+    import transformers
+
+    config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    # DINOv2 was trained at 518 pixels, and its processor crops to 224.
+    size = {518: 224, 48: 32}.get(config.image_size, config.image_size)
+    processor = video_processor(size) | {
+        "image_processor_type": "BitImageProcessor",
+        "size": {"shortest_edge": size * 256 // 224},
+        "resample": 3,
+        "do_convert_rgb": True,
+    }
+    if kind == "DINOv3ViT":
+        processor |= {
+            "image_processor_type": "DINOv3ViTImageProcessorFast",
+            "size": {"height": size, "width": size},
+            "resample": 2,
+            "do_center_crop": None,
+            "crop_size": None,
+        }
+    write_model(folder, lambda: getattr(transformers, f"{kind}Model")(config), processor, seed)
 
 
 def write_gpt2(folder: Path, seed: int) -> None:
@@ -261,6 +323,23 @@ def _sentence_vocabulary() -> dict[str, int]:
     return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
 
 
+TINY_VJEPA2: Mapping[str, Any] = {
+    "crop_size": 32,
+    "patch_size": 8,
+    "frames_per_clip": 8,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_pooler_layers": 1,
+    "mlp_ratio": 2,
+    "pred_hidden_size": 24,
+    "pred_num_attention_heads": 2,
+    "pred_num_hidden_layers": 1,
+    "pred_num_mask_tokens": 2,
+}
+# 48 pixels, so that its embeddings of positions are resized, as in the published ones.
+TINY_DINOV2 = {**SMALL_VISION, "image_size": 48, "mlp_ratio": 2}
+del TINY_DINOV2["intermediate_size"]
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
 _SHIPPED = {name: item for name, item in known_checkpoints().items() if item.write}
 _OURS = (
@@ -276,6 +355,30 @@ _OURS = (
         "tiny-videomae", "", Sampling(8), videomae_arrays(4, 16, 32, finetuned=True),
         write=lambda folder, seed: write_videomae(
             folder, seed, {**SMALL_VISION, "num_frames": 8}
+        ),
+    ),
+    KnownCheckpoint(
+        "tiny-vjepa2", "", Sampling(8), vjepa2_arrays(4, 16, 32, finetuned=False),
+        write=lambda folder, seed: write_vjepa2(folder, seed, TINY_VJEPA2),
+    ),
+    KnownCheckpoint(
+        "tiny-timesformer", "", Sampling(8), timesformer_arrays(8, 16, 32),
+        write=lambda folder, seed: write_timesformer(
+            folder, seed, {**SMALL_VISION, "num_frames": 8}
+        ),
+    ),
+    KnownCheckpoint(
+        "tiny-dinov2", "", SAMPLING, dino_arrays(16, 32),
+        write=lambda folder, seed: write_dino(folder, seed, TINY_DINOV2),
+    ),
+    KnownCheckpoint(
+        "tiny-dinov2-with-registers", "", SAMPLING, dino_arrays(16, 32, 4),
+        write=lambda folder, seed: write_dino(folder, seed, TINY_DINOV2, "Dinov2WithRegisters"),
+    ),
+    KnownCheckpoint(
+        "tiny-dinov3", "", SAMPLING, dino_arrays(16, 32, 4),
+        write=lambda folder, seed: write_dino(
+            folder, seed, {**SMALL_VISION, "num_register_tokens": 4}, "DINOv3ViT"
         ),
     ),
     KnownCheckpoint(
@@ -300,6 +403,16 @@ _OURS = (
     ),
     KnownCheckpoint(
         "random-videomae", "", write=lambda folder, seed: write_videomae(folder, seed, {})
+    ),
+    KnownCheckpoint(
+        "random-vjepa2", "", write=lambda folder, seed: write_vjepa2(folder, seed, {})
+    ),
+    KnownCheckpoint(
+        "random-timesformer", "", write=lambda folder, seed: write_timesformer(folder, seed, {})
+    ),
+    KnownCheckpoint(
+        "random-dinov2", "",
+        write=lambda folder, seed: write_dino(folder, seed, {"image_size": 518}),
     ),
 )  # fmt: skip
 CHECKPOINTS: dict[str, KnownCheckpoint] = {**_SHIPPED, **{item.name: item for item in _OURS}}

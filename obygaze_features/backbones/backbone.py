@@ -149,7 +149,7 @@ class Backbone:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of its texts, read on first use."""
-        self.image_text_embedding()
+        self.check_reads_texts()
         assert self.text_tower
         return self.text_tower.load_tokenizer()
 
@@ -162,8 +162,22 @@ class Backbone:
             )
         return self.embedding
 
-    def for_images_and_texts(self) -> Backbone:
-        """The same backbone, to fill a store of images and texts: its only array is `embedding`."""
+    def check_reads_texts(self) -> None:
+        """Raise `UsageError` if it reads no texts."""
+        self.image_text_embedding()
+        if self.text_tower is None:
+            raise UsageError(
+                f"{self.name}: the family {self.about.get('family')} reads no texts, only images; "
+                "choose one that does: obygaze features backbones"
+            )
+
+    def for_images_and_texts(self, *, texts: bool = False) -> Backbone:
+        """The same backbone, to fill a store of images and texts: its only array is `embedding`.
+
+        With `texts` it must read texts too.
+        """
+        if texts:
+            self.check_reads_texts()
         return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
 
     def without_network(self) -> Backbone:
@@ -248,6 +262,8 @@ class Family:
         From a checkpoint's path and a preprocessing mode to its network.
     embeds_texts
         Whether it also embeds images and texts.
+    embeds_images
+        Whether it also embeds images.
     """
 
     name: str
@@ -255,3 +271,4 @@ class Family:
     checkpoints: tuple[KnownCheckpoint, ...]
     load: Callable[[Path, str], Backbone]
     embeds_texts: bool = False
+    embeds_images: bool = False

@@ -20,8 +20,8 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import find_closest, first_line, join_some
 from obygaze_features.errors import BackboneError, UsageError
 
-VISION_FILES = ("preprocessor_config.json",)
-"""The files that a vision checkpoint has besides its configuration and weights."""
+VISION_FILES = (("preprocessor_config.json", "video_preprocessor_config.json"),)
+"""The files that a vision checkpoint has besides its configuration and weights: one of each."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
@@ -70,7 +70,7 @@ def resolve(
     checkpoints: Mapping[str, KnownCheckpoint],
     *,
     accept: Callable[[Path], object] = lambda folder: None,
-    required: Sequence[str] = (),
+    required: Sequence[Sequence[str]] = (),
     list_command: str,
 ) -> Checkpoint:
     """The checkpoint that a spec names, downloaded if need be.
@@ -84,7 +84,7 @@ def resolve(
     accept
         Called with a folder that has only ``config.json``; may raise before more is downloaded.
     required
-        Files to download besides ``config.json`` and the weights.
+        Files to download besides ``config.json`` and the weights: of each, the first that exists.
     list_command
         The command that lists the names.
     """
@@ -157,7 +157,7 @@ def prefetch(name: str) -> Path:
 def _known_folder(
     checkpoint: KnownCheckpoint,
     accept: Callable[[Path], object],
-    required: Sequence[str],
+    required: Sequence[Sequence[str]],
     *,
     use_cache: bool = True,
 ) -> Path:
@@ -193,7 +193,7 @@ def is_repository(text: str) -> bool:
 
 
 def fetch(
-    repository: str, name: str, accept: Callable[[Path], object], required: Sequence[str]
+    repository: str, name: str, accept: Callable[[Path], object], required: Sequence[Sequence[str]]
 ) -> Path:
     """Download a checkpoint's configuration, weights and `required` files, and nothing else.
 
@@ -216,7 +216,7 @@ def fetch_files(repository: str, revision: str, names: Iterable[str]) -> None:
             _try_download(repository, name, revision=revision, local_files_only=False)
 
 
-def _cached_folder(repository: str, required: Sequence[str]) -> Path | None:
+def _cached_folder(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
     """The folder of a complete checkpoint in the hub's cache; no network is used."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
@@ -230,7 +230,7 @@ def _cached_folder(repository: str, required: Sequence[str]) -> Path | None:
 def _download(
     repository: str,
     accept: Callable[[Path], object],
-    required: Sequence[str],
+    required: Sequence[Sequence[str]],
     *,
     local_files_only: bool,
 ) -> Path:
@@ -241,8 +241,9 @@ def _download(
     accept(folder)
     # The same revision for all files, even if a new one is published meanwhile.
     options["revision"] = folder.name
-    for name in required:
-        hf_hub_download(repository, name, **options)
+    for names in required:
+        if not any(_try_download(repository, name, **options) for name in names):
+            raise BackboneError(f"{repository} has no {' or '.join(names)}, so it cannot be used")
     for single, index in WEIGHT_FILES:
         if _try_download(repository, single, **options):
             return folder

@@ -64,21 +64,19 @@ def make_text_tower(
 
 
 def frame_backbone(
-    model: Any,
+    vision: Any,
     fields: Mapping[str, Any],
     project: Any,
-    text_tower: TextTower,
+    text_tower: TextTower | None,
     arrays: tuple[ArraySpec, ...],
     meaning: str,
 ) -> Backbone:
-    """The backbone of a model that embeds each frame of a clip alone; `load_folder` gives `fields`.
+    """The backbone of a vision tower that embeds each frame of a clip alone.
 
-    `project` leads from the vision tower's embedding into the space that images and texts share;
-    `meaning` says what such an embedding of an image or a text is.
+    `load_folder` gives `fields`; `project` leads from the tower's embedding into the space that
+    images and texts share; `meaning` says what such an embedding of an image or a text is.
     """
     from torch.nn import ModuleDict
-
-    vision = model.vision_model
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = vision(pixels.flatten(0, 1))
@@ -113,7 +111,7 @@ def load(path: Path, mode: str) -> Backbone:
     settings = model.config.vision_config
     patches = (settings.image_size // settings.patch_size) ** 2
     return frame_backbone(
-        model,
+        model.vision_model,
         fields,
         model.visual_projection,
         make_text_tower(path, model.text_model, model.text_projection),

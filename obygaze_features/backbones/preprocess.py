@@ -20,6 +20,8 @@ from obygaze_features.common.files import read_json
 from obygaze_features.errors import BackboneError, UsageError
 
 CONFIG = "preprocessor_config.json"
+VIDEO_CONFIG = "video_preprocessor_config.json"
+"""What it is called where the processor takes only videos."""
 MODES = ("standard", "author")
 AUTHOR_SQUASH = (224, 224)
 """The size to which the authors of ObyGaze12 resized every frame, whatever its aspect ratio."""
@@ -33,7 +35,7 @@ FRAMES_PER_STEP = 8
 """Frames that are resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 """The numbers of PIL's filters, as processor configurations give them."""
-_BICUBIC = ("CLIP", "Siglip")
+_BICUBIC = ("CLIP", "Siglip", "Bit")
 """Processors whose filter is bicubic where the configuration does not say."""
 
 
@@ -87,7 +89,7 @@ class Preprocessing:
         expected = (size, size) if isinstance(size, int) else tuple(size)
         if self.crop != expected:
             raise BackboneError(
-                f"{checkpoint / CONFIG} crops to {self.crop[0]}x{self.crop[1]}, "
+                f"{processor_file(checkpoint)} crops to {self.crop[0]}x{self.crop[1]}, "
                 f"but according to config.json the network takes {expected[0]}x{expected[1]}"
             )
 
@@ -105,7 +107,7 @@ CLIP_TORCHVISION = Preprocessing(
 
 
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
-    """Read a checkpoint's ``preprocessor_config.json``.
+    """Read a checkpoint's ``preprocessor_config.json``; see `processor_file`.
 
     It must have mean and standard deviation: the defaults of a class may differ from those that
     the weights were trained with.
@@ -120,7 +122,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     """
     if mode not in MODES:
         raise UsageError(f"unknown preprocessing mode {mode!r}; use {' or '.join(MODES)}")
-    path = checkpoint / CONFIG
+    path = processor_file(checkpoint)
     config = read_json(path, BackboneError)
     if not isinstance(config, dict):
         raise BackboneError(f"{path} is not a processor's configuration (JSON object)")
@@ -143,6 +145,12 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
         )
     except (KeyError, TypeError) as problem:
         raise BackboneError(f"{path} has no usable value for {problem}") from None
+
+
+def processor_file(checkpoint: Path) -> Path:
+    """The configuration of a checkpoint's processor; that for videos if there is no other."""
+    video = checkpoint / VIDEO_CONFIG
+    return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
 
 
 def resize_and_crop(

@@ -1,8 +1,9 @@
 """The families of backbones: our own, and those of installed packages.
 
-A family of ours is a module here with a `FAMILY`, and its name below. Another package provides one
-by an entry point: ``[project.entry-points."obygaze.backbones"] toy = "my_package.toy:FAMILY"``. An
-entry point may also be a class or a function that makes a `Backbone` from a preprocessing mode.
+A family of ours is a module here with a `FAMILY`, or several `FAMILIES`, and its name below.
+Another package provides one by an entry point: ``[project.entry-points."obygaze.backbones"] toy =
+"my_package.toy:FAMILY"``. An entry point may also be a class or a function that makes a `Backbone`
+from a preprocessing mode.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _MODULES = (
     "clip",
     "siglip",
     "videomae",
+    "vjepa2",
+    "timesformer",
+    "dinov2",
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"
 _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
@@ -37,7 +41,8 @@ Maker = Callable[[str], Backbone]
 @cache
 def families() -> tuple[Family, ...]:
     """All families: ours first."""
-    own = [import_module(f"obygaze_features.backbones.{name}").FAMILY for name in _MODULES]
+    modules = [vars(import_module(f"obygaze_features.backbones.{name}")) for name in _MODULES]
+    own = [family for module in modules for family in module.get("FAMILIES") or (module["FAMILY"],)]
     plugins, _ = load_plugins()
     return (*own, *(plugin for plugin in plugins.values() if isinstance(plugin, Family)))
 

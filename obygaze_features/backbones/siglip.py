@@ -31,7 +31,7 @@ def load(path: Path, mode: str) -> Backbone:
         raise BackboneError(f"{path} has no pooling head, so it gives no embedding of a frame")
     patches = (settings.image_size // settings.patch_size) ** 2
     return frame_backbone(
-        model,
+        model.vision_model,
         fields,
         Identity(),
         # SigLIP was trained on padded texts.

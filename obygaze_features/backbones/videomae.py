@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.backbones.sampling import Sampling
@@ -34,7 +34,7 @@ def load(path: Path, mode: str) -> Backbone:
     tensors = tensor_names(path, weight_files(path))
     # A last layer norm of the trunk exists only if the classifier takes no mean before it.
     has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
-    pooling = {"use_mean_pooling": False} if has_last_norm else {}
+    pooling: dict[str, Any] = {"use_mean_pooling": False} if has_last_norm else {}
     norm = None
     if any(name.startswith(("classifier.", "fc_norm.")) for name in tensors):
         name = "VideoMAEForVideoClassification"

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 
 def tubelet_arrays(
-    steps: int, patches: int, width: int, first: tuple[ArraySpec, ...], order: str
+    steps: int,
+    patches: int,
+    width: int,
+    first: tuple[ArraySpec, ...],
+    order: str,
+    *,
+    part: str = "moment's {} tubelets",
 ) -> tuple[ArraySpec, ...]:
     """The arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
 
-    Those of the clip's embedding come first; `order` is that of the tokens.
+    Those of the clip's embedding come first; `order` is that of the tokens; a time step has `part`.
     """
     has_class_token = any(spec.name == "cls" for spec in first)
     tokens = steps * patches + has_class_token
@@ -29,16 +35,16 @@ def tubelet_arrays(
         *first,
         ArraySpec("max", (width,), "float32", f"maximum over all {tokens:,} tokens"),
         ArraySpec("mean", (width,), "float32", f"mean over all {tokens:,} tokens"),
-        ArraySpec("frames", (steps, width), "float16", f"mean of each moment's {patches} tubelets"),
+        ArraySpec("frames", (steps, width), "float16", f"mean of each {part.format(patches)}"),
         ArraySpec("tokens", (tokens, width), "float16", f"all tokens, {order}"),
     )
 
 
-def count_steps(frames: int, depth: int, folder: Path) -> int:
+def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frames") -> int:
     """The time steps of a clip, of `depth` frames each; the network would drop a remainder."""
     if frames < 1 or depth < 1 or frames % depth:
         raise BackboneError(
-            f"{folder / 'config.json'}: num_frames must be a multiple of the tubelet's {depth} "
+            f"{folder / 'config.json'}: {setting} must be a multiple of the tubelet's {depth} "
             f"frames (got {frames})"
         )
     return frames // depth

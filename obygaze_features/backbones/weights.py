@@ -101,10 +101,13 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
     return model
 
 
-def load_folder(path: Path, mode: str, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
+def load_folder(
+    path: Path, mode: str, model: str, *, size: str | None = "image_size", **options: Any
+) -> tuple[Any, dict[str, Any]]:
     """Load a transformers model, by its class's name, from a folder in Hugging Face's layout.
 
-    Also the fields of its `Backbone` that the folder's files give.
+    Also the fields of its `Backbone` that the folder's files give. `size` is the setting that says
+    which input the network takes; None for one that takes any.
     """
     transformers = need("transformers", extra="extract")
     from obygaze_features.backbones.preprocess import read_preprocessing
@@ -113,7 +116,8 @@ def load_folder(path: Path, mode: str, model: str, **options: Any) -> tuple[Any,
     preprocessing = read_preprocessing(path, mode)
     network = load_model(getattr(transformers, model), path, files, **options)
     settings = getattr(network.config, "vision_config", network.config)
-    preprocessing.check_size(settings.image_size, path)
+    if size:
+        preprocessing.check_size(getattr(settings, size), path)
     config = read_json(path / "config.json", BackboneError)
     return network, {"preprocessing": preprocessing, "weights": files, "config": config}
 

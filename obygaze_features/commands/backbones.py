@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 def backbones(as_json: bool) -> None:
     """List the backbones: where they come from, and the arrays that they make of a clip.
 
-    Families that also take images and texts make `native` of them. Any other checkpoint of
-    these families works too: as NAME=FOLDER, or as OWNER/NAME on the Hugging Face hub.
+    Families that also take images, or images and texts, make `native` of them. Any other
+    checkpoint of these families works too: as NAME=FOLDER, or as OWNER/NAME on the Hugging Face
+    hub.
 
     \b
     Examples:
@@ -61,6 +62,8 @@ def backbones(as_json: bool) -> None:
         )
         if family.embeds_texts:
             click.echo("  also takes single images, and texts")
+        elif family.embeds_images:
+            click.echo("  also takes single images")
         for array in checkpoint.arrays:
             size = f"{array.row_bytes:,} B"
             on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""
@@ -136,6 +139,7 @@ def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
     return {
         "title": checkpoint.title,
         "images_and_texts": family.embeds_texts,
+        "images": family.embeds_texts or family.embeds_images,
         "repository": checkpoint.repository,
         "needs_download": checkpoint.write is None,
         "obtain": checkpoint.how_to_get or None,

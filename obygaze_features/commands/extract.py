@@ -134,7 +134,8 @@ def extract(
     --retry-failed tries those clips again. It is also 3 if --max-hours ended the run. Every run is
     logged in OUTPUT/log.jsonl.
 
-    A manifest of images, texts or both needs backbones that take them (clip, siglip and xclip),
+    A manifest of images, texts or both needs backbones that take them (clip, siglip and xclip;
+    dinov2 and dinov3 for images),
     which embed both in one space; texts need no folder.
 
     With --engine ray the machines of a Ray cluster do the work, and only the films have to be

@@ -116,7 +116,8 @@ def load(
         for backbone in backbones
     ]
     if "clip" not in kinds:
-        return [backbone.for_images_and_texts() for backbone in loaded], engine
+        texts = "text" in kinds
+        return [backbone.for_images_and_texts(texts=texts) for backbone in loaded], engine
     names = [backbone.name for backbone in loaded]
     if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
         raise UsageError(f"{blind[0]} was loaded for images and texts; load it for clips")

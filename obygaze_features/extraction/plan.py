@@ -89,7 +89,7 @@ def recipe_of(backbone: Backbone) -> Recipe:
             preprocessing={
                 **backbone.preprocessing.attributes(),
                 "orientation": "upright, by the image's EXIF data",
-                "texts": backbone.tokenizer.attributes(),
+                **({"texts": backbone.tokenizer.attributes()} if backbone.text_tower else {}),
             },
             precision=backbone.precision,
             arrays=backbone.arrays,

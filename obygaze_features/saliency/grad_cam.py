@@ -51,7 +51,7 @@ class GradCamModel:
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
     """Load a backbone for saliency, as `load_backbone` does."""
     backbone = load_backbone(spec, device)
-    backbone.image_text_embedding()
+    backbone.check_reads_texts()
     config: Any = backbone.module["vision"].config
     side = config.image_size // config.patch_size
     return GradCamModel(backbone, (side, side))

@@ -146,7 +146,7 @@ class Store:
         """The ids, in the order of the rows."""
         return self._decode_ids(self._id_bytes)
 
-    @property
+    @cached_property
     def items(self) -> Items:
         """The items that the store was made for."""
         return read_items(self.location, self.attributes)
@@ -328,7 +328,11 @@ class Store:
             if rows.size:
                 values = {array.spec.name: self._gather(array, rows) for array in stored}
                 yield [self.ids[row] for row in rows.tolist()], values
-            self._row_reader.forget()
+            self.forget()
+
+    def forget(self) -> None:
+        """Release the memory that rows were read through; they can be read again."""
+        self._row_reader.forget()
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """The ids whose rows are done, in the order given; of all ids by default."""

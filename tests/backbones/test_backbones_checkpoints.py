@@ -131,7 +131,9 @@ def test_an_unknown_type_is_answered_with_the_known_ones(copy):
     for content in ('{"model_type": "bert"}', "{}", "[]"):
         (folder / "config.json").write_text(content)
         with pytest.raises(
-            BackboneError, match=r"known types are: xclip, vivit, clip, siglip, videomae$"
+            BackboneError,
+            match=r"known types are: xclip, vivit, clip, siglip, videomae, vjepa2, timesformer, "
+            r"dinov2, dinov2_with_registers, dinov3_vit$",
         ):
             load_backbone(str(folder), "cpu")
 

@@ -36,6 +36,23 @@ def test_the_list_can_be_read_by_a_script(obygaze):
     reading = {name for name, card in listed.items() if card["images_and_texts"]}
     assert {name for name in reading if name.startswith("tiny-")} == {"tiny-xclip"}
     assert {"clip-vit-base-patch32", "xclip-kinetics", "openclip-vit-base-patch32"} < reading
+    seeing = {name for name, card in listed.items() if card["images"]}
+    assert {"dinov2-base", "dinov3-vitb16-pretrain-lvd1689m"} < seeing - reading
+    assert reading < seeing
+    sizes = {
+        "vjepa2-vitl-fpc64-256": (64, [32, 1024], [8192, 1024]),
+        "vjepa2-vitg-fpc32-384-diving48": (32, [16, 1408], [9216, 1408]),
+        "timesformer-hr-finetuned-k400": (16, [16, 768], [1 + 16 * 784, 768]),
+        "dinov2-large": (32, [32, 1024], [32 * 257, 1024]),
+        "dinov3-vits16-pretrain-lvd1689m": (32, [32, 384], [32 * 201, 384]),
+    }
+    for name, (frames, kept, tokens) in sizes.items():
+        arrays = listed[name]["arrays"]
+        assert (listed[name]["frames"], arrays["frames"]["shape"]) == (frames, kept)
+        assert (arrays["tokens"]["shape"], listed[name]["repository"]) == (
+            tokens,
+            f"facebook/{name}",
+        )
     without = {name for name, card in listed.items() if not card["needs_download"]}
     assert without == set(SHIPPED)
 

@@ -50,7 +50,7 @@ def test_features_do_not_depend_on_the_rest_of_the_batch(checkpoints, name):
         torch.testing.assert_close(together[one][1:2], alone[one], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["tiny-vivit", "tiny-videomae"])
+@pytest.mark.parametrize("name", ["tiny-vivit", "tiny-videomae", "tiny-vjepa2"])
 def test_each_frame_token_is_of_its_own_moment(checkpoints, name):
     """Changing the last two frames changes the last token most."""
     backbone = load_backbone(str(checkpoints[name]), "cpu", arrays=["frames"])

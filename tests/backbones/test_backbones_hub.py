@@ -65,6 +65,11 @@ def clip_hub(copy) -> Iterator[ThreadingHTTPServer]:
     yield from serve(copy("tiny-clip"))
 
 
+@pytest.fixture
+def video_hub(copy) -> Iterator[ThreadingHTTPServer]:
+    yield from serve(copy("tiny-vjepa2"))
+
+
 def serve(folder: Path) -> Iterator[ThreadingHTTPServer]:
     handler = type("Here", (Hub,), {"folder": folder, "asked": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -123,6 +128,24 @@ def test_what_was_fetched_ahead_is_loaded_without_network(hub, tmp_path):
     about = json.loads(loaded.stdout)
     assert (about["name"], about["family"], about["revision"]) == ("small", "vivit", COMMIT)
     assert len(asked) == before
+
+
+def test_a_processor_of_videos_alone_is_fetched(video_hub, tmp_path):
+    """As V-JEPA 2 is published; a repository with neither file is refused."""
+    endpoint = f"http://127.0.0.1:{video_hub.server_port}"
+    handler = video_hub.RequestHandlerClass
+    fetched = run(PREFETCH.format("someone/small"), tmp_path / "home", endpoint)
+    assert fetched.returncode == 0, fetched.stderr
+    assert {one.removeprefix("GET ") for one in handler.asked if one.startswith("GET")} >= {
+        "config.json", "video_preprocessor_config.json", "model.safetensors",
+    }  # fmt: skip
+    loaded = run(LOAD, tmp_path / "home", "http://127.0.0.1:9")
+    assert json.loads(loaded.stdout)["family"] == "vjepa2", loaded.stderr
+
+    (handler.folder / "video_preprocessor_config.json").unlink()
+    refused = run(PREFETCH.format("someone/small"), tmp_path / "other", endpoint)
+    assert refused.returncode == 1
+    assert "someone/small has no preprocessor_config.json or video_preproc" in refused.stderr
 
 
 def test_nothing_more_is_fetched_of_what_is_no_backbone(hub, tmp_path):

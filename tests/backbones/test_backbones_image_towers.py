@@ -101,7 +101,7 @@ def test_siglip_frames_are_squeezed_and_clip_frames_are_cropped(checkpoints):
     assert edges == {"tiny-clip": [255, 255, 255], "tiny-siglip": [0, 255, 0]}
 
 
-@pytest.mark.parametrize("name", ["tiny-clip", "tiny-siglip"])
+@pytest.mark.parametrize("name", ["tiny-clip", "tiny-siglip", "tiny-dinov2", "tiny-dinov3"])
 def test_a_frame_token_is_of_its_frame_alone(checkpoints, name):
     backbone = load_backbone(str(checkpoints[name]), "cpu", arrays=["frames"])
     pixels = pictures(1, FRAMES, 3, 32, 32)

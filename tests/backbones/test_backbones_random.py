@@ -50,7 +50,9 @@ def test_tiny_backbones_are_there_by_name(cache, checkpoints, name):
     assert len(list(cache.rglob("SYNTHETIC.txt"))) == 1
 
 
-PUBLISHED = ("xclip", "vivit", "clip", "siglip", "videomae")
+PUBLISHED = (
+    "xclip", "vivit", "clip", "siglip", "videomae", "vjepa2", "timesformer", "dinov2",
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -58,9 +60,12 @@ def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path
     """Their configurations, without the numbers themselves."""
     from transformers import (
         CLIPModel,
+        Dinov2Model,
         SiglipModel,
+        TimesformerForVideoClassification,
         VideoMAEForVideoClassification,
         VivitForVideoClassification,
+        VJEPA2Model,
         XCLIPModel,
     )
 
@@ -70,6 +75,9 @@ def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path
         CLIPModel,
         SiglipModel,
         VideoMAEForVideoClassification,
+        VJEPA2Model,
+        TimesformerForVideoClassification,
+        Dinov2Model,
     ):
         monkeypatch.setattr(
             kind, "save_pretrained", lambda self, to: self.config.save_pretrained(to)
@@ -91,9 +99,13 @@ def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path
         "random-clip": [768, 12, 32, 224],
         "random-siglip": [768, 12, 16, 224],
         "random-videomae": [768, 12, 16, 224],
+        "random-timesformer": [768, 12, 16, 224],
+        "random-dinov2": [768, 12, 14, 518],
     }.items():
         its = configs[name].get("vision_config", configs[name])
         assert [its[key] for key in keys] == sizes
+    keys = ("hidden_size", "num_hidden_layers", "patch_size", "crop_size", "frames_per_clip")
+    assert [configs["random-vjepa2"][key] for key in keys] == [1024, 24, 16, 256, 64]
 
 
 def test_every_checkpoint_says_where_it_comes_from():

@@ -158,9 +158,10 @@ def test_a_hybrid_says_how_it_does_without_its_concepts(bank, sides):
     assert hybrid.accuracy_["on"] == "validation"
     assert hybrid.accuracy_["clips"] == len(y_val)
     assert hybrid.accuracy_["full"] == hybrid.score(X_val, y_val)
-    for part in ("concepts", "residual"):
-        right = hybrid.predict_proba_without(X_val, part).argmax(axis=1) == y_val
-        assert hybrid.accuracy_[f"{part}_ablated"] == right.mean()
+    right = (hybrid.mean_logits_ + hybrid.residual_logits(X_val)).argmax(axis=1) == y_val
+    assert hybrid.accuracy_["concepts_ablated"] == right.mean()
+    right = hybrid.head_.predict(hybrid.concept_scores(X_val)) == y_val
+    assert hybrid.accuracy_["residual_ablated"] == right.mean()
     plain = ConceptBottleneck(frozen, head).fit(X, y)
     assert hybrid.accuracy_["residual_ablated"] == plain.score(X_val, y_val)
     assert HybridBottleneck(frozen).fit(X, y).accuracy_["on"] == "training"

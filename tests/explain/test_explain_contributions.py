@@ -65,7 +65,7 @@ def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
             assert (bare[others] <= why.logit).all()
         else:
             assert why.logit == pytest.approx(logit(full))
-            concepts = logit(model.predict_proba_without([x], "residual")[0])
+            concepts = model.head_.decision_function(model.concept_scores([x])).item()
             assert why.logit - why.residual == pytest.approx(concepts)
 
 

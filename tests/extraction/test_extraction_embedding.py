@@ -260,6 +260,22 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
+def test_a_backbone_of_images_alone_refuses_texts(images, photos, tmp_path, obygaze):
+    folder = write_checkpoint("tiny-dinov3", tmp_path / "dino")
+    backbone = load_backbone(str(folder), "cpu")
+    assert extract(images, photos, [backbone], tmp_path / "stores").done == 40
+    store = open_store(tmp_path / "stores" / "dino.zarr")
+    assert "texts" not in store.attributes["preprocessing"]
+    assert rows(store, *images.ids).shape == (40, 32)
+    texts("a photo").save(tmp_path / "words")
+    result = obygaze(
+        "features", "extract", tmp_path / "words", "--backbone", folder, "-o", tmp_path / "new"
+    )
+    assert result.exit_code == 2
+    assert "dino: the family dinov3 reads no texts, only images" in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
 def test_manifests_that_do_not_fit_are_refused(towers, tmp_path, images):
     clips = Manifest("films", Items.of([Item("a", media="a.mp4")]))
     with pytest.raises(UsageError, match="small was loaded for images and texts"):

@@ -92,3 +92,21 @@ def test_a_store_holds_what_transformers_computes(films, tmp_path, name, model, 
             np.testing.assert_allclose(ours[array], value, atol=1e-4, err_msg=array)
             # What is stored is that, rounded once.
             np.testing.assert_array_equal(row[array], ours[array].astype(row[array].dtype))
+
+
+@pytest.mark.parametrize("name", ["tiny-vjepa2", "tiny-timesformer", "tiny-dinov2", "tiny-dinov3"])
+def test_a_clip_of_fewer_frames_repeats_them(films, tmp_path, name):
+    """clip0 has five frames, and each of these backbones takes more."""
+    backbone = load_backbone(str(write_checkpoint(name, tmp_path / name)), "cpu")
+    extract(
+        Manifest("short", Items.of([Item("a", media="clip0.mp4")])), films, [backbone], tmp_path
+    )
+    store = open_store(tmp_path / f"{name}.zarr")
+    count, how = backbone.sampling.frames, backbone.preprocessing
+    assert store.read("frame_index")[0].tolist() == [i * 5 // count for i in range(count)]
+    frames = torch.from_numpy(pictures(films / "clip0.mp4", count))
+    pixels = normalise(resize_and_crop(frames, how), how)[None]
+    expected = backbone.embed_clips(pixels, torch.ones(1, count, dtype=torch.bool))
+    for spec in backbone.arrays:
+        values = store.read(spec.name)[0]
+        np.testing.assert_allclose(values, expected[spec.name][0], atol=2e-3, err_msg=spec.name)

@@ -1,0 +1,98 @@
+"""V-JEPA 2 (Assran et al., 2025) in Hugging Face's form: tubelets of 2 x 16 x 16."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.vivit import count_steps, mean_over_patches, tubelet_arrays
+from obygaze_features.backbones.weights import load_folder, tensor_names, weight_files
+from obygaze_features.common.package import need
+from obygaze_features.store import ArraySpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def vjepa2_arrays(
+    steps: int, patches: int, width: int, *, finetuned: bool
+) -> tuple[ArraySpec, ...]:
+    """V-JEPA 2's arrays, of `patches` tubelets in each of `steps` time steps."""
+    native = "tokens, pooled by the classifier's attention" if finetuned else "the same as `mean`"
+    first = (ArraySpec("native", (width,), "float32", f"clip embedding: {native}"),)
+    return tubelet_arrays(steps, patches, width, first, "moment by moment")
+
+
+def load(path: Path, mode: str) -> Backbone:
+    """Load a V-JEPA 2, pretrained or fine-tuned, from a folder in Hugging Face's layout."""
+    need("transformers", extra="extract")
+    from torch.nn import ModuleList
+
+    # The weights tell whether it is fine-tuned; config.json may be its origin's.
+    tensors = tensor_names(path, weight_files(path))
+    pooler = None
+    if any(name.startswith(("classifier.", "pooler.")) for name in tensors):
+        name = "VJEPA2ForVideoClassification"
+        classifier, fields = load_folder(path, mode, name, size="crop_size")
+        model, pooler = classifier.vjepa2, classifier.pooler
+    else:
+        model, fields = load_folder(path, mode, "VJEPA2Model", size="crop_size")
+    # Without the predictor, which guesses the tokens of masked tubelets.
+    encoder, settings = model.encoder, model.config
+    # Its processor sets this edge itself, whatever its configuration says.
+    fields["preprocessing"] = replace(
+        fields["preprocessing"], shortest_edge=settings.crop_size * 256 // 224
+    )
+    frames = settings.frames_per_clip
+    steps = count_steps(frames, settings.tubelet_size, path, "frames_per_clip")
+    patches = (settings.crop_size // settings.patch_size) ** 2
+
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
+        output = encoder(pixels).last_hidden_state
+        tokens = output.float()
+        mean = tokens.mean(1)
+        arrays = {"native": mean, "mean": mean, "tokens": tokens}
+        if pooler and "native" in names:
+            arrays["native"] = pooler(output)
+        if "max" in names:
+            arrays["max"] = tokens.amax(1)
+        if "frames" in names:
+            arrays["frames"] = mean_over_patches(tokens, steps)
+        return arrays
+
+    return Backbone(
+        module=ModuleList([encoder, pooler] if pooler else [encoder]),
+        sampling=Sampling(frames),
+        arrays=vjepa2_arrays(steps, patches, settings.hidden_size, finetuned=pooler is not None),
+        encode_clips=encode_clips,
+        **fields,
+    )
+
+
+def _published(name: str, title: str, width: int = 1024) -> KnownCheckpoint:
+    """A published checkpoint; its name tells the frames and the size of its input."""
+    frames, size = (int(part.removeprefix("fpc")) for part in name.split("-")[2:4])
+    finetuned = name.count("-") == 4
+    arrays = vjepa2_arrays(frames // 2, (size // 16) ** 2, width, finetuned=finetuned)
+    return KnownCheckpoint(name, title, Sampling(frames), arrays, f"facebook/{name}")
+
+
+CHECKPOINTS = (
+    _published("vjepa2-vitl-fpc64-256", "V-JEPA 2 L/16, pretrained without labels"),
+    _published("vjepa2-vith-fpc64-256", "V-JEPA 2 H/16, pretrained without labels", 1280),
+    _published("vjepa2-vitg-fpc64-256", "V-JEPA 2 g/16, pretrained without labels", 1408),
+    _published(
+        "vjepa2-vitg-fpc64-384", "V-JEPA 2 g/16 at 384 pixels, pretrained without labels", 1408
+    ),
+    _published("vjepa2-vitl-fpc16-256-ssv2", "V-JEPA 2 L/16, Something-Something v2"),
+    _published(
+        "vjepa2-vitg-fpc64-384-ssv2", "V-JEPA 2 g/16 at 384 pixels, Something-Something v2", 1408
+    ),
+    _published("vjepa2-vitl-fpc32-256-diving48", "V-JEPA 2 L/16, Diving-48"),
+    _published("vjepa2-vitg-fpc32-384-diving48", "V-JEPA 2 g/16 at 384 pixels, Diving-48", 1408),
+)
+
+FAMILY = Family("vjepa2", "vjepa2", CHECKPOINTS, load)

@@ -1,0 +1,113 @@
+"""`obygaze stores`: search and map."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from obygaze_features.commands._shared import output_option
+from obygaze_features.common.cli import ADDRESS, PATH, echo_json, json_option, overwrite_option
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import for_shell, format_time
+
+
+@click.command()
+@click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
+@click.option("--text", help="Find what this text describes (CLIP, SigLIP and X-CLIP).")
+@click.option("--like", metavar="ID", help="Find clips like this one, which is left out.")
+@click.option(
+    "--vector",
+    type=PATH,
+    metavar="FILE",
+    help="Find what is near a vector, in .npy, .json or .csv.",
+)
+@click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
+@click.option(
+    "--frames", is_flag=True, help="Compare every frame, and say which moment is nearest."
+)
+@click.option("--films", multiple=True, metavar="FILM,...", help="Only clips of these films.")
+@click.option(
+    "--top", type=click.IntRange(1), default=10, show_default=True, help="How many clips."
+)
+@click.option(
+    "--backbone",
+    metavar="[NAME=]PATH",
+    help="The checkpoint that the stores were made with, for --text.  [default: by its name]",
+)
+@output_option("Write the matches, as .csv, .json or a page in .html.", required=False)
+@click.option(
+    "--thumbnails", type=PATH, metavar="FOLDER", help="Pictures ID.jpg to show on the page."
+)
+@overwrite_option
+@json_option
+def search(
+    stores_: tuple[Path | str, ...],
+    text: str | None,
+    like: str | None,
+    vector: Path | None,
+    array: str | None,
+    frames: bool,
+    films: tuple[str, ...],
+    top: int,
+    backbone: str | None,
+    output: Path | None,
+    thumbnails: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Find the clips nearest to a text, a clip or a vector.
+
+    Compares every row that is done by cosine: 1 means the same direction. A text is embedded by
+    the text tower of the stores' backbone, whose weights must be those that the stores were made
+    with. Several stores must be of one backbone.
+
+    \b
+    Examples:
+      obygaze stores search stores/xclip-kinetics.zarr --text "a woman seen through a window"
+      obygaze stores search ours.zarr theirs.zarr --like tt0108160-001 --top 5
+      obygaze stores search stores/clip.zarr --text "a mirror" --frames --films tt0108160
+      obygaze stores search stores/clip.zarr --text "a mirror" -o mirror.html --thumbnails thumbs
+    """
+    from obygaze_features.errors import UsageError
+    from obygaze_features.retrieval.search import check_output, save_matches
+    from obygaze_features.retrieval.search import search as search_stores
+
+    if output is not None:
+        check_output(output, thumbnails, overwrite=overwrite)
+    elif thumbnails is not None:
+        raise UsageError("--thumbnails are shown on a page; add -o PAGE.html")
+    matches = search_stores(
+        stores_,
+        text=text,
+        like=like,
+        vector=vector,
+        array=array,
+        frames=frames,
+        films=[name.strip() for names in films for name in names.split(",") if name.strip()]
+        or None,
+        top=top,
+        backbone=backbone,
+    )
+    if output is not None:
+        title = text or (f"Like {like}" if like else f"Near {vector}")
+        save_matches(matches, output, title=title, thumbnails=thumbnails, overwrite=overwrite)
+    if as_json:
+        echo_json([asdict(match) for match in matches])
+        return
+    if not matches:
+        click.echo("no rows to search: none is done")
+        return
+    header = ["", "clip", "film", *(["at"] if frames else []), "cosine"]
+    rows = []
+    for rank, match in enumerate(matches, start=1):
+        moment = f"frame {match.frame}" if match.time is None else format_time(match.time)
+        cosine = f"{match.cosine:.4f}"
+        rows.append([rank, match.id, match.film or "-", *([moment] if frames else []), cosine])
+    click.echo(align(header, rows, left=3))
+    if output is not None:
+        click.echo(f"-> {output}")
+    else:
+        store = for_shell(matches[0].store)
+        click.echo(f"next: obygaze stores search {store} --like {matches[0].id}")

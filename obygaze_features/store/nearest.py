@@ -1,0 +1,220 @@
+"""Exact search: the rows of stores whose vectors have the largest cosine with a query.
+
+Rows are read a few MiB at a time, so memory does not grow with a store; products are in float32.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.progress import meter
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store.format import ArraySpec, Status, frame_count
+from obygaze_features.store.reader import Rows, Store
+
+BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
+"""Size of the rows that a thread compares at a time, in float32; a request has its cost."""
+FORGET_BYTES = 64 * 2**20
+"""How much is read before the memory of mapped shards is released."""
+MAX_THREADS = 4
+_NOT_FEATURES = ("frame_index", "frame_time", "tokens")
+
+
+@dataclass(frozen=True)
+class Match:
+    """An item near a query.
+
+    Parameters
+    ----------
+    id, film, store
+        Which item, and the store that it is in.
+    cosine
+        Of its vector and the query; 1 means the same direction.
+    frame, time
+        In a search by frame: the number of its nearest frame among those sampled, and the second
+        of its media file in which that frame is shown.
+    """
+
+    id: str
+    film: str
+    store: str
+    cosine: float
+    frame: int | None = None
+    time: float | None = None
+
+
+def find_nearest(
+    stores: Sequence[Store],
+    query: NDArray[Any],
+    *,
+    array: str = "native",
+    films: Collection[str] | None = None,
+    exclude: Collection[str] = (),
+    top: int = 10,
+) -> list[Match]:
+    """The rows with the largest cosine, in order; equal ones in the order of stores and rows.
+
+    Parameters
+    ----------
+    stores
+        Where to search. Rows that are not done, and vectors without a direction, do not match.
+    query
+        A vector as long as those of the array.
+    array
+        Of one vector a row, or of one a frame: a row then counts by its nearest frame.
+    films
+        Only rows of these films.
+    exclude
+        Ids to leave out.
+    top
+        How many rows.
+    """
+    if top < 1:
+        raise UsageError(f"top is the number of matches, at least 1 (got {top})")
+    direction = check_query(query, stores[0], array)
+    if films is not None:
+        known = dict.fromkeys(film for store in stores for film in store.items.films if film)
+        if unknown := [film for film in films if film not in known]:
+            raise UsageError(f"{stores[0].where}: {unknown_name('film', unknown[0], known)}")
+    parts = [_select_rows(store, films, exclude) for store in stores]
+    scored = [
+        _score(store, array, rows, direction) for store, rows in zip(stores, parts, strict=True)
+    ]
+    cosines = np.concatenate([cosine for cosine, _ in scored])
+    matches = []
+    for position in _largest(cosines, top).tolist():
+        number = 0
+        while position >= len(parts[number]):
+            position -= len(parts[number])
+            number += 1
+        cosine, frame = scored[number]
+        row = int(parts[number][position])
+        best = None if frame is None else int(frame[position])
+        matches.append(_match(stores[number], row, float(cosine[position]), best))
+    return matches
+
+
+def has_frames(store: Store, array: str) -> bool:
+    """Whether an array has a vector a frame; `UsageError` if it has no vectors to compare."""
+    spec = _spec(store, array)
+    if len(spec.shape) == 1:
+        return False
+    if len(spec.shape) == 2 and spec.shape[0] == frame_count(store.specs):
+        return True
+    raise UsageError(f"{store.where}: {array} has neither one vector a row nor one a frame")
+
+
+def check_query(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
+    """A query scaled to length one; `UsageError` if it has no direction, or another width."""
+    has_frames(store, array)
+    width = _spec(store, array).shape[-1]
+    vector = np.asarray(query)
+    if vector.shape != (width,):
+        shape = " x ".join(map(str, vector.shape))
+        raise UsageError(
+            f"{store.where}: {array} has vectors of {width} numbers (got a query of {shape})"
+        )
+    vector = vector.astype(np.float64)
+    length = float(np.linalg.norm(vector))
+    if not (0 < length < math.inf):
+        raise UsageError(
+            "the query has no direction: it is zero, or has numbers that are not finite"
+        )
+    return (vector / length).astype(np.float32)
+
+
+def _spec(store: Store, array: str) -> ArraySpec:
+    specs = {spec.name: spec for spec in store.specs if spec.name not in _NOT_FEATURES}
+    if array not in specs:
+        raise StoreError(f"{store.where}: {unknown_name('array', array, specs)}")
+    return specs[array]
+
+
+def _select_rows(store: Store, films: Collection[str] | None, exclude: Collection[str]) -> Rows:
+    wanted = store.status == Status.DONE
+    if films is not None:
+        wanted &= np.isin(np.array(store.items.films), list(films))
+    for item_id in exclude:
+        if item_id in store:
+            wanted[store.ids.index(item_id)] = False
+    rows: Rows = np.flatnonzero(wanted)
+    return rows
+
+
+def _score(
+    store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.int32] | None]:
+    """The cosine of each row, -inf without a direction; by frames, which frame is nearest."""
+    spec, by_frame = _spec(store, array), has_frames(store, array)
+    if spec.shape[-1] != len(direction):
+        raise UsageError(
+            f"{store.where}: {array} has vectors of {spec.shape[-1]} numbers (expected "
+            f"{len(direction)}, as in the first store)"
+        )
+    is_local, row_bytes = store.location.is_local, 4 * math.prod(spec.shape)
+    step = max(1, (BLOCK_BYTES if is_local else REMOTE_BLOCK_BYTES) // row_bytes)
+    cosines = np.empty(len(rows), np.float32)
+    frames = np.empty(len(rows), np.int32) if by_frame else None
+
+    def score(start: int) -> int:
+        values = store.read_rows(array, rows[start : start + step])
+        stop = start + len(values)
+        vectors = values.reshape(-1, len(direction)).astype(np.float32, copy=False)
+        with np.errstate(all="ignore"):
+            cosine = vectors @ direction
+            cosine /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        cosine[~np.isfinite(cosine)] = -np.inf  # a frame that is padding, or zeros
+        if frames is not None:
+            table = cosine.reshape(len(values), -1)
+            frames[start:stop] = table.argmax(1)
+            cosine = table.max(1)
+        cosines[start:stop] = cosine
+        return stop - start
+
+    read = 0
+    # Reading, not arithmetic, takes the time, and each thread reads; of a server, only one.
+    threads = min(MAX_THREADS, os.cpu_count() or 1) if is_local else 1
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        meter(len(rows), f"Searching {array}", unit="row") as advance,
+    ):
+        for count in pool.map(score, range(0, len(rows), step)):
+            advance(count)
+            read += count * row_bytes
+            if read >= FORGET_BYTES:
+                store.forget()
+                read = 0
+    store.forget()
+    return cosines, frames
+
+
+def _largest(cosines: NDArray[np.float32], top: int) -> NDArray[np.intp]:
+    """Positions of the largest values, in order; of equal ones the first ones."""
+    valid = np.flatnonzero(cosines > -np.inf)
+    top = min(top, len(valid))
+    if not top:
+        return valid
+    values = cosines[valid]
+    least = np.partition(values, len(values) - top)[len(values) - top]
+    near = np.flatnonzero(values >= least)
+    order = np.argsort(-values[near], kind="stable")[:top]
+    positions: NDArray[np.intp] = valid[near[order]]
+    return positions
+
+
+def _match(store: Store, row: int, cosine: float, frame: int | None) -> Match:
+    time = None
+    if frame is not None and "frame_time" in store.arrays:
+        time = float(store.read_rows("frame_time", np.array([row]))[0, frame])
+    # Rounding can lead a little over 1.
+    cosine = min(1.0, max(-1.0, cosine))
+    return Match(store.ids[row], store.items.films[row], store.where, cosine, frame, time)

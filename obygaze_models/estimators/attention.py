@@ -1,0 +1,545 @@
+"""Classifiers of frame sequences: trained on clip labels, they also say which frames show it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from obygaze_features.common.text import counted
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import (
+    Chance,
+    as_logits,
+    encode,
+    find_classes,
+    fit_temperature,
+    softmax,
+)
+
+Array = NDArray[Any]
+CLIPS_PER_STEP = 64
+"""Clips whose frames are converted to float32 together where nothing is trained."""
+POSITIVE = Interval(Integral, 1, None, closed="left")
+
+
+class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the probes of this file share: training by Adam, stopped early, and prediction.
+
+    A probe defines its weights and, from frames and weights, the logits of clips and of frames.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "calibrate": ["boolean"],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "batch_size": [POSITIVE],
+        "max_iter": [POSITIVE],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [POSITIVE],
+        "random_state": ["random_state"],
+    }
+
+    class_weight: Mapping[Any, float] | str | None
+    calibrate: bool
+    learning_rate_init: float
+    weight_decay: float
+    batch_size: int
+    max_iter: int
+    early_stopping: bool
+    validation_fraction: float
+    n_iter_no_change: int
+    random_state: Chance
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @abstractmethod
+    def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
+        """The weights before training; `normal` draws them by their shape and scale."""
+
+    @abstractmethod
+    def _clip_logits(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+        """Logits [B, outputs] of clips, from frames [B, T, D] of mean 0 and size 1."""
+
+    @abstractmethod
+    def _frame_evidence(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+        """Logits [B, T, outputs] of frames."""
+
+    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Any:
+        """Train; the validation clips stop the training and choose the epoch.
+
+        Parameters
+        ----------
+        X, y
+            Frames [N, T, D] and one label a clip. Frames that a clip lacks are NaN; all clips
+            need one. Half precision stays so: only a batch at a time is converted.
+        X_val, y_val
+            The same of the clips that stop the training; without them, and unless
+            `early_stopping` is off, a share of X is held out.
+        """
+        import torch  # noqa: F401  # thread limits apply only to libraries loaded before them
+
+        self._validate_params()
+        if (X_val is None) != (y_val is None):
+            raise ExperimentError("give both X_val and y_val, or neither")
+        with threadpool_limits(1):
+            return self._fit(X, y, X_val, y_val)
+
+    def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> Any:
+        import torch
+
+        X, y = self._check(X, y, reset=True)
+        self.classes_ = find_classes(y)
+        chance = check_random_state(self.random_state)
+        rows = np.arange(len(y))
+        if X_val is not None:
+            X_val, y_val = self._check(X_val, y_val)
+        elif self.early_stopping:
+            rows, held = _hold_out(y, self.validation_fraction, len(self.classes_), chance)
+            X_val, y_val = X[held], y[held]
+        elif self.calibrate:
+            raise ExperimentError(
+                "calibrate=True needs validation clips; give X_val and y_val, or early_stopping"
+            )
+        codes = torch.from_numpy(encode(y, self.classes_))
+        class_weights = torch.ones(len(self.classes_))
+        if self.class_weight is not None:
+            found = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
+            class_weights = torch.tensor(found, dtype=torch.float32)
+        self.mean_, self.scale_ = _mean_and_scale(X, rows)
+        generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
+
+        def normal(*shape: int, scale: float) -> Any:
+            return torch.randn(shape, generator=generator) * scale
+
+        outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
+        weights = self._first_weights(X.shape[1], X.shape[2], outputs, normal)
+        for weight in weights.values():
+            weight.requires_grad_()
+        groups = [
+            {"params": [w for w in weights.values() if w.ndim > 1]},
+            {"params": [w for w in weights.values() if w.ndim == 1], "weight_decay": 0.0},
+        ]
+        adam = torch.optim.AdamW(
+            groups, self.learning_rate_init, weight_decay=self.weight_decay, fused=True
+        )
+        clips = torch.from_numpy(X)
+        val_codes = None if y_val is None else encode(y_val, self.classes_)
+        self.history_: list[dict[str, float]] = []
+        best_loss, best_epoch, best = np.inf, 0, weights
+        for epoch in range(1, self.max_iter + 1):
+            total = 0.0
+            order = torch.from_numpy(rows)[torch.randperm(len(rows), generator=generator)]
+            for batch in order.split(self.batch_size):
+                frames, present = self._normalise(clips[batch])
+                logits = _two_columns(self._clip_logits(frames, present, weights))
+                targets = codes[batch]
+                losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+                loss = (losses * class_weights[targets]).mean()
+                adam.zero_grad()
+                loss.backward()
+                adam.step()
+                total += loss.item() * len(batch)
+            self.history_.append({"epoch": epoch, "train_loss": total / len(rows)})
+            if not np.isfinite(total):
+                raise ExperimentError(
+                    f"the loss overflowed in epoch {epoch}; scale the features, or lower "
+                    f"learning_rate_init ({self.learning_rate_init:g})"
+                )
+            if val_codes is None:
+                best_epoch, best = epoch, weights
+                continue
+            logits = torch.from_numpy(self._logits(X_val, weights))
+            loss = torch.nn.functional.cross_entropy(
+                logits, torch.from_numpy(val_codes), weight=class_weights.double()
+            ).item()
+            self.history_[-1]["validation_loss"] = loss
+            if loss < best_loss:
+                best_loss, best_epoch = loss, epoch
+                best = {name: weight.detach().clone() for name, weight in weights.items()}
+            elif epoch - best_epoch >= self.n_iter_no_change:
+                break
+        self.weights_ = {name: weight.detach().numpy() for name, weight in best.items()}
+        self.best_epoch_, self.n_iter_ = best_epoch, epoch
+        self.temperature_ = 1.0
+        if self.calibrate and val_codes is not None:
+            self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
+        self.facts_ = {"best_epoch": self.best_epoch_, "temperature": self.temperature_}
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self)
+        return softmax(self._logits(self._check(X)) / self.temperature_)
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each clip."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def predict_frames(self, X: Any) -> Array:
+        """The probability of each class for each frame, [N, T, classes]; NaN for absent frames."""
+        check_is_fitted(self)
+        import torch
+
+        X = self._check(X)
+        weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
+        parts = []
+        with torch.inference_mode(), threadpool_limits(1):
+            for frames, present in self._steps(X):
+                logits = self._frame_evidence(frames, present, weights)
+                logits = logits.double() / self.temperature_
+                parts.append(_two_columns(logits).softmax(-1))
+                parts[-1][~present] = torch.nan
+        return np.asarray(torch.cat(parts).numpy())
+
+    def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
+        """The clips as an array of [N, T, D], of half or single precision, and their labels."""
+        if getattr(X, "ndim", 3) != 3:
+            raise ExperimentError(
+                f"{type(self).__name__} reads frames, X of [clips, frames, features], and X has "
+                f"{counted(X.ndim, 'axis', 'axes')}; take the array frames of a store"
+            )
+        options = {"allow_nd": True, "ensure_all_finite": False, "dtype": [np.float32, np.float16]}
+        X = check_array(X, **options)
+        if reset:
+            self.n_frames_in_, self.n_features_in_ = X.shape[1:]
+        elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
+            raise ExperimentError(
+                f"X has {X.shape[1]} frames of {X.shape[2]} features, and the model was trained "
+                f"on {self.n_frames_in_} of {self.n_features_in_}"
+            )
+        _check_frames(X)
+        if y is None:
+            return X
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        return X, y
+
+    def _logits(self, X: Array, weights: Mapping[str, Any] | None = None) -> Array:
+        import torch
+
+        if weights is None:
+            weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
+        with torch.inference_mode(), threadpool_limits(1):
+            parts = [self._clip_logits(*step, weights) for step in self._steps(X)]
+        return as_logits(torch.cat(parts).double().numpy())
+
+    def _steps(self, X: Array) -> Iterator[tuple[Any, Any]]:
+        import torch
+
+        for clips in torch.from_numpy(X).split(CLIPS_PER_STEP):
+            yield self._normalise(clips)
+
+    def _normalise(self, clips: Any) -> tuple[Any, Any]:
+        """Frames of mean 0 and size 1 in float32, and which are present; others are 0."""
+        import torch
+
+        present = ~clips[..., 0].isnan()
+        frames = torch.sub(clips, torch.from_numpy(self.mean_)).mul_(1 / self.scale_)
+        return frames.nan_to_num_(0.0), present
+
+
+class AttentionProbe(_FrameProbe):
+    """A weighted mean of a clip's frames, whose weights are learned, and a linear layer on it.
+
+    Parameters
+    ----------
+    attention
+        ``"query"``: cross-attention of a learned query, as video models are probed. With one query
+        and a linear layer behind, the projections of keys and values can be multiplied into the
+        query and into the layer, and are: a head is one vector. ``"gated"``: the gated attention
+        of multiple-instance learning (Ilse et al. 2018).
+    heads
+        The number of weighted means.
+    position
+        Learn also how much a frame weighs by its place in the clip.
+    hidden
+        The size of the gate's hidden layer.
+    class_weight
+        None, ``"balanced"``, or a weight for each class.
+    calibrate
+        Choose a temperature on the validation clips, by log loss.
+    learning_rate_init, weight_decay
+        AdamW's step, and its pull towards 0.
+    batch_size, max_iter
+        Clips a step, and epochs at most.
+    early_stopping, validation_fraction, n_iter_no_change
+        Stop after this number of epochs without a lower loss on the validation clips, and keep the
+        best epoch. The clips are those that `fit` is given, or else this share of X.
+    random_state
+        Fixes the first weights, the order of the clips and the validation share.
+
+    Attributes
+    ----------
+    classes_, n_frames_in_, n_features_in_
+        The labels, sorted; and what a clip must have.
+    weights_, mean_, scale_
+        The learned weights by name; the mean of each feature, and the size of all, over the
+        frames of the training clips.
+    best_epoch_, n_iter_, temperature_, history_, facts_
+        As of `MLPProbe`.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_FrameProbe._parameter_constraints,
+        "attention": [StrOptions({"query", "gated"})],
+        "heads": [POSITIVE],
+        "position": ["boolean"],
+        "hidden": [POSITIVE],
+    }
+
+    def __init__(
+        self,
+        attention: str = "query",
+        *,
+        heads: int = 1,
+        position: bool = False,
+        hidden: int = 64,
+        class_weight: Mapping[Any, float] | str | None = None,
+        calibrate: bool = False,
+        learning_rate_init: float = 1e-2,
+        weight_decay: float = 10.0,
+        batch_size: int = 32,
+        max_iter: int = 100,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        random_state: Chance = None,
+    ) -> None:
+        self.attention = attention
+        self.heads = heads
+        self.position = position
+        self.hidden = hidden
+        self.class_weight = class_weight
+        self.calibrate = calibrate
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.random_state = random_state
+
+    def predict_attention(self, X: Any) -> Array:
+        """How much each frame weighs, [N, T, heads]; a clip's weights sum to 1."""
+        check_is_fitted(self)
+        import torch
+
+        X = self._check(X)
+        weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
+        with torch.inference_mode(), threadpool_limits(1):
+            parts = [self._attend(*step, weights).transpose(1, 2) for step in self._steps(X)]
+            return np.asarray(torch.cat(parts).numpy())
+
+    def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
+        import torch
+
+        weights = {
+            "layer": normal(self.heads * size, outputs, scale=(self.heads * size) ** -0.5),
+            "offset": torch.zeros(outputs),
+        }
+        if self.attention == "query":
+            weights["query"] = normal(size, self.heads, scale=0.01 * size**-0.5)
+        else:
+            weights["value"] = normal(size, self.hidden, scale=size**-0.5)
+            weights["gate"] = normal(size, self.hidden, scale=size**-0.5)
+            weights["query"] = normal(self.hidden, self.heads, scale=0.01 * self.hidden**-0.5)
+        if self.position:
+            weights["position"] = torch.zeros(self.heads, frames)
+        return weights
+
+    def _attend(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+        """The weight of each frame, [B, heads, T]."""
+        import torch
+
+        if self.attention == "gated":
+            gate = (frames @ weights["gate"]).sigmoid()
+            frames = (frames @ weights["value"]).tanh() * gate
+        scores = (frames @ weights["query"]).transpose(1, 2)
+        if self.position:
+            scores = scores + weights["position"]
+        return scores.masked_fill(~present[:, None], -torch.inf).softmax(-1)
+
+    def _clip_logits(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+        pooled = self._attend(frames, present, weights) @ frames
+        return pooled.flatten(1) @ weights["layer"] + weights["offset"]
+
+    def _frame_evidence(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+        """The logits of a clip of this frame alone.
+
+        With two classes the frame's weight, as a multiple of the mean weight, multiplies the odds:
+        a frame that the model does not look at is no evidence, whatever it would say of it.
+        """
+        layer = weights["layer"].unflatten(0, (self.heads, -1)).sum(0)
+        logits = frames @ layer + weights["offset"]
+        if logits.shape[-1] > 1:
+            return logits
+        shares = self._attend(frames, present, weights).mean(1) * present.sum(1, keepdim=True)
+        return logits + shares.clamp(min=1e-12).log()[..., None]
+
+
+class FrameMIL(_FrameProbe):
+    """A score for each frame by one layer or more; the scores of a clip's frames are pooled.
+
+    Parameters
+    ----------
+    pooling
+        ``"top-k"``: the mean of the `k` highest scores; ``"max"``: the highest; ``"noisy-or"``:
+        a clip is of a class unless none of its frames is.
+    k
+        For ``"top-k"``.
+    hidden_layer_sizes
+        Units of hidden layers with ReLU before the score; none by default.
+    class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
+        As of `AttentionProbe`.
+    early_stopping, validation_fraction, n_iter_no_change, random_state
+        As of `AttentionProbe`; so are the attributes.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_FrameProbe._parameter_constraints,
+        "pooling": [StrOptions({"top-k", "max", "noisy-or"})],
+        "k": [POSITIVE],
+        "hidden_layer_sizes": ["array-like"],
+    }
+
+    def __init__(
+        self,
+        pooling: str = "top-k",
+        *,
+        k: int = 3,
+        hidden_layer_sizes: tuple[int, ...] = (),
+        class_weight: Mapping[Any, float] | str | None = None,
+        calibrate: bool = False,
+        learning_rate_init: float = 1e-2,
+        weight_decay: float = 10.0,
+        batch_size: int = 32,
+        max_iter: int = 100,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        random_state: Chance = None,
+    ) -> None:
+        self.pooling = pooling
+        self.k = k
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.class_weight = class_weight
+        self.calibrate = calibrate
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.random_state = random_state
+
+    def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
+        import torch
+
+        sizes = [size, *self.hidden_layer_sizes, outputs]
+        weights = {}
+        for number, (inputs, units) in enumerate(pairwise(sizes)):
+            weights[f"layer{number}"] = normal(inputs, units, scale=inputs**-0.5)
+            weights[f"offset{number}"] = torch.zeros(units)
+        return weights
+
+    def _frame_evidence(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+        last = len(self.hidden_layer_sizes)
+        for number in range(last):
+            frames = (frames @ weights[f"layer{number}"] + weights[f"offset{number}"]).relu()
+        return frames @ weights[f"layer{last}"] + weights[f"offset{last}"]
+
+    def _clip_logits(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+        import torch
+
+        logits = self._frame_evidence(frames, present, weights)
+        absent = ~present[..., None]
+        if self.pooling == "noisy-or":
+            none_shows = torch.nn.functional.logsigmoid(-logits).masked_fill(absent, 0).sum(1)
+            # The log odds of 1 - exp(none_shows), without loss where it is close to 0.
+            none_shows = none_shows.clamp(max=-1e-6)
+            return torch.log(-torch.expm1(none_shows)) - none_shows
+        k = 1 if self.pooling == "max" else min(self.k, logits.shape[1])
+        highest = logits.masked_fill(absent, -torch.inf).topk(k, dim=1).values
+        count = present.sum(1, keepdim=True).clamp(max=k)
+        return highest.masked_fill(highest.isinf(), 0).sum(1) / count
+
+
+def _two_columns(logits: Any) -> Any:
+    """One column of logits, of the second of two classes, as two; several as they are."""
+    import torch
+
+    if logits.shape[-1] > 1:
+        return logits
+    return torch.cat([torch.zeros_like(logits), logits], -1)
+
+
+def _check_frames(X: Array) -> None:
+    """Raise where a frame is NaN in part, or a clip has no frame."""
+    for start in range(0, len(X), CLIPS_PER_STEP):
+        part = X[start : start + CLIPS_PER_STEP]
+        absent = np.isnan(part).sum(axis=2)
+        partly = ((absent > 0) & (absent < X.shape[2])) | np.isinf(part).any(axis=2)
+        if partly.any():
+            clip, frame = (int(index[0]) for index in np.nonzero(partly))
+            raise ExperimentError(
+                f"frame {frame} of clip {start + clip} (from 0) has features that are not finite "
+                "numbers; verify the store and extract the clip again"
+            )
+        empty = np.flatnonzero((absent > 0).all(axis=1))
+        if len(empty):
+            raise ExperimentError(
+                f"clip {start + int(empty[0])} (from 0) has no frame at all: all are NaN; leave "
+                "it out"
+            )
+
+
+def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:
+    """The mean of each feature, and the standard deviation of all, over present frames."""
+    count, total, squares = 0, np.zeros(X.shape[2]), np.zeros(X.shape[2])
+    for part in np.array_split(rows, -(-len(rows) // CLIPS_PER_STEP)):
+        frames = X[part].reshape(-1, X.shape[2]).astype(np.float32)
+        frames = frames[~np.isnan(frames[:, 0])]
+        count += len(frames)
+        total += frames.sum(axis=0, dtype=np.float64)
+        squares += np.square(frames).sum(axis=0, dtype=np.float64)
+    mean = total / count
+    variance = float((squares / count - mean**2).mean())
+    return mean.astype(np.float32), max(variance, 1e-12) ** 0.5
+
+
+def _hold_out(
+    y: Array, fraction: float, classes: int, chance: np.random.RandomState
+) -> list[Array]:
+    """The rows of training clips, and those of the validation clips."""
+    held = max(round(fraction * len(y)), classes)
+    fewest = np.unique(y, return_counts=True)[1].min()
+    if fewest < 2 or len(y) - held < classes:
+        raise ExperimentError(
+            f"too few clips ({len(y)}, {fewest} of the rarest class) to hold out clips of every "
+            "class for early stopping; give X_val and y_val, or early_stopping=False"
+        )
+    rows = np.arange(len(y))
+    parts: list[Array] = train_test_split(rows, test_size=held, stratify=y, random_state=chance)
+    return parts

@@ -1,0 +1,94 @@
+"""Small stores whose vectors the tests know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
+
+WIDTH, FRAMES = 32, 4
+TOY: Mapping[str, Any] = {
+    "name": "toy", "family": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {},
+}  # fmt: skip
+ARRAYS = (
+    ArraySpec("native", (WIDTH,), "float32", "a vector"),
+    ArraySpec("frames", (FRAMES, WIDTH), "float16", "a vector a frame", padded=True),
+    ArraySpec("tokens", (2 * FRAMES, WIDTH), "float16", "two vectors a frame", padded=True),
+    ArraySpec("frame_time", (FRAMES,), "float64", "seconds", padded=True),
+)
+FAILED, PADDED, ZERO = 5, 2, 7
+"""The rows that failed, that ends early, and whose vector is zero."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A store, and the vectors that it was made of."""
+
+    path: Path
+    ids: list[str]
+    films: list[str]
+    values: Mapping[str, np.ndarray]
+    done: np.ndarray
+
+
+def make_search_store(
+    path: Path,
+    n: int = 40,
+    *,
+    seed: int = 0,
+    films: tuple[str, ...] = ("tt1", "tt2", "tt3"),
+    backbone: Mapping[str, Any] = TOY,
+    arrays: tuple[ArraySpec, ...] = ARRAYS,
+    partial: bool = True,
+    block_rows: int = 8,
+) -> Made:
+    """A store with the rows above; where `partial`, its last block is to do."""
+    chance = np.random.default_rng(seed)
+    values = {
+        spec.name: chance.standard_normal((n, *spec.shape)).astype(spec.dtype) for spec in arrays
+    }
+    if "frame_time" in values:
+        values["frame_time"] = np.tile(np.arange(FRAMES) * 1.5, (n, 1))
+        for name in ("frames", "tokens", "frame_time"):
+            values[name][PADDED, values[name].shape[1] // 2 :] = np.nan
+        values["native"][ZERO] = 0
+    film_of = [films[row % len(films)] for row in range(n)]
+    ids = [f"{film}-{row:03}" for row, film in enumerate(film_of)]
+    items = [
+        Item(item_id, film=film, media=f"{item_id}.mp4")
+        for item_id, film in zip(ids, film_of, strict=True)
+    ]
+    recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
+    manifest = Manifest("clips", Items.of(items))
+    writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
+    done = np.zeros(n, bool)
+    for block in list(writer.missing_blocks())[: -1 if partial else None]:
+        rows = [
+            Failed(Status.UNREADABLE, "cannot be decoded")
+            if row == FAILED
+            else Done({name: value[row] for name, value in values.items()}, None)
+            for row in writer.rows_of(block)
+        ]
+        writer.write_block(block, rows)
+        done[writer.rows_of(block)] = True
+    done[FAILED] = False
+    return Made(path, ids, film_of, values, done)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make_search_store(tmp_path_factory.mktemp("search") / "toy.zarr")
+
+
+@pytest.fixture
+def store(made: Made) -> Store:
+    from obygaze_features import open_store
+
+    return open_store(made.path)

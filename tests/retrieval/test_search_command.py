@@ -1,0 +1,120 @@
+"""`obygaze stores search`, and the page that it writes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import obygaze_features as of
+from obygaze_features.retrieval.page import matches_page
+from obygaze_features.store.nearest import Match
+
+JPEG = b"\xff\xd8\xff\xe0 not much of a picture"
+
+
+class Page(HTMLParser):
+    """Collects a page's elements and text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def thumbnails(made, tmp_path):
+    folder = tmp_path / "thumbs"
+    folder.mkdir()
+    for item_id in made.ids[:20]:
+        (folder / f"{item_id}.jpg").write_bytes(JPEG)
+    (folder / "NOT-TO-BE-SHARED.txt").write_text("Share <neither> of these.\n")
+    return folder
+
+
+def test_search_prints_what_python_finds(obygaze, made):
+    result = obygaze("stores", "search", made.path, "--like", "tt1-003", "--top", 3)
+    assert result.exit_code == 0, result.output
+    matches = of.search(made.path, like="tt1-003", top=3)
+    lines = result.stdout.splitlines()
+    assert [line.split()[1] for line in lines[2:5]] == [match.id for match in matches]
+    assert lines[5] == f"next: obygaze stores search {made.path} --like {matches[0].id}"
+
+
+def test_json_csv_and_films(obygaze, made, tmp_path):
+    np.save(tmp_path / "q.npy", np.ones(32))
+    matches = of.search(made.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
+    arguments = ["--vector", tmp_path / "q.npy", "--films", "tt1,tt3", "--frames", "--top", 4]
+    result = obygaze("stores", "search", made.path, *arguments, "--json")
+    assert [row["id"] for row in json.loads(result.stdout)] == [match.id for match in matches]
+    assert json.loads(result.stdout)[0]["time"] == matches[0].time
+    obygaze("stores", "search", made.path, *arguments, "-o", tmp_path / "m.csv")
+    with (tmp_path / "m.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [match.id for match in matches]
+    assert rows[0]["cosine"] == f"{matches[0].cosine:.6f}"
+    again = obygaze("stores", "search", made.path, *arguments, "-o", tmp_path / "m.csv")
+    assert (again.exit_code, "--overwrite" in again.output) == (1, True)
+
+
+def test_page_shows_thumbnails_and_asks_nobody(obygaze, made, thumbnails, tmp_path):
+    output = tmp_path / "page.html"
+    result = obygaze(
+        "stores", "search", made.path, "--like", "tt1-003", "--top", 40, "-o", output,
+        "--thumbnails", thumbnails,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    page = Page(output.read_text())
+    pictures = [attributes["src"] for tag, attributes in page.elements if tag == "img"]
+    shown = {match.id for match in of.search(made.path, like="tt1-003", top=40)} & {*made.ids[:20]}
+    assert pictures == [f"data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"] * len(shown)
+    assert "Share <neither> of these." in page.text
+    policy = next(a["content"] for _, a in page.elements if "http-equiv" in a)
+    assert "default-src 'none'" in policy
+    assert not re.findall(r"https?://|url\(", output.read_text())
+
+
+def test_page_escapes_what_it_shows():
+    nasty = "<script>alert('&')</script>"
+    page = Page(matches_page(nasty, [Match("a", nasty, "s", 0.5, 1, 61.5)]))
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert page.text.count(nasty) == 3
+    assert "0:01:01.5" in page.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--like", "tt1-000", "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
+        (["--like", "tt1-000", "--thumbnails", "t"], "-o PAGE.html"),
+        (["--like", "tt1-000", "-o", "x.csv", "--thumbnails", "t"], "give a name in .html"),
+        (["--like", "tt1-000", "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+        ([], "one of the three"),
+        (["--text", "x", "--like", "y"], "one of the three"),
+    ],
+)
+def test_bad_options_are_one_line(obygaze, made, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = obygaze("stores", "search", made.path, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_picture_that_is_none_is_named(made, tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"GIF89a")
+    with pytest.raises(of.ObygazeError, match=r"a\.jpg is not a JPEG"):
+        matches_page("t", [Match("a", "", "s", 0.5)], tmp_path)
+    with pytest.raises(of.ObygazeError, match="no picture of any match"):
+        matches_page("t", [Match("b", "", "s", 0.5)], tmp_path)
