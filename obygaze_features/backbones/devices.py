@@ -164,8 +164,10 @@ def limit_gpu_share(device: str, share: float) -> None:
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Whether an error means out of memory, by its message: few devices have a class for it."""
-    return isinstance(problem, MemoryError) or bool(_OUT_OF_MEMORY.search(str(problem)))
+    """Whether an error means out of memory, by its message: not all have a class of their own."""
+    # By its name: torch.OutOfMemoryError is new in torch 2.5.
+    is_known = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
+    return is_known or bool(_OUT_OF_MEMORY.search(str(problem)))
 
 
 def is_asynchronous_error(problem: BaseException) -> bool:

@@ -34,7 +34,7 @@ def load(path: Path, mode: str) -> Backbone:
     if config.attention_type == "space_only":
         raise BackboneError(
             f"{path / 'config.json'}: attention_type must be divided_space_time or "
-            "joint_space_time: with space_only there is no embedding of a clip"
+            "joint_space_time: space_only gives a class token a frame, not a clip"
         )
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:

@@ -240,7 +240,9 @@ def test_tf32_on_a_cpu_is_float32(checkpoints):
 
 
 def test_memory_errors_are_recognised_by_what_the_libraries_say(monkeypatch):
+    without_words = torch.OutOfMemoryError()
     monkeypatch.delattr(torch, "OutOfMemoryError")  # torch 2.4 has none
+    assert is_out_of_memory(without_words)
     for message in (
         "CUDA out of memory. Tried to allocate 2.00 GiB.",
         "CUDA error: out of memory",

@@ -56,12 +56,12 @@ def test_each_frame_is_seen_as_transformers_does_it(tmp_path, kind):
     tokens = output.last_hidden_state
     assert tokens.shape == (2 * FRAMES, 1 + registers + 4, 48)
     torch.testing.assert_close(output.pooler_output, tokens[:, 0])
-    each = tokens[:, 0].unflatten(0, (2, FRAMES))
+    embeddings = tokens[:, 0].unflatten(0, (2, FRAMES))
     expected = {
-        "native": each.mean(1),
-        "max": each.max(1).values,
-        "mean": each.mean(1),
-        "frames": each,
+        "native": embeddings.mean(1),
+        "max": embeddings.max(1).values,
+        "mean": embeddings.mean(1),
+        "frames": embeddings,
         "tokens": tokens.unflatten(0, (2, FRAMES)).flatten(1, 2),
     }
     assert list(ours) == ALL
@@ -69,31 +69,35 @@ def test_each_frame_is_seen_as_transformers_does_it(tmp_path, kind):
         torch.testing.assert_close(ours[name], values, atol=1e-4, rtol=0, msg=name)
     assert [spec.shape for spec in backbone.arrays] == [tuple(ours[name].shape[1:]) for name in ALL]
     images = backbone.embed_images(pixels[0])
-    torch.testing.assert_close(images, each[0], atol=1e-4, rtol=0)
+    torch.testing.assert_close(images, embeddings[0], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["Dinov2", "Dinov2WithRegisters"])
 @pytest.mark.parametrize("size", [(60, 83), (91, 60), (32, 32)], ids=str)
 def test_dinov2s_processor_is_followed(tmp_path, kind, size):
     write_dino(tmp_path, 5, SIZES, kind)
-    how = load_backbone(f"d={tmp_path}", "cpu").preprocessing
-    assert (how.shortest_edge, how.filter) == (36, "bicubic")
+    preprocessing = load_backbone(f"d={tmp_path}", "cpu").preprocessing
+    assert (preprocessing.shortest_edge, preprocessing.filter) == (36, "bicubic")
     frames = np.random.default_rng(1).integers(0, 256, (3, *size, 3), dtype=np.uint8)
     processor = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
-    theirs = processor(list(frames), return_tensors="pt")["pixel_values"].float()
-    ours = normalise(resize_and_crop(torch.from_numpy(frames), how), how)
-    torch.testing.assert_close(ours, theirs, atol=0.02, rtol=0)
+    expected = processor(list(frames), return_tensors="pt")["pixel_values"].float()
+    ours = normalise(resize_and_crop(torch.from_numpy(frames), preprocessing), preprocessing)
+    torch.testing.assert_close(ours, expected, atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["landscape", "portrait"])
 def test_dinov3s_processor_is_followed(tmp_path, number):
     """It resizes numbers and not bytes, which is less than a level in 255 apart."""
     write_dino(tmp_path, 5, SMALL_VISION | {"image_size": 24}, "DINOv3ViT")
-    how = load_backbone(f"d={tmp_path}", "cpu").preprocessing
-    assert (how.shortest_edge, how.crop, how.filter) == (None, (24, 24), "bilinear")
+    preprocessing = load_backbone(f"d={tmp_path}", "cpu").preprocessing
+    assert (preprocessing.shortest_edge, preprocessing.crop, preprocessing.filter) == (
+        None,
+        (24, 24),
+        "bilinear",
+    )
     frames = torch.from_numpy(RECORDED[f"frames_{number}"])
     expected = torch.from_numpy(RECORDED[f"dinov3_{number}"]).float()
-    ours = normalise(resize_and_crop(frames, how), how)
+    ours = normalise(resize_and_crop(frames, preprocessing), preprocessing)
     torch.testing.assert_close(ours, expected, atol=0.02, rtol=0)
 
 
@@ -105,10 +109,10 @@ def test_the_trunk_of_a_classifier_is_read(checkpoints, tmp_path):
     name = "preprocessor_config.json"
     (tmp_path / name).write_bytes((folder / name).read_bytes())
     pixels = pictures(2, 3, 32, 32)
-    ours, theirs = (
+    ours, expected = (
         load_backbone(f"d={path}", "cpu").embed_images(pixels) for path in (tmp_path, folder)
     )
-    torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+    torch.testing.assert_close(ours, expected, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["tiny-dinov2", "tiny-dinov2-with-registers", "tiny-dinov3"])

@@ -35,36 +35,40 @@ def test_from_frames_to_features_as_transformers_does_it(tmp_path, frames, patch
     sizes = SIZES | {"num_frames": frames, "image_size": side, "patch_size": patch}
     write_timesformer(tmp_path, 5, sizes | {"attention_type": attention})
     backbone = load_backbone(f"t={tmp_path}", "cpu", arrays=ALL)
-    how = backbone.preprocessing
-    assert (backbone.sampling.frames, how.crop, how.mean) == (frames, (side, side), (0.5,) * 3)
+    preprocessing = backbone.preprocessing
+    assert (backbone.sampling.frames, preprocessing.crop, preprocessing.mean) == (
+        frames,
+        (side, side),
+        (0.5,) * 3,
+    )
     processor = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
     random = np.random.default_rng(1)
     large = random.integers(0, 256, (frames, 61, 90, 3), dtype=np.uint8)
     torch.testing.assert_close(
-        normalise(resize_and_crop(torch.from_numpy(large), how), how)[None],
+        normalise(resize_and_crop(torch.from_numpy(large), preprocessing), preprocessing)[None],
         processor(list(large), return_tensors="pt")["pixel_values"].float(),
         atol=0.02, rtol=0,
     )  # fmt: skip
 
     clip = random.integers(0, 256, (frames, side, side, 3), dtype=np.uint8)
-    pixels = normalise(resize_and_crop(torch.from_numpy(clip), how), how)[None]
+    pixels = normalise(resize_and_crop(torch.from_numpy(clip), preprocessing), preprocessing)[None]
     ours = backbone.embed_clips(pixels, all_present(pixels))
-    theirs = processor(list(clip), return_tensors="pt")["pixel_values"].float()
+    reference = processor(list(clip), return_tensors="pt")["pixel_values"].float()
     model = TimesformerForVideoClassification.from_pretrained(tmp_path).eval()
     with torch.no_grad():
-        tokens, logits = model.timesformer(theirs).last_hidden_state, model(theirs).logits
+        tokens, logits = model.timesformer(reference).last_hidden_state, model(reference).logits
         ours_logits = model.classifier(ours["native"].clone())
     torch.testing.assert_close(ours_logits, logits, atol=1e-4, rtol=0)
     assert tokens.shape == (1, 1 + 9 * frames, 48)
     # Token 1 + frames * p + t is patch p of frame t.
-    each = [tokens[:, 1 + frame :: frames] for frame in range(frames)]
+    by_frame = [tokens[:, 1 + frame :: frames] for frame in range(frames)]
     expected = {
         "native": tokens[:, 0],
         "cls": tokens[:, 0],
         "max": tokens.max(1).values,
         "mean": tokens.mean(1),
-        "frames": torch.stack([patches.mean(1) for patches in each], 1),
-        "tokens": torch.cat([tokens[:, :1], *each], 1),
+        "frames": torch.stack([patches.mean(1) for patches in by_frame], 1),
+        "tokens": torch.cat([tokens[:, :1], *by_frame], 1),
     }
     for name, values in expected.items():
         torch.testing.assert_close(ours[name], values, atol=1e-4, rtol=0, msg=name)

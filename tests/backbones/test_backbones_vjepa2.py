@@ -76,24 +76,28 @@ def test_frames_are_prepared_as_its_processor_does_it(tmp_path, number):
     path = tmp_path / "video_preprocessor_config.json"
     # Its processor does not read this size; the recorded one was given it too.
     path.write_text(json.dumps(json.loads(path.read_text()) | {"size": {"shortest_edge": 40}}))
-    how = load_backbone(f"v={tmp_path}", "cpu").preprocessing
-    assert (how.shortest_edge, how.crop, how.filter) == (27, (24, 24), "bilinear")
+    preprocessing = load_backbone(f"v={tmp_path}", "cpu").preprocessing
+    assert (preprocessing.shortest_edge, preprocessing.crop, preprocessing.filter) == (
+        27,
+        (24, 24),
+        "bilinear",
+    )
     frames = torch.from_numpy(RECORDED[f"frames_{number}"])
     expected = torch.from_numpy(RECORDED[f"vjepa2_{number}"]).float()
-    ours = normalise(resize_and_crop(frames, how), how)
+    ours = normalise(resize_and_crop(frames, preprocessing), preprocessing)
     torch.testing.assert_close(ours, expected, atol=0.02, rtol=0)
 
 
 def test_the_trunk_of_a_classifier_alone_gives_the_mean(tmp_path):
-    write_vjepa2(tmp_path / "whole", 5, SIZES, finetuned=True)
-    whole = VJEPA2ForVideoClassification.from_pretrained(tmp_path / "whole")
-    whole.vjepa2.save_pretrained(tmp_path / "trunk")
+    write_vjepa2(tmp_path / "original", 5, SIZES, finetuned=True)
+    original = VJEPA2ForVideoClassification.from_pretrained(tmp_path / "original")
+    original.vjepa2.save_pretrained(tmp_path / "trunk")
     name = "video_preprocessor_config.json"
-    (tmp_path / "trunk" / name).write_bytes((tmp_path / "whole" / name).read_bytes())
+    (tmp_path / "trunk" / name).write_bytes((tmp_path / "original" / name).read_bytes())
     pixels = pictures(1, 8, 3, 32, 32)
     trunk, classifier = (
         load_backbone(f"v={tmp_path / name}", "cpu").embed_clips(pixels, all_present(pixels))
-        for name in ("trunk", "whole")
+        for name in ("trunk", "original")
     )
     torch.testing.assert_close(trunk["native"], classifier["mean"], atol=0, rtol=0)
 
