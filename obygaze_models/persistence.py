@@ -25,6 +25,7 @@ import numpy as np
 from obygaze_features.common.files import new_folder, read_format, to_json
 from obygaze_features.common.text import first_line, is_folder_of
 from obygaze_features.errors import ExperimentError, ObygazeError
+from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
 
 FORMAT = "obygaze-model"
 FORMAT_VERSION = 2
@@ -51,10 +52,11 @@ TRUSTED = (
 
 @dataclass
 class _Parts:
-    """The arrays and skops files of a model, by their names."""
+    """The arrays and skops files of a model, by their names; the packages of others' classes."""
 
     arrays: Arrays = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    requires: dict[str, str] = field(default_factory=dict)
 
 
 def save_model(
@@ -68,7 +70,8 @@ def save_model(
         An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of a package
         that is installed with an entry point for it. `ExperimentError` names what cannot be saved
         safely: forests and boosted trees, and what holds one of ours in another way than as a
-        pipeline's step or a bottleneck's part. Of a search save ``best_estimator_``.
+        pipeline's step or a bottleneck's part; or could not be read back. Of a search save
+        ``best_estimator_``.
     path
         The folder; it appears complete or not at all, and an existing one is left alone.
     about
@@ -92,6 +95,8 @@ def save_model(
     except NotFittedError:
         kind = type(model).__name__
         raise ExperimentError(f"the {kind} is not fitted; call its fit first") from None
+    if parts.files:
+        _read_back(model, tree, parts)
     files = {ARRAYS: save(parts.arrays), **parts.files}
     header = {
         "format": FORMAT,
@@ -99,7 +104,7 @@ def save_model(
         "about": dict(about or {}),
         "model": tree,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-    }
+    } | ({"requires": parts.requires} if parts.requires else {})
     with new_folder(path) if durable else _within(path) as folder:
         for name, data in files.items():
             (folder / name).write_bytes(data)
@@ -108,11 +113,16 @@ def save_model(
 
 def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:
     """Read a model that `save_model` wrote: the estimator, and its description."""
-    from safetensors import SafetensorError
     from safetensors.numpy import load
 
     path = Path(path)
     header = _read_header(path)
+    requires = header.get("requires", {})
+    for kind in requires.keys() - (trusted_classes().keys() if requires else ()):
+        raise ExperimentError(
+            f"{path} needs the estimator {kind} of {requires[kind]}, which is not installed, or "
+            "does not load; see: obygaze models list"
+        )
     digests = header.get("files") or {ARRAYS: header.get("arrays_sha256")}
     files = {name: _read_file(path / Path(name).name, digest) for name, digest in digests.items()}
     try:
@@ -123,12 +133,13 @@ def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:
         return model, dict(header["about"])
     except ObygazeError as problem:
         raise _damaged(path, str(problem)) from None
-    # Whoever edits the files and their digests can cause any of these; none of their code runs.
-    except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
-        TypeError, ValueError, SafetensorError,
-    ) as problem:  # fmt: skip
+    except Exception as problem:  # whoever edits the files can cause any; none of their code runs
         raise _damaged(path, f"{type(problem).__name__}: {first_line(problem)}") from None
+
+
+def check_savable(model: Any) -> None:
+    """Refuse, before it is fitted, an estimator of a class that cannot be saved."""
+    _encode(model, "model", _Parts())
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -315,15 +326,25 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
         value = copy.copy(value)
         vars(value).pop("_metadata_request", None)  # which skops cannot write
         data = skops.io.dumps(value)
-        unknown = sorted({*skops.io.get_untrusted_types(data=data)} - {*_trusted()})
+        types = {*skops.io.get_untrusted_types(data=data)} - {*TRUSTED}
     except Exception as problem:  # whatever somebody else's object raises
         raise ExperimentError(f"{name} ({kind}) cannot be saved: {first_line(problem)}") from None
-    if unknown:
+    trusted = trusted_classes()
+    if kind in types - trusted.keys() and not kind.startswith("sklearn."):
+        path = f"{type(value).__module__}:{type(value).__qualname__}"
+        raise ExperimentError(
+            f"{name} is a {kind}, which no entry point names, so it is not saved; to have it "
+            "saved, register it in the pyproject.toml of its package: "
+            f'[project.entry-points."{ENTRY_POINT_GROUP}"] '
+            f'{type(value).__name__.lower()} = "{path}"'
+        )
+    if unknown := sorted(types - trusted.keys()):
         raise ExperimentError(
             f"{name} ({kind}) holds {', '.join(unknown)}, which cannot be read back safely, so it "
             "is not saved"
         )
     parts.files[f"{name}.skops"] = data
+    parts.requires |= {found: trusted[found] for found in types}
     return f"{name}.skops"
 
 
@@ -331,23 +352,22 @@ def _decode_foreign(data: bytes) -> Any:
     import skops.io
 
     try:
-        return skops.io.loads(data, trusted=_trusted())
+        return skops.io.loads(data, trusted=[*TRUSTED, *trusted_classes()])
     except Exception as problem:  # skops raises many kinds
         raise ExperimentError(first_line(problem)) from None
 
 
-def _trusted() -> list[str]:
-    """What a skops file may hold: `TRUSTED`, and the estimators that installed packages provide."""
-    from importlib.metadata import entry_points
-
-    from obygaze_models.estimators.registry import ENTRY_POINT_GROUP
-
-    trusted = list(TRUSTED)
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        with contextlib.suppress(Exception):  # any code of somebody else's
-            kind = point.load()
-            trusted.append(f"{kind.__module__}.{kind.__qualname__}")
-    return trusted
+def _read_back(model: Any, tree: Any, parts: _Parts) -> None:
+    """Refuse to save what `load_model` would not read."""
+    try:
+        with plugin_errors([type(model).__module__]):
+            _try_out(_decode(tree, parts))
+    except ExperimentError as problem:
+        missing = [name for name in ("classes_", "n_features_in_") if not hasattr(model, name)]
+        reason = f"its fit does not set {' and '.join(missing)}" if missing else str(problem)
+        raise ExperimentError(
+            f"the {type(model).__name__} could not be read back: {reason}"
+        ) from None
 
 
 #: Format 1: the class of each former name, and the parameters that are called otherwise now.

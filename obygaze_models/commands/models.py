@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["models"]
 
+PARTLY_DONE = 3
+"""The exit code if a model has no scores."""
+
 
 @click.group()
 def models() -> None:
@@ -65,7 +68,8 @@ def run(
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
     models. Finished fits are kept in OUTPUT.partial: the same command resumes after an
-    interruption. An EXPERIMENT is a TOML file; its paths are relative to it:
+    interruption, and with --overwrite starts anew. Ends with exit code 3 if no fit of a model
+    succeeded. An EXPERIMENT is a TOML file; its paths are relative to it:
 
     \b
       name = "Sure against the negatives"
@@ -84,6 +88,7 @@ def run(
     from msgspec import to_builtins
 
     from obygaze_models.experiments.experiment import load_experiment
+    from obygaze_models.experiments.record import RECORD
     from obygaze_models.experiments.run import run_experiment
 
     loaded = load_experiment(experiment)
@@ -104,6 +109,13 @@ def run(
         echo_json(to_builtins(done.record))
     else:
         _echo_run(done)
+    if unscored := done.record.unscored:
+        click.echo(
+            f"{', '.join(unscored)}: no fit succeeded, so without scores; "
+            f"{done.folder / RECORD} says why (skipped)",
+            err=True,
+        )
+        click.get_current_context().exit(PARTLY_DONE)
 
 
 def _echo_run(done: Run) -> None:
@@ -136,7 +148,9 @@ def list_models(folder: Path | None, as_json: bool) -> None:
             return
         for name, estimator in estimators.items():
             options = ", ".join(f"{key} = {value!r}" for key, value in estimator["options"].items())
-            click.echo(f"{name:<18} {estimator['title']}")
+            package = estimator["package"]
+            origin = "" if package == "obygaze" else f" ({package})"
+            click.echo(f"{name:<18} {estimator['title']}{origin}")
             if options:
                 click.echo(f"{'':<18} options: {options}")
         return

@@ -61,7 +61,7 @@ def train(
     from obygaze_models.experiments.train import train_model
 
     model = train_model(
-        load_experiment(experiment),
+        load_experiment(experiment, only=estimator or 0),
         output or Path("models", experiment.stem),
         estimator=estimator,
         concept=concept,

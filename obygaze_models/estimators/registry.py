@@ -7,12 +7,10 @@ scikit-learn classifier takes part as ``"package.module:Class"``.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any
 
 from sklearn.base import is_classifier
@@ -20,8 +18,8 @@ from sklearn.base import is_classifier
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
+from obygaze_models.estimators.plugins import Plugin, load_class, plugin_errors, plugins
 
-ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 _OWN = "obygaze_models.estimators."
 
@@ -116,21 +114,29 @@ def find_entry(name: str) -> Entry:
     """The entry of a name: ours, an installed package's, or ``module:Class`` itself."""
     if name in ESTIMATORS:
         return ESTIMATORS[name]
-    plugins = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-    if name in plugins:
-        return Entry(plugins[name])
     if _CLASS.fullmatch(name):
         return Entry(name)
-    raise ExperimentError(
-        unknown_name("estimator", name, [*ESTIMATORS, *plugins])
-        + "; or name any scikit-learn classifier as package.module:Class"
-    )
+    provided = {plugin.name: plugin.path for plugin in reversed(plugins())}
+    if name in provided:
+        return Entry(provided[name])
+    any_other = "any scikit-learn classifier as package.module:Class"
+    raise ExperimentError(unknown_name("estimator", name, [*ESTIMATORS, *provided, any_other]))
+
+
+def ignored_plugins() -> list[Plugin]:
+    """The entry points whose name is ours, or that of an earlier one."""
+    names = [*ESTIMATORS, *(plugin.name for plugin in plugins())]
+    return [
+        plugin
+        for row, plugin in enumerate(plugins(), len(ESTIMATORS))
+        if plugin.name in names[:row]
+    ]
 
 
 def make_estimator(
     name: str, options: Mapping[str, Any] | None = None, *, random_state: Chance = None
 ) -> Any:
-    """An unfitted estimator, its options checked.
+    """An unfitted estimator, its options checked; `PluginError` where a plug-in's code fails.
 
     Parameters
     ----------
@@ -148,13 +154,23 @@ def make_estimator(
     """
     entry = find_entry(name)
     options = dict(options or {})
+    paths = (entry.path, *entry.parameters.values(), *options.values())
+    with plugin_errors([str(path).partition(":")[0] for path in paths if _is_class(path)]):
+        return _make(name, entry, options, random_state)
+
+
+def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Chance) -> Any:
     replaced = tuple(f"{key}__" for key in options if "__" not in key)
     parameters = {
         key: value for key, value in entry.parameters.items() if not key.startswith(replaced)
-    } | options
-    kind = _load(entry.path)
-    if not all(hasattr(kind, method) for method in ("fit", "get_params", "__sklearn_tags__")):
-        raise ExperimentError(f"{entry.path} is not a scikit-learn classifier")
+    } | dict(options)
+    kind = load_class(entry.path)
+    methods = ("fit", "get_params", "__sklearn_tags__")
+    if missing := [method for method in methods if not hasattr(kind, method)]:
+        raise ExperimentError(
+            f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}; "
+            "inherit from ClassifierMixin and BaseEstimator"
+        )
     parameters = {key: _make_part(value) for key, value in parameters.items()}
     own = inspect.signature(kind).parameters
     try:
@@ -182,43 +198,47 @@ def make_estimator(
 
 def describe_estimators() -> dict[str, dict[str, Any]]:
     """For each estimator its title and its options with their defaults."""
+    ignored = ignored_plugins()
+    used = {plugin.name: plugin for plugin in plugins() if plugin not in ignored}
     described: dict[str, dict[str, Any]] = {}
-    plugins = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
-    for name in (*ESTIMATORS, *sorted(plugins - {*ESTIMATORS})):
+    for name in (*ESTIMATORS, *sorted(used)):
+        path = used[name].path if name in used else ESTIMATORS[name].path
         try:
-            estimator = make_estimator(name)
+            with plugin_errors([path.partition(":")[0]]):
+                title, options = _describe(name)
         except ExperimentError as problem:
-            described[name] = {"title": f"cannot be loaded: {first_line(problem)}", "options": {}}
-            continue
-        options = {
-            key: type(value).__name__ if hasattr(value, "get_params") else value
-            for key, value in estimator.get_params(deep=True).items()
-            if key != "memory" and not key.endswith("random_state")
-        }
-        if "concepts" in keywords(estimator.fit):
-            options["negatives"] = "a"
-        doc = inspect.getdoc(type(estimator)) or name
-        described[name] = {
-            "title": find_entry(name).title or doc.splitlines()[0],
-            "options": options,
-        }
+            title, options = f"cannot be loaded: {first_line(problem)}", {}
+            if name in used:
+                title += f"; entry point {name} = {path}"
+        package = used[name].package if name in used else "obygaze"
+        described[name] = {"title": title, "options": options, "package": package}
+    for plugin in ignored:
+        title = f"ignored: {plugin.path} has the name of another; rename its entry point"
+        about = {"title": title, "options": {}, "package": plugin.package}
+        described[f"{plugin.name} ({plugin.path})"] = about
     return described
 
 
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as problem:
-        raise ExperimentError(
-            f"{path} cannot be imported ({first_line(problem)}). Install its package, or set "
-            "PYTHONPATH"
-        ) from None
+def _describe(name: str) -> tuple[str, dict[str, Any]]:
+    estimator = make_estimator(name)
+    options = {
+        key: type(value).__name__ if hasattr(value, "get_params") else value
+        for key, value in estimator.get_params(deep=True).items()
+        if key != "memory" and not key.endswith("random_state")
+    }
+    if "concepts" in keywords(estimator.fit):
+        options["negatives"] = "a"
+    doc = inspect.getdoc(type(estimator)) or name
+    return find_entry(name).title or doc.splitlines()[0], options
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, str) and _CLASS.fullmatch(value) is not None
 
 
 def _make_part(value: Any) -> Any:
     """A part that is given as ``module:Class``; other values as they are."""
-    return _load(value)() if isinstance(value, str) and _CLASS.fullmatch(value) else value
+    return load_class(value)() if _is_class(value) else value
 
 
 def _validate(name: str, estimator: Any) -> None:

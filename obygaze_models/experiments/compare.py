@@ -217,13 +217,17 @@ def compare_runs(
     _check_items(runs)
     candidates = _candidates(runs)
     names = list(dict.fromkeys(candidate.ref.model for candidate in candidates))
+    for name in models:
+        if name not in names and any(name in results.run.record.unscored for results in runs):
+            raise ExperimentError(
+                f"{name} has no predictions: all its fits were skipped; run.json says why"
+            )
+        if name not in names:
+            raise ExperimentError(unknown_name("model", name, names))
     if len(candidates) == 1:
         raise ExperimentError(
             f"{runs[0].run.folder} has one model, {names[0]}; give a second run to compare it with"
         )
-    for name in models:
-        if name not in names:
-            raise ExperimentError(unknown_name("model", name, names))
     pairs = [
         (first, second)
         for first, second in combinations(candidates, 2)

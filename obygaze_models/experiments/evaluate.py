@@ -14,12 +14,15 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
+from obygaze_models.estimators.plugins import one_line
+from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.fit import EstimatorSpec, Fit, FitMemo, fit_estimator
 from obygaze_models.experiments.outside import OutsideModel
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.protocols import Fold
 from obygaze_models.tasks import Task
+from obygaze_models.warnings import RunWarning, unique_warnings
 
 __all__ = ["Evaluation", "FitResult", "Prediction", "evaluate", "usable_folds"]
 
@@ -65,7 +68,8 @@ class Prediction:
 class Evaluation:
     """All that came of training and testing.
 
-    `folds` are by task; `seen` has by task and fold the rows that some model of it looked at.
+    `folds` are by task; `seen` has by task and fold the rows that some model of it looked at;
+    `warnings` are those of other packages' estimators, in any of their fits.
     """
 
     data: ClipDataset
@@ -74,6 +78,7 @@ class Evaluation:
     predictions: list[Prediction]
     history: list[dict[str, Any]]
     seen: dict[tuple[str, int], Array]
+    warnings: list[RunWarning]
 
 
 def usable_folds(
@@ -160,6 +165,7 @@ def evaluate(
     predictions: list[Prediction] = []
     history: list[dict[str, Any]] = []
     seen: dict[tuple[str, int], Array] = {}
+    warnings: list[RunWarning] = []
     todo = [
         (problem, name, fold)
         for problem in problems
@@ -182,6 +188,11 @@ def evaluate(
                 )
                 continue
             key = {"model": name, "task": task.name, "fit": fold.index}
+            if estimators[name].name not in ESTIMATORS:
+                warnings += [
+                    RunWarning(note.code, name, f"{name}: {note.text}")
+                    for note in result.fit.warnings
+                ]
             history += [{**key, **epoch} for epoch in result.fit.history]
             before = seen.get((task.name, fold.index), np.array([], dtype=np.intp))
             seen[task.name, fold.index] = np.union1d(before, result.fit.seen)
@@ -199,7 +210,7 @@ def evaluate(
                 skipped.append(Skipped(task=problem.train.name, fit=fold.index, what=what, why=why))
     if not predictions:
         raise ExperimentError(f"nothing could be learnt: {skipped[-1].what}: {skipped[-1].why}")
-    return Evaluation(data, folds, skipped, predictions, history, seen)
+    return Evaluation(data, folds, skipped, predictions, history, seen, unique_warnings(warnings))
 
 
 def test_rows(fold: Fold) -> Array:
@@ -217,7 +228,7 @@ def _fit(
         return FitResult(name, task, fold, fit, fit.probabilities(data, test_rows(fold)))
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
         # One that cannot learn here does not take the others' work with it.
-        return FitResult(name, task, fold, None, None, str(reason))
+        return FitResult(name, task, fold, None, None, one_line(reason))
 
 
 def _predictions(

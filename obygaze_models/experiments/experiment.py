@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
@@ -196,6 +196,11 @@ class Experiment:
             if not (self.levels or self.concepts or getattr(self, key)):
                 example = str(meant).replace("'", '"')
                 raise ExperimentError(f"{self.name!r}: {key} is missing; add {key} = {example}")
+        if self.negatives != "a" and not self.concepts:
+            raise ExperimentError(
+                f"{self.name!r}: negatives is for concepts; for those of a bottleneck write "
+                f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
+            )
         if self.protocol == "paper" and self.levels:
             raise ExperimentError(
                 f"{self.name!r}: the paper's protocol is for two classes; for {len(self.levels)} "
@@ -214,6 +219,12 @@ class Experiment:
         """The name under which each estimator is listed, and what to fit."""
         specs: dict[str, EstimatorSpec] = {}
         for entry in self.estimators:
+            if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
+                path = f"{type(entry).__module__}:{type(entry).__qualname__}"
+                raise ExperimentError(
+                    f"{self.name!r}: estimators are names, or tables with a name and parameters, "
+                    f"not {shorten(repr(entry))}; write {{'name': '{path}', ...}}"
+                )
             options = {"name": entry} if isinstance(entry, str) else dict(entry)
             name = str(options.pop("name"))
             listed = str(options.pop(CALLED, name))
@@ -313,8 +324,11 @@ def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(_as_tuple(part) if isinstance(part, list) else part for part in value)
 
 
-def load_experiment(path: str | Path) -> Experiment:
-    """Read an experiment from a TOML file; its paths are relative to the file's folder."""
+def load_experiment(path: str | Path, *, only: str | int | None = None) -> Experiment:
+    """Read an experiment from a TOML file; its paths are relative to the file's folder.
+
+    With `only`, it has one estimator: that which is listed under this name, or of this number.
+    """
     path = Path(path)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -337,6 +351,12 @@ def load_experiment(path: str | Path) -> Experiment:
             raise ExperimentError(
                 f"{path}: {key} is missing; add {key} = ..., {_meaning(hints[key])}"
             )
+    entries = values.get("estimators", ())
+    if only is not None and entries:
+        listed = [e if isinstance(e, str) else e.get(CALLED, e["name"]) for e in entries]
+        values["estimators"] = (
+            tuple(e for row, e in enumerate(entries) if only in (row, listed[row])) or entries
+        )
     if "predictions" in values:
         values["predictions"] = tuple(path.parent / name for name in values["predictions"])
     values["manifest"] = path.parent / values["manifest"]

@@ -46,14 +46,23 @@ class FinishedFits:
         What the fits depend on, as JSON values.
     log
         Called with a line for people.
+    anew
+        Drop the fits of an interrupted run.
     """
 
     def __init__(
-        self, output: Path, identity: Mapping[str, Any], log: Callable[[str], None]
+        self,
+        output: Path,
+        identity: Mapping[str, Any],
+        log: Callable[[str], None],
+        *,
+        anew: bool = False,
     ) -> None:
         self.folder = output.with_name(f"{output.name}.partial")
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
         self.count = 0
+        if anew:
+            self.discard()
         if not self.folder.is_dir():
             return
         with contextlib.suppress(OSError, ValueError):
@@ -82,7 +91,10 @@ class FinishedFits:
         return result
 
     def keep(self, place: str, result: FitResult, about: Mapping[str, Any]) -> str:
-        """Keep a result and its model, unless they are; gives why the model cannot be saved."""
+        """Keep a result and its model, unless they are; gives why the model cannot be saved.
+
+        One that failed is not kept: what was in its way may be gone when the run resumes.
+        """
         final = self.folder / place
         if (final / FIT).is_file():
             record = json.loads((final / FIT).read_text(encoding="utf-8"))
@@ -115,23 +127,23 @@ class FinishedFits:
     def _write(self, folder: Path, result: FitResult, about: Mapping[str, Any]) -> dict[str, Any]:
         from obygaze_models.persistence import save_model
 
-        record: dict[str, Any] = {"reason": result.reason}
-        if result.fit is not None and result.table is not None:
-            fit, not_saved = result.fit, ""
-            try:
-                save_model(fit.model, folder / MODEL, about, durable=False)
-            except ExperimentError as problem:  # its scores stay
-                not_saved = str(problem)
-                shutil.rmtree(folder / MODEL, ignore_errors=True)
-            np.savez(folder / ARRAYS, seen=fit.seen, table=result.table)
-            record |= {
-                "classes": fit.classes,
-                "reads": fit.reads,
-                "facts": fit.facts,
-                "history": fit.history,
-                "warnings": [asdict(warning) for warning in fit.warnings],
-                "not_saved": not_saved,
-            }
+        fit, not_saved = result.fit, ""
+        assert fit is not None
+        assert result.table is not None
+        try:
+            save_model(fit.model, folder / MODEL, about, durable=False)
+        except ExperimentError as problem:  # its scores stay
+            not_saved = str(problem)
+            shutil.rmtree(folder / MODEL, ignore_errors=True)
+        np.savez(folder / ARRAYS, seen=fit.seen, table=result.table)
+        record = {
+            "classes": fit.classes,
+            "reads": fit.reads,
+            "facts": fit.facts,
+            "history": fit.history,
+            "warnings": [asdict(warning) for warning in fit.warnings],
+            "not_saved": not_saved,
+        }
         (folder / FIT).write_text(json.dumps(record), encoding="utf-8")
         return record
 
@@ -139,8 +151,6 @@ class FinishedFits:
         from obygaze_models.persistence import load_model
 
         record = json.loads((folder / FIT).read_text(encoding="utf-8"))
-        if record["reason"]:
-            return FitResult(model, task, fold, None, None, record["reason"])
         with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
             seen, table = arrays["seen"], arrays["table"]
         estimator = None if record["not_saved"] else load_model(folder / MODEL)[0]

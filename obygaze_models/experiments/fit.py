@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.classes import keywords
+from obygaze_models.estimators.logistic import NotConverged
+from obygaze_models.estimators.plugins import PluginError, one_line, parts_of, plugin_errors
 from obygaze_models.estimators.registry import find_entry, make_estimator
 from obygaze_models.tasks import NEGATIVES, concept_targets
-from obygaze_models.warnings import RunWarning
+from obygaze_models.warnings import RunWarning, unique_warnings
 
 Array = NDArray[Any]
+TOLERANCE = 1e-3
+"""How far probabilities may be from 0, and their sums from 1."""
 AGAINST = "negatives"
 """The key of an estimator's table for the set of negatives of its concepts."""
 
@@ -39,7 +46,13 @@ class EstimatorSpec:
                 f"estimator {self.name!r}: "
                 f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
             )
-        make_estimator(self.name, self.options)
+        with suppress(PluginError):  # of which each fit tells; others need not suffer
+            model = make_estimator(self.name, self.options)
+            if self.negatives != "a" and "concepts" not in keywords(model.fit):
+                raise ExperimentError(
+                    f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
+                    f"{self.negatives!r} means nothing to it; leave it out"
+                )
 
     @property
     def table(self) -> dict[str, Any]:
@@ -78,7 +91,21 @@ class Fit:
         arguments = {} if self.reads == "features" else {self.reads: _annotations(data, self.reads)}
         arguments = {name: values[rows] for name, values in arguments.items()}
         table = np.zeros((len(rows), self.classes))
-        table[:, self.model.classes_] = self.model.predict_proba(data.X[rows], **arguments)
+        with plugin_errors(_modules(self.model)):
+            given = self.model.predict_proba(data.X[rows], **arguments)
+            given = np.asarray(given, dtype=np.float64)
+        shape = len(rows), len(self.model.classes_)
+        if given.shape != shape:
+            raise ExperimentError(
+                f"predict_proba gave {given.shape}, not {shape}: one column a class"
+            )
+        if not (given >= -TOLERANCE).all() or not (abs(given.sum(axis=1) - 1) < TOLERANCE).all():
+            raise ExperimentError(
+                "predict_proba gave what is not probabilities: from "
+                f"{given.min():.3g} to {given.max():.3g}, and rows that sum to "
+                f"{given.sum(axis=1).min():.3g} to {given.sum(axis=1).max():.3g}, not 1"
+            )
+        table[:, self.model.classes_] = given
         return table
 
 
@@ -155,7 +182,8 @@ def fit_estimator(
     model = make_estimator(spec.name, spec.options, random_state=seed)
     if memo is not None and "memory" in model.get_params(deep=False):
         model.set_params(memory=memo)
-    accepted, reads = keywords(model.fit), keywords(model.predict_proba)
+    with plugin_errors(_modules(model)):
+        accepted, reads = keywords(model.fit), keywords(model.predict_proba)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
         train = all_train[labels[all_train] >= 0]
@@ -181,13 +209,27 @@ def fit_estimator(
         "order_val": choose,
     }
     arguments = {name: value for name, value in arguments.items() if name in accepted}
-    with warnings.catch_warnings(record=True) as raised:
+    # The names in the signatures say who gets what, also where a caller has enabled routing.
+    with (
+        plugin_errors(_modules(model)),
+        config_context(enable_metadata_routing=False),
+        warnings.catch_warnings(record=True) as raised,
+    ):
         warnings.simplefilter("always", UserWarning)
-        model.fit(data.X[learn], labels[learn], **arguments)
-    noted = list(getattr(model, "warnings_", []))
-    if not noted:
-        noted = [RunWarning("fit", spec.name, text) for text in {str(w.message): 0 for w in raised}]
-    facts = dict(getattr(model, "facts_", {}))
+        warnings.simplefilter("error", NotConverged)
+        try:
+            model.fit(data.X[learn], labels[learn], **arguments)
+        except NotConverged as problem:
+            raise ExperimentError(str(problem)) from None
+        if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
+            raise ExperimentError("fit did not set classes_, the sorted classes of y")
+        facts = dict(_as_json(getattr(model, "facts_", {})))
+        history = [dict(epoch) for epoch in _as_json(getattr(model, "history_", []))]
+        noted = list(getattr(model, "warnings_", [])) or [warning.message for warning in raised]
+        noted = [
+            note if isinstance(note, RunWarning) else RunWarning("fit", spec.name, one_line(note))
+            for note in noted
+        ]
     if "labelled" in accepted and "concepts" in facts:
         facts = {"negatives": spec.negatives, **facts}
     seen = np.concatenate([learn, train, *([choose, validation] if "X_val" in accepted else [])])
@@ -197,9 +239,24 @@ def fit_estimator(
         np.unique(seen),
         next((name for name in ("concepts", "groups") if name in reads), "features"),
         facts,
-        list(getattr(model, "history_", [])),
-        noted,
+        history,
+        unique_warnings(noted),
     )
+
+
+def _modules(model: Any) -> list[str]:
+    return [type(part).__module__ for part in parts_of(model)]
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON has it, with null for what is no number; NumPy's values are converted."""
+
+    def convert(part: Any) -> Any:
+        if isinstance(part, np.generic | np.ndarray):
+            return part.tolist()
+        raise TypeError(f"facts_ and history_ are JSON values, not a {type(part).__name__}")
+
+    return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
 
 
 def rows_of_same_folds(data: ClipDataset, train: Array, validation: Array) -> tuple[Array, Array]:

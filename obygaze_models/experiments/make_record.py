@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -19,6 +20,8 @@ from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import ClipDataset, Join
+from obygaze_models.estimators.plugins import PluginError, plugin_versions
+from obygaze_models.estimators.registry import ignored_plugins, make_estimator
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.fit import Fit
@@ -62,6 +65,7 @@ def make_record(
     models: Sequence[Mapping[str, Any]],
     *,
     outside: Sequence[OutsideModel] = (),
+    versions: dict[str, str],
     files: dict[str, str],
     started: str,
     seconds: float,
@@ -90,7 +94,9 @@ def make_record(
             *_warnings(manifest, attributes, evaluation, leaked),
             *(_without_features(plan, joined) if measure else []),
             *_concept_warnings(experiment, plan, models),
+            *evaluation.warnings,
             *_unsaved_warnings(models),
+            *_ignored_warnings(experiment),
             *map(_outside_warning, outside),
         ],
         ablated=_ablated(models),
@@ -153,7 +159,7 @@ def make_record(
             trec_ids=data.ids if measure == TREC else None,
         ),
         intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
-        versions=library_versions(),
+        versions=versions,
         machine={"system": platform.platform(), "cores": os.cpu_count()},
         files=files,
         started=started,
@@ -174,10 +180,14 @@ def describe_experiment(experiment: Experiment) -> dict[str, Any]:
     return values
 
 
-def library_versions() -> dict[str, str]:
-    """Python, ours, and the libraries that decide the numbers."""
+def library_versions(experiment: Experiment) -> dict[str, str]:
+    """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
     names = ("obygaze", "numpy", "scikit-learn", "torch")
-    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+    versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
+    for spec in experiment.learners.values():
+        with suppress(PluginError):  # of which each fit tells
+            versions |= plugin_versions(make_estimator(spec.name, spec.options))
+    return versions
 
 
 def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
@@ -315,6 +325,21 @@ def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
     return [
         RunWarning("not-saved", name, f"{name} is not among the saved models: {reason}.")
         for name, reason in reasons.items()
+    ]
+
+
+def _ignored_warnings(experiment: Experiment) -> list[RunWarning]:
+    """The entry points that have the name of an estimator of the experiment, and are not it."""
+    names = {spec.name for spec in experiment.learners.values()}
+    return [
+        RunWarning(
+            "plug-in",
+            plugin.name,
+            f"the {plugin.name} of {plugin.package} is ignored: its entry point has the name of "
+            f"another; name it {plugin.path}.",
+        )
+        for plugin in ignored_plugins()
+        if plugin.name in names
     ]
 
 

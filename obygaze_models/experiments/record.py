@@ -259,6 +259,12 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return test if test in tasks and len(tasks) > 1 else tasks[0]
 
     @property
+    def unscored(self) -> list[str]:
+        """The models of which every fit was skipped."""
+        scored = {scores.model for scores in self.scores}
+        return [model for model in self.models if model not in scored]
+
+    @property
     def fit_count(self) -> int:
         """How many fits each estimator has, at most."""
         return len({fit.fit for fit in self.fits})

@@ -74,7 +74,7 @@ def run_experiment(
     output
         The run folder; it appears complete or not at all.
     overwrite
-        Replace an earlier run at `output`.
+        Replace an earlier run at `output`, and start anew where one was interrupted.
     log
         Called with a line about progress, or about what is resumed.
     memo
@@ -103,14 +103,15 @@ def run_experiment(
             problem.train.name: _folds(experiment, plan, data, problem) for problem in problems
         }
         settings = describe_experiment(replace(experiment, predictions=()))
+        versions = library_versions(experiment)
         identity = {
             "experiment": settings,
             "manifest": manifest.digest,
             "backbone": features,
-            "versions": library_versions(),
+            "versions": versions,
             **digest_of_clips(data, [fold for several in folds.values() for fold in several]),
         }
-        fits = FinishedFits(output, identity, log)
+        fits = FinishedFits(output, identity, log, anew=overwrite)
         models: list[dict[str, Any]] = []
         results: list[FitResult] = []
         progress = _Progress(log)
@@ -119,7 +120,6 @@ def run_experiment(
             progress.advance(total)
             place = model_folder(result.model, result.task, result.fold)
             if result.fit is None:
-                fits.keep(place, result, {})
                 return
             about = about_model(
                 result.model, experiment, result.task, result.fit, data, manifest, features
@@ -176,6 +176,7 @@ def run_experiment(
             evaluation,
             models,
             outside=outside,
+            versions=versions,
             files={name: sha256_of(folder / name) for name in FILES},
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 1),

@@ -17,6 +17,8 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.dataset import Join
+from obygaze_models.estimators.plugins import one_line
+from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import fit_estimator
 from obygaze_models.experiments.make_record import about_features, about_model
@@ -124,12 +126,17 @@ def train_model(
                 f"the {part} clips of {task.name} are not of every class; give a split whose last "
                 "fold has clips of each"
             )
-    with threadpool_limits(1):
-        fitted = fit_estimator(learners[name], data, train, validation, labels, seed)
+    from obygaze_models.persistence import check_savable, save_model
+
+    spec = learners[name]
+    try:
+        check_savable(make_estimator(spec.name, spec.options))
+        with threadpool_limits(1):
+            fitted = fit_estimator(spec, data, train, validation, labels, seed)
+    except (ExperimentError, ValueError) as problem:  # scikit-learn raises the latter
+        raise ExperimentError(f"{name} cannot be trained: {one_line(problem)}") from problem
     features = about_features(experiment, store)
     about = about_model(name, experiment, task, fitted, data, manifest, features)
-    from obygaze_models.persistence import save_model
-
     with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
         folder.rmdir()
         save_model(fitted.model, folder, about)

@@ -86,7 +86,7 @@ class Attribution:
 def bank_of(model: Any) -> Any:
     """The concepts of a bottleneck; None if the model has no named concepts."""
     bank = getattr(model, "bank_", None)
-    return None if isinstance(bank, RandomDirections) else bank
+    return None if isinstance(bank, RandomDirections) or not hasattr(bank, "cavs_") else bank
 
 
 def attribute(

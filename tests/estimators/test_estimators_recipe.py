@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import obygaze_models as om
 from examples.centroids import Centroids
+from tests.world import make_world
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
@@ -111,7 +112,29 @@ def test_a_model_of_an_installed_package(site, world, tmp_path, write, obygaze, 
     model, _ = om.load_model(folder)
     assert type(model).__module__ == "your_package.centroids"
     assert model.predict_proba(world.features).shape == (200, 2)
-    assert "The nearer mean of the training clips." in obygaze("models", "list").stdout
+    assert re.search("The nearer mean.*your-package 1.0", obygaze("models", "list").stdout)
+
+
+IMPORTS = """
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import validate_data
+"""
+
+
+def test_the_model_that_uses_concepts(install, tmp_path, obygaze):
+    world = make_world(tmp_path / "world", marked=True)
+    points = {"near-concepts": "mylab.near:NearConcepts"}
+    install({"near.py": IMPORTS + blocks("python")[1]}, points)
+    head = EXPERIMENT.format(manifest=str(world.manifest), store=str(world.store))
+    toml = tmp_path / "e.toml"
+    table = re.search(r"`(\{name = \"near-concepts\".*?\})`", SECTION)[1]
+    toml.write_text(f"{head}estimators = [{table}]")
+    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
+    assert "not among the saved models" not in result.output
 
 
 def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):

@@ -1,0 +1,149 @@
+"""Estimators of other packages: where they are from, and what their code raises, in one line."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import entry_points, packages_distributions, version
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+from obygaze_features.common.text import first_line, unknown_name
+from obygaze_features.errors import ExperimentError, ObygazeError
+
+ENTRY_POINT_GROUP = "obygaze.estimators"
+_OWN, _SKLEARN = "obygaze_models", "sklearn"
+MAX_LETTERS = 300
+
+
+class PluginError(ExperimentError):
+    """What the code of another package raised, in one line."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An entry point: an estimator's name, its ``module:Class``, and its package as `mylab 1.0`."""
+
+    name: str
+    path: str
+    package: str
+
+
+def plugins() -> tuple[Plugin, ...]:
+    """The estimators that installed packages provide."""
+    return tuple(
+        Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}")
+        for point in entry_points(group=ENTRY_POINT_GROUP)
+        if point.dist is not None
+    )
+
+
+def trusted_classes() -> dict[str, str]:
+    """The package of each class that an entry point names: a skops file may hold these.
+
+    Only these, and nothing else of such a package: skops builds what a file names, and a forged
+    file could name any function that the package's modules have imported.
+    """
+    trusted = {}
+    for plugin in plugins():
+        with suppress(Exception, SystemExit):  # any code of somebody else's
+            kind = load_class(plugin.path)
+            trusted[f"{kind.__module__}.{kind.__qualname__}"] = plugin.package
+    return trusted
+
+
+def load_class(path: str) -> Any:
+    """The class of ``module:Class``."""
+    module, _, name = path.partition(":")
+    try:
+        holder = importlib.import_module(module)
+    except ImportError as problem:
+        if package_of(module) != _OWN and not f"{module}.".startswith(f"{problem.name}."):
+            raise  # what the module itself imports
+        raise ExperimentError(
+            f"{path} cannot be imported ({first_line(problem)}). Install its package, or set "
+            "PYTHONPATH"
+        ) from None
+    if not hasattr(holder, name):
+        classes = [key for key, value in vars(holder).items() if isinstance(value, type)]
+        raise ExperimentError(f"{path} cannot be imported: {unknown_name('class', name, classes)}")
+    return getattr(holder, name)
+
+
+def package_of(module: str) -> str:
+    """The package of a module."""
+    return module.partition(".")[0]
+
+
+def parts_of(estimator: Any) -> list[Any]:
+    """An estimator and those within it."""
+    values = estimator.get_params(deep=True).values()
+    parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
+    return [estimator, *parts]
+
+
+@contextmanager
+def plugin_errors(modules: Collection[str]) -> Iterator[None]:
+    """Raise what other packages' code raises as a `PluginError`; errors of ours stay as they are.
+
+    Parameters
+    ----------
+    modules
+        Those of an estimator and of its parts. scikit-learn's parts of ours count as ours.
+    """
+    packages = {package_of(module) for module in modules}
+    foreign = packages - {_OWN} - ({_SKLEARN} if _OWN in packages else set())
+    try:
+        yield
+    except ObygazeError:
+        raise
+    except (Exception, SystemExit) as problem:
+        if not foreign:
+            raise
+        text, place = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": "), ""
+        for frame, line in walk_tb(problem.__traceback__):
+            name = frame.f_globals.get("__name__", "")
+            if package_of(name) in foreign - {_SKLEARN}:
+                path = Path(frame.f_code.co_filename)
+                depth = name.count(".") + 1 + (path.stem == "__init__")
+                place = f" ({'/'.join(path.parts[-depth:])}:{line})"
+        raise PluginError(f"{text}{place}") from problem
+
+
+def one_line(problem: object) -> str:
+    """An error's message without its line ends; a long one is cut."""
+    text = " ".join(str(problem).split())
+    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."
+
+
+def plugin_versions(estimator: Any) -> dict[str, str]:
+    """The versions of the packages of an estimator and its parts, and digests of their files.
+
+    Ours and scikit-learn are left out. Of a package without a version the digest still changes
+    with the file of the class, or of one that it inherits from.
+    """
+    provided = {package_of(plugin.path): plugin.package for plugin in plugins()}
+    versions = {}
+    for kind in {type(part) for part in parts_of(estimator)}:
+        package = package_of(kind.__module__)
+        if package in (_OWN, _SKLEARN):
+            continue
+        if package in provided:
+            name, _, number = provided[package].rpartition(" ")
+            versions[name] = number
+        else:
+            versions |= {name: version(name) for name in packages_distributions().get(package, ())}
+        modules = {
+            base.__module__ for base in kind.__mro__ if package_of(base.__module__) == package
+        }
+        files = [getattr(sys.modules.get(module), "__file__", None) for module in sorted(modules)]
+        if any(files):
+            content = b"".join(Path(file).read_bytes() for file in files if file)
+            digest = hashlib.sha256(content).hexdigest()
+            versions[f"{kind.__module__}:{kind.__qualname__}"] = f"sha256 {digest[:16]}"
+    return dict(sorted(versions.items()))
