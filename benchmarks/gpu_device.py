@@ -180,14 +180,14 @@ def resize(bench: Bench) -> Iterator[Result]:
         levels, share, changed = 0, 0.0, 0
         for height, width in ((360, 640), (720, 1280), (1080, 1920), (575, 433)):
             frames = bench.noise(5, height, width)
-            expected = resize_and_crop(frames[rows], preprocessing)
+            expected = resize_and_crop(frames, preprocessing, rows)
             on_device = frames.to(bench.device)
-            resized = resize_and_crop(on_device[rows], preprocessing)
+            resized = resize_and_crop(on_device, preprocessing, rows)
             apart = (resized.cpu().int() - expected.int()).abs()
             levels = max(levels, int(apart.max()))
             share = max(share, (apart > 0).float().mean().item())
             with _tf32_allowed():
-                again = resize_and_crop(on_device[rows], preprocessing)
+                again = resize_and_crop(on_device, preprocessing, rows)
             changed += int((again != resized).sum())
         yield limited(f"resize, {label}: levels apart from the CPU (limit)", levels, 1)
         yield beside(f"resize, {label}: share of values apart (all)", share, "", 1)
@@ -240,7 +240,7 @@ def stages(bench: Bench) -> Iterator[Result]:
         }  # fmt: skip
         steps: dict[str, Callable[[], object]] = {
             f"upload of {FRAMES} frames": partial(frames.to, bench.device),
-            "resize": partial(resize_and_crop, on_device[rows], backbone.preprocessing),
+            "resize": partial(resize_and_crop, on_device, backbone.preprocessing, rows),
             "normalise": partial(normalise, resized, backbone.preprocessing),
             "download": partial(_download, outputs),
         }

@@ -29,7 +29,6 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.readers import ItemReader, ReadItem, ask_decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.media import MEDIA_SUFFIXES, MediaFolder
-from obygaze_features.store import diff, open_store
 from obygaze_features.video.synthetic import write_clip
 from tests.tiny_models import write_checkpoint
 
@@ -46,8 +45,6 @@ def measure() -> Iterator[Result]:
         yield _beside_the_networks(folder)
         yield _not_the_network(folder)
         yield _memory(folder)
-        if torch.cuda.is_available():
-            yield from _on_a_gpu(folder)
 
 
 def _three_in_one(folder: Path) -> Result:
@@ -211,28 +208,6 @@ def _memory(folder: Path) -> Result:
     return Result(
         "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
     )
-
-
-def _on_a_gpu(folder: Path) -> Iterator[Result]:
-    """How busy the device is kept, and what bfloat16 costs; only where there is a GPU."""
-    name = torch.cuda.get_device_name()
-    manifest = _clips(folder / "gpu", 256, seconds=10, width=640, height=360, files=8)
-    weights = str(write_checkpoint(FULL, folder / "weights" / FULL))
-    exact, fast = (
-        load_backbone(weights, "cuda", precision=precision) for precision in ("float32", "bfloat16")
-    )
-    summary = extract(manifest, folder / "gpu", [exact], folder / "exact")
-    idle = 1 - summary.shares["device"] / (1 - summary.shares["start"])
-    yield Result(f"{name}: share of time idle, float32 (limit)", idle, "", 0.15, idle / 0.15, 1)
-    extract(manifest, folder / "gpu", [fast], folder / "fast")
-    stores = [open_store(folder / name / f"{FULL}.zarr") for name in ("exact", "fast")]
-    for array in ("native", "frames"):
-        least = diff(*stores).rows[array].least
-        assert least is not None
-        yield Result(
-            f"{name}: 1 - cosine of bfloat16 to float32, {array} (limit)",
-            1 - least, "", 0.001, (1 - least) / 0.001, 1,
-        )  # fmt: skip
 
 
 def _clips(
