@@ -52,7 +52,7 @@ gpu: $(READY)
 	@$(BIN)/python -m pytest -m gpu
 
 bench: $(READY)
-	@$(BIN)/python -c 'import decord, lance' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -c 'import decord, faiss, lance' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)

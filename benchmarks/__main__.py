@@ -20,6 +20,7 @@ BENCHMARKS = (
     "annotations",
     "captions",
     "store",
+    "search",
     "travel",
     "extraction",
     "gpu",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from obygaze_features.commands._shared import output_option
-from obygaze_features.commands.stores_search import search
+from obygaze_features.commands.stores_search import map_, search
 from obygaze_features.commands.stores_transfer import (
     export,
     import_,
@@ -445,5 +445,5 @@ def _format_value(value: object) -> str:
     return text if len(text) <= MAX_VALUE_WIDTH else f"{text[: MAX_VALUE_WIDTH - 3]}..."
 
 
-for command in (search, pack, unpack, export, import_, push, pull, serve):
+for command in (search, map_, pack, unpack, export, import_, push, pull, serve):
     stores.add_command(command)

@@ -8,9 +8,16 @@ from pathlib import Path
 import click
 
 from obygaze_features.commands._shared import output_option
-from obygaze_features.common.cli import ADDRESS, PATH, echo_json, json_option, overwrite_option
+from obygaze_features.common.cli import (
+    ADDRESS,
+    PATH,
+    echo_json,
+    json_option,
+    overwrite_option,
+    store_argument,
+)
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import for_shell, format_time
+from obygaze_features.common.text import counted, for_shell, format_time
 
 
 @click.command()
@@ -111,3 +118,56 @@ def search(
     else:
         store = for_shell(matches[0].store)
         click.echo(f"next: obygaze stores search {store} --like {matches[0].id}")
+
+
+@click.command("map")
+@store_argument("store")
+@output_option("The map: .html (clips are named on hover), .png, .svg or .pdf.")
+@click.option(
+    "--color",
+    default="film",
+    show_default=True,
+    metavar="film|level|CONCEPT",
+    help="What the colours show; levels and concepts are those of --manifest.",
+)
+@click.option("--manifest", type=PATH, help="The manifest whose labels colour the clips.")
+@click.option(
+    "--method",
+    type=click.Choice(["pca", "umap"]),
+    default="pca",
+    show_default=True,
+    help="Principal components, or UMAP where umap-learn is installed.",
+)
+@click.option("--array", default="native", show_default=True, help="The array to map.")
+@overwrite_option
+def map_(
+    store: Path | str,
+    output: Path,
+    color: str,
+    manifest: Path | None,
+    method: str,
+    array: str,
+    overwrite: bool,
+) -> None:
+    """Draw all clips of a store in two dimensions, coloured by film, level or concept.
+
+    \b
+    Examples:
+      obygaze stores map stores/xclip-kinetics.zarr -o films.html
+      obygaze stores map stores/clip.zarr --manifest manifests/obygaze12 --color level -o levels.png
+      obygaze stores map stores/clip.zarr --manifest manifests/obygaze12 --color Look -o look.html
+    """
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.retrieval.clip_map import write_map
+    from obygaze_features.store import open_store
+
+    clip_map = write_map(
+        open_store(store),
+        output,
+        color=color,
+        manifest=None if manifest is None else Manifest.load(manifest),
+        method=method,
+        array=array,
+        overwrite=overwrite,
+    )
+    click.echo(f"{counted(len(clip_map.ids), 'clip')}, {clip_map.axes} -> {output}")

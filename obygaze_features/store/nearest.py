@@ -82,9 +82,9 @@ def find_nearest(
         raise UsageError(f"top is the number of matches, at least 1 (got {top})")
     direction = check_query(query, stores[0], array)
     if films is not None:
-        known = dict.fromkeys(film for store in stores for film in store.items.films if film)
-        if unknown := [film for film in films if film not in known]:
-            raise UsageError(f"{stores[0].where}: {unknown_name('film', unknown[0], known)}")
+        all_films = dict.fromkeys(film for store in stores for film in store.items.films if film)
+        if unknown := [film for film in films if film not in all_films]:
+            raise UsageError(f"{stores[0].where}: {unknown_name('film', unknown[0], all_films)}")
     parts = [_select_rows(store, films, exclude) for store in stores]
     scored = [
         _score(store, array, rows, direction) for store, rows in zip(stores, parts, strict=True)
@@ -140,13 +140,13 @@ def _spec(store: Store, array: str) -> ArraySpec:
 
 
 def _select_rows(store: Store, films: Collection[str] | None, exclude: Collection[str]) -> Rows:
-    wanted = store.status == Status.DONE
+    selected = store.status == Status.DONE
     if films is not None:
-        wanted &= np.isin(np.array(store.items.films), list(films))
+        selected &= np.isin(np.array(store.items.films), list(films))
     for item_id in exclude:
         if item_id in store:
-            wanted[store.ids.index(item_id)] = False
-    rows: Rows = np.flatnonzero(wanted)
+            selected[store.ids.index(item_id)] = False
+    rows: Rows = np.flatnonzero(selected)
     return rows
 
 

@@ -1,0 +1,201 @@
+"""A map: all clips of a store in two dimensions, where near clips are alike."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.figures import (
+    SERIES,
+    SOFT,
+    check_figure_path,
+    describe,
+    figure_style,
+    inline_svg,
+    level_colours,
+    plain,
+    save_figure,
+)
+from obygaze_features.common.files import refuse_to_overwrite, write_text
+from obygaze_features.common.package import need
+from obygaze_features.common.text import counted, join_some
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests import Manifest
+from obygaze_features.retrieval.page import html_page
+from obygaze_features.store import Store
+from obygaze_features.store.nearest import has_frames
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METHODS = ("pca", "umap")
+MARKERS = "o^sDvP"
+"""The marks of groups: six colours of each."""
+UNLABELLED = "no label"
+_STYLE = """
+#tip { position: fixed; padding: .3rem .5rem; background: var(--ink); color: var(--paper);
+  border-radius: 4px; pointer-events: none; }
+"""
+_SCRIPT = """
+const texts = JSON.parse(document.getElementById("data").textContent);
+const map = document.getElementById("map"), tip = document.getElementById("tip");
+const marks = map.querySelectorAll("use");
+texts.forEach((text, number) => { marks[number].dataset.text = text; });
+map.addEventListener("pointerover", (event) => {
+  const text = event.target.dataset.text;
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
+  tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 8)}px`;
+  tip.style.top = `${event.clientY + 12}px`;
+});
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class ClipMap:
+    """Clips in two dimensions: `points` is [N, 2]; `groups` and `colours` are the legend's."""
+
+    store: str
+    axes: str
+    ids: list[str]
+    points: NDArray[np.float64]
+    groups: dict[str, list[int]]
+    """Group -> its rows."""
+    colours: dict[str, str]
+
+
+def write_map(
+    store: Store, output: Path | str, *, overwrite: bool = False, **options: Any
+) -> ClipMap:
+    """Write `map_clips` as a figure (.png, .svg, .pdf), or as an .html page with ids on hover."""
+    output = Path(output)
+    if output.suffix == ".html":
+        refuse_to_overwrite(output, overwrite=overwrite)
+    else:
+        check_figure_path(output, overwrite=overwrite)
+    clip_map = map_clips(store, **options)
+    figure = draw_map(clip_map)
+    if output.suffix != ".html":
+        save_figure(figure, output, overwrite=overwrite)
+        return clip_map
+    groups = clip_map.groups.items()
+    data = json.dumps([f"{clip_map.ids[row]} ({group})" for group, rows in groups for row in rows])
+    for sign in "<>&":
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
+    body = (
+        f'<div id="map">{inline_svg(figure)}</div>\n<div id="tip" hidden></div>\n'
+        f'<script type="application/json" id="data">{data}</script>'
+    )
+    write_text(output, html_page(f"Map of {clip_map.store}", body, style=_STYLE, script=_SCRIPT))
+    return clip_map
+
+
+def map_clips(
+    store: Store,
+    *,
+    color: str = "film",
+    manifest: Manifest | None = None,
+    method: str = "pca",
+    array: str = "native",
+) -> ClipMap:
+    """Place the clips of a store that are done in two dimensions, by the cosine of their vectors.
+
+    `color` is ``film``, or with a manifest ``level`` or the name of a concept; `method` is ``pca``,
+    or ``umap`` where umap-learn is installed; `array` has one vector a clip.
+    """
+    if has_frames(store, array):
+        raise UsageError(f"{store.where}: a map needs one vector a clip; {array} has one a frame")
+    vectors = store.read(array, missing="drop").astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1)
+    usable = np.isfinite(lengths) & (lengths > 0)
+    if usable.sum() < 3:
+        raise UsageError(f"{store.where}: a map needs 3 clips (got {usable.sum()} that are done)")
+    ids = np.array(store.done_ids())[usable].tolist()
+    group_of, colours = _find_groups(store, ids, color, manifest)
+    groups: dict[str, list[int]] = {group: [] for group in colours}
+    for row, group in enumerate(group_of):
+        groups[group].append(row)
+    groups = {group: rows for group, rows in groups.items() if rows}
+    points, axes = _project(vectors[usable] / lengths[usable, None], method)
+    return ClipMap(store.where, axes, ids, points, groups, colours)
+
+
+def draw_map(clip_map: ClipMap) -> Figure:
+    """Draw a map; the marks are in the order of the groups."""
+    with figure_style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 6.5), layout="constrained")
+        axes = figure.add_subplot(xticks=[], yticks=[])
+        for number, (group, rows) in enumerate(clip_map.groups.items()):
+            axes.scatter(
+                clip_map.points[rows, 0],
+                clip_map.points[rows, 1],
+                s=16,
+                color=clip_map.colours[group],
+                marker=MARKERS[number // len(SERIES) % len(MARKERS)],
+                linewidths=0,
+                alpha=0.85,
+                label=plain(f"{group} ({len(rows):,})"),
+            )
+        figure.legend(loc="outside right upper", markerscale=1.5)
+        text = f"{counted(len(clip_map.ids), 'clip')}; {clip_map.axes}"
+        figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
+    describe(figure, f"Map of {clip_map.store}", f"{text}; {join_some(list(clip_map.groups))}")
+    return figure
+
+
+def _find_groups(
+    store: Store, ids: Sequence[str], color: str, manifest: Manifest | None
+) -> tuple[list[str], dict[str, str]]:
+    """The group of each clip, and the colour of each group."""
+    if color == "film":
+        film_of = dict(zip(store.items.ids, store.items.films, strict=True))
+        films = [film_of[item_id] or "no film" for item_id in ids]
+        names = list(dict.fromkeys(films))
+        return films, dict(zip(names, itertools.cycle(SERIES), strict=False))
+    if manifest is None:
+        raise UsageError(f"to color by {color}, give the manifest with the labels: --manifest")
+    labels, scheme = manifest.labels(), manifest.label_scheme()
+    if color == "level":
+        group_of = {item_id: scheme.name_of[code] for item_id, code in labels.level_of.items()}
+        names = [level.name for level in scheme.levels]
+        colours = dict(zip(names, level_colours(scheme.codes), strict=True))
+    else:
+        concept = scheme.concept(color)
+        names = [concept, f"without {concept}"]
+        colours = dict(zip(names, SERIES[1::-1], strict=True))
+        group_of = {id_: names[concept not in marks] for id_, marks in labels.concepts_of.items()}
+    if group_of.keys().isdisjoint(ids):
+        raise UsageError(f"{store.where}: none of its clips is labelled in {manifest.name}")
+    return [group_of.get(item_id, UNLABELLED) for item_id in ids], {**colours, UNLABELLED: SOFT}
+
+
+def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.float64], str]:
+    """Vectors in two dimensions, and what the axes are."""
+    if method == "pca":
+        sklearn: Any = need("sklearn.decomposition", extra="report")
+        pca = sklearn.PCA(2, random_state=0)
+        points = pca.fit_transform(vectors)
+        first, second = pca.explained_variance_ratio_
+        return points, f"two principal components, {first:.0%} and {second:.0%} of the variance"
+    if method != "umap":
+        raise UsageError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
+    try:
+        import umap
+    except ImportError:
+        raise UsageError(
+            "this needs umap, which is not installed; install it with: pip install umap-learn, or "
+            "use --method pca"
+        ) from None
+    near = min(15, len(vectors) - 1)
+    points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0).fit_transform(vectors)
+    return points.astype(np.float64), "UMAP by cosine; distances between far clips mean little"

@@ -1,0 +1,115 @@
+"""`obygaze stores map`: where clips are, their colours, and the files."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import obygaze_features as of
+from obygaze_features.errors import ObygazeError
+from obygaze_features.manifests import Concept, LabelScheme, LabelSet, Level
+from obygaze_features.retrieval.clip_map import map_clips, write_map
+from tests.retrieval.conftest import FAILED, ZERO
+
+
+@pytest.fixture(scope="module")
+def manifest(made, tmp_path_factory):
+    """The first twenty clips are labelled; the odd ones of them show "Look"."""
+    ids = made.ids[:20]
+    levels = ["EN" if row < 8 else "S" for row in range(20)]
+    concepts = [("Look",) if row % 2 else () for row in range(20)]
+    scheme = LabelScheme(
+        "s", (Level("EN", "Easy Negative"), Level("S", "Sure")), (Concept("Look"),)
+    )
+    labelled = of.Manifest("m", of.open_store(made.path).items, scheme=scheme).with_parts(
+        labels=[LabelSet("all", ids, levels, concepts)]
+    )
+    labelled.save(tmp_path_factory.mktemp("map") / "m")
+    return labelled
+
+
+def group_of(clip_map):
+    return {clip_map.ids[row]: name for name, rows in clip_map.groups.items() for row in rows}
+
+
+def test_axes_are_principal_components(made, store):
+    clip_map = map_clips(store)
+    rows = [row for row in np.flatnonzero(made.done) if row != ZERO]
+    assert clip_map.ids == [made.ids[row] for row in rows]
+    vectors = made.values["native"][rows].astype(np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors -= vectors.mean(0)
+    left, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
+    np.testing.assert_allclose(abs(clip_map.points), abs(left[:, :2] * sizes[:2]), atol=1e-4)
+    share = sizes**2 / (sizes**2).sum()
+    assert f"{share[0]:.0%} and {share[1]:.0%}" in clip_map.axes
+
+
+def test_colours_are_films_levels_or_a_concept(made, store, manifest):
+    films = map_clips(store)
+    assert all(item_id.startswith(film) for item_id, film in group_of(films).items())
+    assert len({films.colours[film] for film in films.groups}) == 3
+    groups = group_of(map_clips(store, color="level", manifest=manifest))
+    assert (groups[made.ids[0]], groups[made.ids[9]]) == ("Easy Negative", "Sure")
+    assert groups[made.ids[25]] == "no label"
+    groups = group_of(map_clips(store, color="look", manifest=manifest))
+    assert (groups[made.ids[1]], groups[made.ids[2]]) == ("Look", "without Look")
+    assert {made.ids[FAILED], made.ids[ZERO]}.isdisjoint(groups)
+
+
+def test_page_names_each_mark(store, tmp_path):
+    clip_map = write_map(store, tmp_path / "map.html")
+    page = (tmp_path / "map.html").read_text()
+    texts = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    by_film = group_of(clip_map)
+    assert texts == [f"{item_id} ({film})" for item_id, film in by_film.items()]
+    marks = [float(x) for x in re.findall(r'<use [^>]*?\bx="([^"]*)"', page)]
+    position = dict(zip(clip_map.ids, clip_map.points[:, 0], strict=True))
+    expected = [position[item_id] for item_id in by_film]
+    assert np.corrcoef(marks[: len(texts)], expected)[0, 1] > 0.9999
+    assert "default-src 'none'" in page
+    assert not re.findall(r'(?:src|href)="https?://|url\(["\']?http', page)
+
+
+def test_command_writes_figures(obygaze, made, manifest, tmp_path):
+    manifest.save(tmp_path / "m")
+    arguments = [made.path, "--manifest", tmp_path / "m", "--color", "level"]
+    for name in ("a.png", "a.svg", "a.html"):
+        result = obygaze("stores", "map", *arguments, "-o", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / name).stat().st_size > 3000
+    assert "30 clips, two principal components" in result.stdout
+    assert obygaze("stores", "map", *arguments, "-o", tmp_path / "a.png").exit_code == 1
+
+
+def test_umap_where_it_is_installed(store, monkeypatch):
+    class UMAP:
+        def __init__(self, **options):
+            assert options["metric"] == "cosine"
+
+        def fit_transform(self, vectors):
+            return vectors[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=UMAP))
+    assert map_clips(store, method="umap").points.shape == (30, 2)
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(ObygazeError, match="pip install umap-learn"):
+        map_clips(store, method="umap")
+
+
+def test_bad_maps_are_one_line(store, manifest, tmp_path):
+    for options, message in (
+        ({"color": "level"}, "--manifest"),
+        ({"color": "Lok", "manifest": manifest}, "unknown concept 'Lok'; did you mean Look"),
+        ({"array": "frames"}, "one vector a clip"),
+        ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),
+    ):
+        with pytest.raises(ObygazeError, match=message):
+            map_clips(store, **options)
+    with pytest.raises(ObygazeError, match=r"map\.gif"):
+        write_map(store, tmp_path / "map.gif")
