@@ -378,11 +378,6 @@ class HybridBottleneck(_Bottleneck):
         check_is_fitted(self)
         return softmax(self._logits(X))
 
-    def predict_proba_without(self, X: Any, part: str) -> Array:
-        """The probabilities without ``"concepts"``, or without the ``"residual"``."""
-        check_is_fitted(self)
-        return softmax(self._logits(X, without=part))
-
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
