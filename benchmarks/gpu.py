@@ -33,7 +33,7 @@ from obygaze_features.common.files import to_json, write_text
 SMALL = "OBYGAZE_BENCH_SMALL"
 SECTIONS = {
     "machine": (machine, 30),
-    "parity": (parity, 120),
+    "parity": (parity, 180),
     "resize": (resize, 60),
     "batches": (batches, 180),
     "stages": (stages, 60),

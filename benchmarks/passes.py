@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
 
 from benchmarks.memory import peak_mib
-from benchmarks.result import Result
-from obygaze_features.backbones import load_backbone
+from benchmarks.result import Result, side_by_side
+from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.check_videos import check_videos
+from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.readers import ItemReader, ReadItem, ask_decoder
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import diff, open_store
+from obygaze_features.manifests.media import MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.video.synthetic import write_clip
 from tests.tiny_models import write_checkpoint
 
@@ -33,10 +42,9 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield _three_in_one(folder)
+        yield _beside_the_networks(folder)
         yield _not_the_network(folder)
         yield _memory(folder)
-        if torch.cuda.is_available():
-            yield from _on_a_gpu(folder)
 
 
 def _three_in_one(folder: Path) -> Result:
@@ -66,6 +74,105 @@ def _three_in_one(folder: Path) -> Result:
         "saved by one pass for three backbones (decoding twice)",
         saved, "s", 2 * decoding, 2 * decoding / saved, 1,
     )  # fmt: skip
+
+
+def _beside_the_networks(folder: Path) -> Result:
+    """From decoded frames to rows of three backbones, one of which samples otherwise.
+
+    Frames are ready, and so are the networks' outputs. The peer does what was done before:
+    it gathers each backbone's frames, one clip at a time, and normalises with a copy a step.
+    """
+    videos = folder / "beside"
+    (item,) = _clips(videos, 1, seconds=20, width=1280, height=720).items
+    backbones = []
+    for name, sampling in zip(THREE, (Sampling(32), Sampling(32), Sampling(12, 1.0)), strict=True):
+        tiny = load_backbone(name, "cpu")
+        ready = {spec.name: torch.zeros(spec.shape) for spec in tiny.arrays}
+        resizing = replace(tiny.preprocessing, shortest_edge=224, crop=(224, 224))
+        backbones.append(
+            replace(
+                tiny, sampling=sampling, preprocessing=resizing,
+                encode_clips=partial(_ready_outputs, ready),
+            )
+        )  # fmt: skip
+    reader = ItemReader(videos, backbones, None)
+    forwards = {backbone.name: Forward(backbone) for backbone in backbones}
+    decoder = Decoder(60)
+    answer = ask_decoder(
+        decoder, "decode", MediaFolder(videos, MEDIA_SUFFIXES), item,
+        [backbone.sampling for backbone in backbones], None,
+    )  # fmt: skip
+    decoder.ask = lambda request: answer  # type: ignore[method-assign]  # decoded already
+
+    frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+    one_at_a_time = threading.Lock()
+
+    def read(_: int) -> Mapping[str, Any]:
+        clip = reader.read(decoder, item, list(forwards))
+        assert isinstance(clip, ReadItem)
+        return clip.inputs
+
+    def gather(_: int) -> list[Tensor]:
+        with one_at_a_time:
+            return [
+                _resize_together(frames[rows], backbone)
+                for backbone, rows in zip(backbones, answer["rows"], strict=True)
+            ]
+
+    cores = os.cpu_count() or 1
+    with ThreadPoolExecutor(cores) as pool:
+
+        def ours() -> object:
+            clips = list(pool.map(read, range(cores)))
+            return [forwards[name]([clip[name] for clip in clips]) for name in forwards]
+
+        def peer() -> object:
+            clips = pool.map(gather, range(cores))
+            return [
+                _embed_with_copies(backbone, inputs)
+                for backbone, inputs in zip(backbones, zip(*clips, strict=True), strict=True)
+            ]
+
+        name = (
+            f"{cores} clips for three backbones, without decoding and networks (gathered, locked)"
+        )
+        try:
+            return side_by_side(name, ours, peer, target=0.25)
+        finally:
+            decoder.discard()
+
+
+def _ready_outputs(
+    rows: Mapping[str, Tensor], pixels: Tensor, present: Tensor, names: frozenset[str]
+) -> dict[str, Tensor]:
+    return {name: row.expand(len(pixels), *row.shape) for name, row in rows.items()}
+
+
+def _resize_together(frames: Tensor, backbone: Backbone) -> Tensor:
+    how = backbone.preprocessing
+    width = how.crop[0] * frames.shape[2] // frames.shape[1]
+    left = (width - how.crop[1]) // 2
+    pixels = interpolate(
+        frames.permute(0, 3, 1, 2), size=(how.crop[0], width), mode=how.filter, antialias=True
+    )
+    return pixels[..., left : left + how.crop[1]].contiguous()
+
+
+def _embed_with_copies(backbone: Backbone, clips: Sequence[Tensor]) -> list[dict[str, Any]]:
+    how = backbone.preprocessing
+    stacked = clips[0].new_zeros(len(clips), backbone.sampling.frames, *clips[0].shape[1:])
+    present = torch.zeros(stacked.shape[:2], dtype=torch.bool)
+    for i, clip in enumerate(clips):
+        stacked[i, : len(clip)] = clip
+        present[i, : len(clip)] = True
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (how.mean, how.std))
+    pixels = (stacked.float() * how.scale - how.offset - mean) / std
+    pixels[~present] = 0
+    outputs = backbone.embed_clips(pixels, present)
+    return [
+        {spec.name: outputs[spec.name].numpy()[i].astype(spec.dtype) for spec in backbone.arrays}
+        for i in range(len(clips))
+    ]
 
 
 def _not_the_network(folder: Path) -> Result:
@@ -101,28 +208,6 @@ def _memory(folder: Path) -> Result:
     return Result(
         "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
     )
-
-
-def _on_a_gpu(folder: Path) -> Iterator[Result]:
-    """How busy the device is kept, and what bfloat16 costs; only where there is a GPU."""
-    name = torch.cuda.get_device_name()
-    manifest = _clips(folder / "gpu", 256, seconds=10, width=640, height=360, files=8)
-    weights = str(write_checkpoint(FULL, folder / "weights" / FULL))
-    exact, fast = (
-        load_backbone(weights, "cuda", precision=precision) for precision in ("float32", "bfloat16")
-    )
-    summary = extract(manifest, folder / "gpu", [exact], folder / "exact")
-    idle = 1 - summary.shares["device"] / (1 - summary.shares["start"])
-    yield Result(f"{name}: share of time idle, float32 (limit)", idle, "", 0.15, idle / 0.15, 1)
-    extract(manifest, folder / "gpu", [fast], folder / "fast")
-    stores = [open_store(folder / name / f"{FULL}.zarr") for name in ("exact", "fast")]
-    for array in ("native", "frames"):
-        least = diff(*stores).rows[array].least
-        assert least is not None
-        yield Result(
-            f"{name}: 1 - cosine of bfloat16 to float32, {array} (limit)",
-            1 - least, "", 0.001, (1 - least) / 0.001, 1,
-        )  # fmt: skip
 
 
 def _clips(

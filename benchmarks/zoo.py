@@ -161,7 +161,7 @@ def _svms(known: ClipDataset) -> Iterator[Result]:
     )  # fmt: skip
     yield Result(
         f"{name} (SVC on a shared kernel, without probabilities)",
-        seconds, "s", plain, seconds / plain, 1,
+        seconds, "s", plain, seconds / plain, None,
     )  # fmt: skip
     mine, peers = (np.concatenate([np.concatenate(row) for row in rows]) for rows in (ours, theirs))
     others = int(((mine > 0) != (peers > 0)).sum())

@@ -6,7 +6,7 @@ processors, which the published checkpoints were made with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,10 @@ AUTHOR_SQUASH = (224, 224)
 """The size to which the authors of ObyGaze12 resized every frame, whatever its aspect ratio."""
 BYTE_RESIZING_DEVICES = frozenset({"cpu"})
 """Kinds of device on which torch resizes bytes, and fast."""
+FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
+"""Kinds of device on which torch resizes floats with antialiasing; others leave it to the CPU."""
+MAX_FLOAT_REDUCTION = 32
+"""CUDA keeps the filter's weights in a small shared memory, which a larger reduction would fill."""
 FRAMES_PER_STEP = 8
 """Frames that are resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
@@ -149,65 +153,82 @@ def processor_file(checkpoint: Path) -> Path:
     return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
 
 
-def resize_and_crop(frames: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Scale and crop frames: uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``, on their device."""
-    pixels = frames.permute(0, 3, 1, 2)
+def resize_and_crop(
+    frames: Tensor, preprocessing: Preprocessing, rows: Sequence[int] | None = None
+) -> Tensor:
+    """Scale and crop frames: uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``, on their device.
+
+    With `rows` only these of the frames, in this order.
+    """
+    rows = range(len(frames)) if rows is None else rows
+    on_cpu = frames.device.type in BYTE_RESIZING_DEVICES
+    pixels = frames.new_empty((len(rows), 3, *preprocessing.crop))
+    step = 1 if on_cpu else FRAMES_PER_STEP
+    for start in range(0, len(rows), step):
+        selected = [frames[row] for row in rows[start : start + step]]
+        # On a CPU, copying frames together takes longer than resizing them.
+        part = selected[0][None] if on_cpu else torch.stack(selected)
+        pixels[start : start + step] = _resize_and_crop(part.permute(0, 3, 1, 2), preprocessing)
+    return pixels
+
+
+def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
     if preprocessing.squash:
-        pixels = _squash(pixels, preprocessing.squash)
+        pixels = _resize(pixels, preprocessing.squash, "bilinear", antialias=False)
     height, width = pixels.shape[-2:]
     size = preprocessing.crop
     if preprocessing.shortest_edge:
         short = preprocessing.shortest_edge
         long = int(short * max(height, width) / min(height, width))
         size = (short, long) if height <= width else (long, short)
+    if size != (height, width):
+        pixels = _resize(pixels, size, preprocessing.filter, antialias=True)
     rows, columns = (
         slice(start := _margin(side - crop, preprocessing.middle), start + crop)
         for side, crop in zip(size, preprocessing.crop, strict=True)
     )
-    if size == (height, width):
-        return pixels[..., rows, columns].contiguous()
+    return pixels[..., rows, columns]
+
+
+def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool) -> Tensor:
+    """Resize bytes; in floating point where the device cannot, which is at most a level off."""
     if pixels.device.type in BYTE_RESIZING_DEVICES:
-        resized = interpolate(pixels, size=size, mode=preprocessing.filter, antialias=True)
-        return resized[..., rows, columns].contiguous()
-    down = _weights(height, size[0], preprocessing.filter)[rows].to(pixels.device)
-    across = _weights(width, size[1], preprocessing.filter)[columns].to(pixels.device)
-    return torch.cat([_resize(step, down, across) for step in pixels.split(FRAMES_PER_STEP)])
+        return interpolate(pixels, size=size, mode=mode, antialias=antialias)
+    height, width = pixels.shape[-2:]
+    if pixels.device.type not in FLOAT_RESIZING_DEVICES or (
+        antialias and max(height / size[0], width / size[1]) > MAX_FLOAT_REDUCTION
+    ):
+        return _resize(pixels.cpu(), size, mode, antialias=antialias).to(pixels.device)
+    # As PIL does it: each row, rounded to bytes, then each column. Without a product of matrices,
+    # so that TensorFloat-32 cannot reach it, whoever switched it on.
+    for step in ((height, size[1]), size) if antialias else (size,):
+        values = pixels.to(torch.float32, memory_format=torch.contiguous_format)
+        values = interpolate(values, size=step, mode=mode, antialias=antialias)
+        # Halves are rounded up, as in PIL and OpenCV, not to the even number.
+        pixels = (values + 0.5).floor_().clamp_(0, 255).to(torch.uint8)
+    return pixels
 
 
 def normalise(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Bytes of shape ``[..., 3, h, w]`` to the numbers that the backbone was trained on."""
-    mean = torch.tensor(preprocessing.mean, device=pixels.device).view(-1, 1, 1)
-    std = torch.tensor(preprocessing.std, device=pixels.device).view(-1, 1, 1)
-    return (pixels.float() * preprocessing.scale - preprocessing.offset - mean) / std
-
-
-def _squash(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    options: dict[str, Any] = {"size": size, "mode": "bilinear", "align_corners": False}
-    if pixels.device.type in BYTE_RESIZING_DEVICES:
-        return interpolate(pixels, **options)
-    steps = pixels.split(FRAMES_PER_STEP)
-    return torch.cat([_bytes(interpolate(step.float(), **options)) for step in steps])
-
-
-def _resize(pixels: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """As PIL does it: each row, rounded to bytes, then each column."""
-    return _bytes(down @ _bytes(pixels.float() @ across.T).float())
+    mean = _per_channel(tuple(preprocessing.mean), pixels.device)
+    std = _per_channel(tuple(preprocessing.std), pixels.device)
+    values = torch.empty(pixels.shape, device=pixels.device)
+    parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]
+    if pixels.device.type == "cpu":
+        # Frame by frame: a frame stays in the processor's cache, a clip does not.
+        frame = (-1, *pixels.shape[-3:])
+        parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
+    for source, target in parts:
+        torch.mul(source, preprocessing.scale, out=target)
+        target.sub_(preprocessing.offset).sub_(mean).div_(std)
+    return values
 
 
 @lru_cache(maxsize=64)
-def _weights(length: int, new_length: int, kind: str) -> Tensor:
-    """The weight of each of `length` pixels in each of `new_length`.
-
-    Not every device can resize with antialiasing, but all can multiply: the filter's output for
-    single lit pixels gives the weights.
-    """
-    lit = torch.eye(length)[None, None]
-    return interpolate(lit, size=(new_length, length), mode=kind, antialias=True)[0, 0]
-
-
-def _bytes(values: Tensor) -> Tensor:
-    # Halves are rounded up, as in PIL and OpenCV, not to the even number.
-    return (values + 0.5).floor().clamp(0, 255).to(torch.uint8)
+def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """A number for each channel, uploaded to a device once."""
+    return torch.tensor(values, device=device).view(-1, 1, 1)
 
 
 def _margin(excess: int, middle: str) -> int:

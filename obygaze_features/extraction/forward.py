@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,65 +22,119 @@ FRAMES_PER_CPU_BATCH = 64
 """Larger batches do not make a CPU faster, and delay the answer to Ctrl-C."""
 
 
+Rows = list[dict[str, NDArray[Any]]]
+"""The arrays of each item."""
+
+
 class Forward:
     """Runs a backbone over clips, images or texts, in batches of always the same size.
 
     So equal inputs give equal bits, unless memory runs out. By default it is 8 clips, fewer on a
-    CPU, or the images or texts of a block.
+    CPU, or the images or texts of a block. `seconds` counts the time that the device computed.
     """
 
     def __init__(self, backbone: Backbone, batch: int | None = None) -> None:
         self.backbone, self.batch = backbone, batch or _default_batch(backbone)
         self.seconds = 0.0
+        self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in backbone.arrays}
 
-    def __call__(self, inputs: Sequence[Tensor] | Sequence[str]) -> list[dict[str, NDArray[Any]]]:
-        """The arrays of each item, given a clip's frames, an image (both resized) or a text.
+    def __call__(self, inputs: Sequence[Tensor] | Sequence[str]) -> Rows:
+        """The arrays of each item, given a clip's frames, an image (both resized) or a text."""
+        return self.start(inputs)()
+
+    def start(self, inputs: Sequence[Tensor] | Sequence[str]) -> Callable[[], Rows]:
+        """As a call, but a GPU only begins; what is returned waits for it.
 
         A batch that does not fit into memory is halved, and so are all later ones.
         """
-        outputs: list[dict[str, NDArray[Any]]] = []
+        batches: list[Callable[[], Rows]] = []
+        count = 0
+        while count < len(inputs):
+            batch = inputs[count : count + self.batch]
+            if started := self._start_if_it_fits(batch):
+                batches.append(started)
+                count += len(batch)
+                continue
+            # The error's traceback is gone by now, and with it all tensors of the attempt.
+            free_memory(self.backbone.device)
+            if len(batch) == 1:
+                noun = "clip" if self.backbone.for_clips else "item"
+                raise BackboneError(
+                    f"out of memory: one {noun} does not fit on {self.backbone.device} "
+                    f"(backbone {self.backbone.name}); try --precision bfloat16, or another "
+                    "--device"
+                )
+            self.batch = len(batch) // 2
+        return lambda: [row for finish in batches for row in finish()]
+
+    def _start_if_it_fits(self, inputs: Sequence[Any]) -> Callable[[], Rows] | None:
         begin = time.perf_counter()
-        while len(outputs) < len(inputs):
-            batch = inputs[len(outputs) : len(outputs) + self.batch]
-            try:
-                outputs += self._run(batch)
-            except (RuntimeError, MemoryError) as problem:
-                if not is_out_of_memory(problem):
-                    raise
-                if len(batch) == 1:
-                    noun = "clip" if self.backbone.for_clips else "item"
-                    raise BackboneError(
-                        f"out of memory: one {noun} does not fit on {self.backbone.device} "
-                        f"(backbone {self.backbone.name}); try --precision bfloat16, or another "
-                        "--device"
-                    ) from None
-                self.batch = len(batch) // 2
-                free_memory(self.backbone.device)
-        self.seconds += time.perf_counter() - begin
-        return outputs
+        try:
+            return self._start_batch(inputs)
+        except (RuntimeError, MemoryError) as problem:
+            if not is_out_of_memory(problem):
+                raise
+        finally:
+            if not self._on_gpu:
+                self.seconds += time.perf_counter() - begin
+        return None
 
-    def _run(self, inputs: Sequence[Any]) -> list[dict[str, NDArray[Any]]]:
-        if self.backbone.for_clips:
-            outputs = self._run_clips(self.backbone, inputs)
-        elif isinstance(inputs[0], str):
-            outputs = {"native": self.backbone.embed_texts(inputs)}
-        else:
-            pixels = normalise(torch.stack(list(inputs)), self.backbone.preprocessing)
-            outputs = {"native": self.backbone.embed_images(pixels)}
-        values = {name: output.cpu().numpy() for name, output in outputs.items()}
-        return [{name: value[i] for name, value in values.items()} for i in range(len(inputs))]
+    def _start_batch(self, inputs: Sequence[Any]) -> Callable[[], Rows]:
+        """Enqueue a batch and the download of its arrays, in the number formats of the store."""
+        count, begin = len(inputs), self._record_event()
+        outputs = self._embed(inputs)
+        stored = {name: values.to(self._dtypes[name]) for name, values in outputs.items()}
+        infinite = {name: values.isinf().flatten(1).any(1) for name, values in stored.items()}
+        # A copy that is not waited for is in pinned memory of its own, which its rows keep.
+        stored, infinite = (
+            {name: values.to("cpu", non_blocking=self._on_gpu) for name, values in arrays.items()}
+            for arrays in (stored, infinite)
+        )
+        end = self._record_event()
 
-    @staticmethod
-    def _run_clips(backbone: Backbone, clips: Sequence[Tensor]) -> dict[str, Tensor]:
+        def finish() -> Rows:
+            if begin and end:
+                end.synchronize()
+                self.seconds += begin.elapsed_time(end) / 1000
+            # An infinity may be a number too large for float16: the writer judges the original.
+            return [
+                {
+                    name: (outputs[name][i].cpu() if infinite[name][i] else values[i]).numpy()
+                    for name, values in stored.items()
+                }
+                for i in range(count)
+            ]
+
+        return finish
+
+    def _embed(self, inputs: Sequence[Any]) -> Mapping[str, Tensor]:
+        backbone = self.backbone
+        if isinstance(inputs[0], str):
+            return {"native": backbone.embed_texts(inputs)}
+        if not backbone.for_clips:
+            pixels = normalise(torch.stack(list(inputs)), backbone.preprocessing)
+            return {"native": backbone.embed_images(pixels)}
         frames = backbone.sampling.frames
-        stacked = clips[0].new_zeros(len(clips), frames, *clips[0].shape[1:])
-        present = torch.zeros(len(clips), frames, dtype=torch.bool, device=stacked.device)
-        for i, clip in enumerate(clips):
+        stacked = inputs[0].new_zeros(len(inputs), frames, *inputs[0].shape[1:])
+        present = torch.zeros(len(inputs), frames, dtype=torch.bool, device=stacked.device)
+        for i, clip in enumerate(inputs):
             stacked[i, : len(clip)] = clip
             present[i, : len(clip)] = True
         pixels = normalise(stacked, backbone.preprocessing)
-        pixels[~present] = 0
+        for i, clip in enumerate(inputs):
+            pixels[i, len(clip) :] = 0
         return backbone.embed_clips(pixels, present)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.backbone.device.startswith("cuda")
+
+    def _record_event(self) -> torch.cuda.Event | None:
+        if not self._on_gpu:
+            return None
+        event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event.record(torch.cuda.current_stream(self.backbone.device))
+        return event
 
 
 def _default_batch(backbone: Backbone) -> int:

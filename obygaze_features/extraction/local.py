@@ -11,7 +11,7 @@ import contextlib
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.progress import Advance, meter
 from obygaze_features.extraction.decode_pool import DecodePool, Decoder
-from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.forward import Forward, Rows
 from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.readers import ItemReader, ReadItem
 from obygaze_features.extraction.run import ExtractionRun
@@ -73,6 +73,7 @@ class _LocalRun:
         self._reader = ItemReader(run.media, run.backbones, run.options.cache)
         self._block: BlockTask | None = None
         self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)
+        self._running: tuple[str, list[_Pending], Callable[[], Rows]] | None = None
         self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in run.targets}
 
     def work(self) -> None:
@@ -96,8 +97,11 @@ class _LocalRun:
                 self._compute(items, writer, advance)
             finally:
                 # What is computed of a block is kept, even after an error.
-                if self._block and any(self._outcomes.values()):
-                    writer.submit(self._block, self._take_outcomes())
+                try:
+                    self._collect()
+                finally:
+                    if self._block and any(self._outcomes.values()):
+                        writer.submit(self._block, self._take_outcomes())
 
     def _item_tasks(self, claims: BlockClaims) -> Iterator[_ItemTask]:
         for block in self.run.tasks(claims):
@@ -153,13 +157,16 @@ class _LocalRun:
                 batch = list(pending)
                 pending.clear()
                 self._forward(name, batch)
+        if task.is_last:
+            self._collect()
 
     def _forward(self, name: str, batch: list[_Pending]) -> None:
+        """Start a batch, and only then wait for the one before, so that a GPU is never idle."""
         backbone = self.forwards[name].backbone
         inputs: list[Any] = [entry.input for entry in batch]
-        outputs = self.forwards[name](inputs)
-        for entry, values in zip(batch, outputs, strict=True):
-            self._outcomes[name][entry.row] = Done({**values, **entry.sampled}, entry.source)
+        finish = self.forwards[name].start(inputs)
+        self._collect()
+        self._running = name, batch, finish
         if isinstance(inputs[0], str):
             counts = backbone.tokenizer.count(inputs)
             self.run.tally.cut |= {
@@ -167,6 +174,13 @@ class _LocalRun:
                 for entry, count in zip(batch, counts, strict=True)
                 if count > backbone.tokenizer.max_tokens
             }
+
+    def _collect(self) -> None:
+        """Wait for the batch that is running, if any."""
+        if self._running:
+            (name, batch, finish), self._running = self._running, None
+            for entry, values in zip(batch, finish(), strict=True):
+                self._outcomes[name][entry.row] = Done({**values, **entry.sampled}, entry.source)
 
     def _take_outcomes(self) -> dict[str, dict[int, Done | Failed]]:
         outcomes = {name: rows for name, rows in self._outcomes.items() if rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+import queue
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import free_memory, is_out_of_memory
-from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.devices import (
+    explain_out_of_memory,
+    free_memory,
+    is_out_of_memory,
+)
+from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
@@ -29,6 +33,12 @@ from obygaze_features.video.index import fingerprint
 
 MAX_ASPECT_RATIO = 100
 """Wider or taller images are refused: resized, they would take this many times the memory."""
+
+MAX_UPLOADS = 2
+"""Clips that are on a GPU in full size at a time."""
+
+View = tuple[Preprocessing, Sequence[int]]
+"""What a backbone sees of a clip: how frames are resized, and which rows of them."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,10 @@ class ItemReader:
         self._folders: dict[str, MediaFolder] = {}
         self._backbones = {backbone.name: backbone for backbone in backbones}
         self._cache = cache
-        self._resizing = threading.Lock()
+        devices = dict.fromkeys(backbone.device for backbone in backbones)
+        self._resizers = {device: FrameResizer(device) for device in devices}
 
-    def read(self, decoder: Decoder, item: Item, names: Iterable[str]) -> ReadItem | Failed:
+    def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         """Read an item for the backbones of these names, or say why it cannot be read."""
         if item.kind == "text":
             if not item.text.strip():
@@ -87,7 +98,7 @@ class ItemReader:
             self._folders[kind] = MediaFolder(self._media, suffixes)
         return self._folders[kind]
 
-    def _read_clip(self, decoder: Decoder, item: Item, names: Iterable[str]) -> ReadItem | Failed:
+    def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
         media = self._folder("clip")
@@ -96,13 +107,8 @@ class ItemReader:
             status = Status.UNREADABLE if answer["file"] else Status.MISSING
             return Failed(status, answer["error"], answer["source"])
         frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-        inputs: dict[str, Tensor | str] = {}
+        inputs = self._resize(frames, dict(zip(names, answer["rows"], strict=True)))
         sampled: dict[str, Mapping[str, NDArray[Any]]] = {}
-        # One clip at a time: each resizing uses all cores.
-        with self._resizing:
-            for backbone, rows in zip(backbones, answer["rows"], strict=True):
-                selected = frames if rows == list(range(len(frames))) else frames[rows]
-                inputs[backbone.name] = resize(selected, backbone)
         for backbone, numbers, times in zip(
             backbones, answer["numbers"], answer["times"], strict=True
         ):
@@ -112,28 +118,85 @@ class ItemReader:
             sampled[backbone.name] = {"frame_index": frame_index, "frame_time": frame_time}
         return ReadItem(answer["source"], inputs, sampled, len(frames), answer["why_slow"])
 
-    def _read_image(self, item: Item, names: Iterable[str]) -> ReadItem | Failed:
+    def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         media, status, source = self._folder("image"), Status.MISSING, None
         try:
             path = media.find(item)
             status = Status.UNREADABLE
             picture = torch.from_numpy(read_picture(path))[None]
             source = fingerprint(path)
-            inputs = {name: resize(picture, self._backbones[name])[0] for name in names}
-            return ReadItem(source, {**inputs}, pictures=1)
+            inputs = self._resize(picture, dict.fromkeys(names, range(1)))
+            return ReadItem(
+                source, {name: pixels[0] for name, pixels in inputs.items()}, pictures=1
+            )
         except VideoError as problem:
             return Failed(status, portable_reason(str(problem), item, media.root), source)
 
+    def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> dict[str, Tensor | str]:
+        """For each backbone its rows of the frames, resized, on its device."""
+        inputs: dict[str, Tensor | str] = {}
+        for device, resize in self._resizers.items():
+            backbones = (self._backbones[name] for name in rows)
+            if views := {
+                backbone.name: (backbone.preprocessing, rows[backbone.name])
+                for backbone in backbones
+                if backbone.device == device
+            }:
+                inputs |= resize(frames, views)
+        return inputs
 
-def resize(frames: Tensor, backbone: Backbone) -> Tensor:
-    """Resize and crop on the device, or on the CPU where the device has no memory for it."""
-    try:
-        return resize_and_crop(frames.to(backbone.device), backbone.preprocessing)
-    except RuntimeError as problem:
-        if not is_out_of_memory(problem) or backbone.device == "cpu":
-            raise
-        free_memory(backbone.device)
-        return resize_and_crop(frames, backbone.preprocessing).to(backbone.device)
+
+class FrameResizer:
+    """Resizes clips and images for the backbones of one device; several threads may call it.
+
+    A GPU gets each clip once, on a stream of its own beside that of the forward passes, so that
+    neither waits for the other. Another device gets what the CPU resized.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._streams: queue.SimpleQueue[torch.cuda.Stream] = queue.SimpleQueue()
+        if device.startswith("cuda"):
+            self._computing = torch.cuda.current_stream(device)
+            for _ in range(MAX_UPLOADS):
+                self._streams.put(torch.cuda.Stream(device, priority=-1))
+
+    def __call__(self, frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
+        """For each name its view of the frames, on the device once the forward passes run."""
+        if not self._device.startswith("cuda"):
+            return resize_on(self._device, frames, views)
+        stream = self._streams.get()
+        try:
+            with torch.cuda.stream(stream):
+                inputs = resize_on(self._device, frames, views)
+            self._computing.wait_stream(stream)
+            for pixels in inputs.values():
+                pixels.record_stream(self._computing)
+            return inputs
+        finally:
+            self._streams.put(stream)
+
+
+def resize_on(device: str, frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
+    """Resize on the device, or on the CPU where the device cannot or has no memory for it.
+
+    When it returns, `frames` may be overwritten: their memory is not pinned, so that uploading
+    them waits.
+    """
+    if device.startswith("cuda"):
+        try:
+            return _resize_views(frames.to(device), views)
+        except RuntimeError as problem:
+            if not is_out_of_memory(problem):
+                raise
+        # The error's traceback is gone by now, and with it all tensors of the attempt.
+        free_memory(device)
+    with explain_out_of_memory("a clip's frames", device):
+        return {name: pixels.to(device) for name, pixels in _resize_views(frames, views).items()}
+
+
+def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
+    return {name: resize_and_crop(frames, *view) for name, view in views.items()}
 
 
 def ask_decoder(

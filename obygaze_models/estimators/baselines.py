@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -122,10 +123,10 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.prior_clips = prior_clips
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
-        """Count the classes in each film; `groups` are the clips' films [N], X is not looked at."""
+        """Count the classes in each film; `groups` are the clips' films [N], X is not used."""
         self._validate_params()
-        films, y = _read_films(X, groups), np.asarray(y)
-        validate_data(self, X, skip_check_array=True)
+        X, y = validate_data(self, X, y)
+        films = _read_films(X, groups)
         self.classes_ = find_classes(y)
         codes = encode(y, self.classes_)
         counts = np.bincount(codes)
@@ -140,7 +141,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, *, groups: Any = None) -> Array:
         """The shares in each clip's film, [N, classes]."""
         check_is_fitted(self)
-        films = _read_films(X, groups)
+        films = _read_films(validate_data(self, X, reset=False), groups)
         places = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
         in_training = self.films_[places] == films
         return np.asarray(np.where(in_training[:, None], self.film_shares_[places], self.shares_))
@@ -149,6 +150,10 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The commonest class in each clip's film."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X, groups=groups).argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """The accuracy of each film's commonest class."""
+        return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
 
 def _read_films(X: Any, groups: Any) -> Array:

@@ -8,22 +8,41 @@ annotated concepts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
+from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    _raise_for_params,
+    process_routing,
+)
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
+from sklearn.utils.validation import (
+    _check_method_params,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    check_memory,
+    column_or_1d,
+    validate_data,
+)
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     Chance,
     as_logits,
+    check_both,
     encode,
     find_classes,
     keywords,
@@ -32,24 +51,69 @@ from obygaze_models.estimators.classes import (
 )
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.logistic import LogisticProbe, fit_residual
+from obygaze_models.estimators.trees import TreeArrays
 
 Array = NDArray[Any]
+FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
+"""What a bottleneck's `fit` takes only for its bank."""
 
 
 def _head_has(method: str) -> Callable[[Any], bool]:
     def check(model: Any) -> bool:
-        head = getattr(model, "head_", None) or model._default_head(model.head)
-        return hasattr(head, method)
+        head = getattr(model, "head_", None)
+        return hasattr(model._make_head() if head is None else head, method)
 
     return check
 
 
-class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A bank and a head on it: what both bottlenecks share."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "bank": [HasMethods(["fit", "transform"]), None],
+        "head": [HasMethods(["fit", "predict"]), None],
+        "memory": [str, HasMethods(["cache"]), None],
+        "random_state": ["random_state"],
+    }
+
+    def concept_scores(self, X: Any) -> Array:
+        """The input of the head: one column for each concept, [N, K]."""
+        check_is_fitted(self)
+        scores = self.bank_.transform(X)
+        return np.asarray(scores.toarray() if sparse.issparse(scores) else scores)
+
+    def concept_names(self) -> tuple[str, ...]:
+        """The names of the columns of `concept_scores`."""
+        check_is_fitted(self)
+        return tuple(str(name) for name in self.bank_.get_feature_names_out())
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What `fit` takes for itself, and what it hands on to the bank and the head.
+
+        With a bank of your own its requests decide, and the bottleneck's need none; without one
+        the bottleneck's requests are the bank's.
+        """
+        own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=self)
+        if self.bank is not None:
+            router.add(bank=self.bank, method_mapping=fits)
+            for name in FOR_BANK:
+                if own.fit.requests.get(name) is None:
+                    own.fit.add_request(param=name, alias=False)
+        return router.add_self_request(own).add(head=self._make_head(), method_mapping=fits)
+
+    def _make_head(self) -> Any:
+        return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
+
+
+class ConceptBottleneck(_Bottleneck):
     """A classifier on the concepts that a bank finds in the features.
 
     Both parts are cloned and fitted by `fit`. The bank learns from all clips, the head only from
     those that have a label; where validation clips chose the bank's C, the head learns from
-    them, too, as in the paper.
+    them, too, as in the paper. A bank whose `fit` takes no concepts, such as a `StandardScaler`,
+    gets none and learns from the clips with a label; with metadata routing, concepts that no part
+    requests are an error.
 
     Parameters
     ----------
@@ -97,10 +161,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.memory = memory
         self.random_state = random_state
 
-    @staticmethod
-    def _default_head(head: Any) -> Any:
-        return DecisionTreeClassifier(max_depth=10) if head is None else head
-
     def fit(
         self,
         X: Any,
@@ -116,6 +176,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups: Any = None,
         order: Any = None,
         order_val: Any = None,
+        **params: Any,
     ) -> ConceptBottleneck:
         """Fit the bank, then the head.
 
@@ -134,33 +195,34 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The film of each clip, for the bank's folds.
         order, order_val
             A number for each clip, by which the bank's refit orders them.
+        params
+            With metadata routing: what else the bank and the head request, such as the head's
+            ``sample_weight``.
         """
-        X, y, labelled = _check_rows(self, X, y, labelled, reset=True)
-        rows, labels = X[labelled], y[labelled]
-        if X_val is not None:
-            X_val, y_val, labelled_val = _check_rows(self, X_val, y_val, labelled_val, reset=False)
-            rows = np.concatenate([rows, X_val[labelled_val]])
-            labels = np.concatenate([labels, y_val[labelled_val]])
-        self.classes_ = find_classes(labels)
-        self.bank_ = _fit_bank(
-            self, X, y, labelled, concepts=concepts, concept_names=concept_names,
+        self._validate_params()
+        check_both(X_val, y_val)
+        y, labelled = _check_labels(self, X, y, labelled, reset=True)
+        rows, labels = [_select(X, labelled)], y[labelled]
+        for_bank, for_head = _route(
+            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
             X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
         )  # fmt: skip
-        head = set_seed(clone(self._default_head(self.head)), self.random_state)
-        self.head_ = head.fit(self._measure(rows), labels)
+        if X_val is not None:
+            if for_head:
+                raise ExperimentError(
+                    f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
+                    "these clips; leave out X_val and y_val"
+                )
+            y_val, labelled_val = _check_labels(self, X_val, y_val, labelled_val, reset=False)
+            rows.append(_select(X_val, labelled_val))
+            labels = np.concatenate([labels, y_val[labelled_val]])
+        self.classes_ = find_classes(labels)
+        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
+        head = set_seed(clone(self._make_head()), self.random_state)
+        self.head_ = head.fit(self.concept_scores(_stack(rows)), labels, **for_head)
         self.facts_ = dict(getattr(self.bank_, "facts_", {}))
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))
         return self
-
-    def concept_scores(self, X: Any) -> Array:
-        """The input of the head: one column for each concept, [N, K]."""
-        check_is_fitted(self)
-        return self._measure(validate_data(self, X, dtype=np.float64, reset=False))
-
-    def concept_names(self) -> tuple[str, ...]:
-        """The names of the columns of `concept_scores`."""
-        check_is_fitted(self)
-        return tuple(str(name) for name in self.bank_.get_feature_names_out())
 
     @available_if(_head_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
@@ -168,19 +230,26 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return np.asarray(self.head_.predict_proba(self.concept_scores(X)))
 
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each row."""
+    @available_if(_head_has("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Array:
+        """The head's scores: [N] for two classes, else [N, classes]."""
         check_is_fitted(self)
+        return np.asarray(self.head_.decision_function(self.concept_scores(X)))
+
+    def predict(self, X: Any) -> Array:
+        """The class of each row, as the head predicts it."""
         scores = self.concept_scores(X)
-        if hasattr(self.head_, "predict_proba"):
+        if isinstance(self.head_, TreeArrays):  # a tree from a file has probabilities alone
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
-    def _measure(self, X: Array) -> Array:
-        return np.asarray(self.bank_.transform(X))
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.bank is not None and get_tags(self.bank).input_tags.sparse
+        return tags
 
 
-class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class HybridBottleneck(_Bottleneck):
     """A linear bottleneck, then a linear rule on the features for what it leaves over.
 
     The bottleneck is fitted first and then stays. A residual that does as well without the
@@ -212,6 +281,11 @@ class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The bank's, and ``accuracy``.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_Bottleneck._parameter_constraints,
+        "residual_C": [Interval(Real, 0, None, closed="neither")],
+    }
+
     def __init__(
         self,
         bank: Any = None,
@@ -242,35 +316,40 @@ class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups: Any = None,
         order: Any = None,
         order_val: Any = None,
+        **params: Any,
     ) -> HybridBottleneck:
         """Fit the bottleneck, then the residual; see `ConceptBottleneck.fit`.
 
         The head learns from X alone: the validation clips measure how the model does.
         """
-        X, y, labelled = _check_rows(self, X, y, labelled, reset=True)
-        rows, labels = X[labelled], y[labelled]
+        self._validate_params()
+        check_both(X_val, y_val)
+        y, labelled = _check_labels(self, X, y, labelled, reset=True)
+        rows, labels = _select(X, labelled), y[labelled]
         self.classes_ = find_classes(labels)
         codes = encode(labels, self.classes_)
-        if X_val is not None:
-            X_val, y_val, labelled_val = _check_rows(self, X_val, y_val, labelled_val, reset=False)
-        self.bank_ = _fit_bank(
-            self, X, y, labelled, concepts=concepts, concept_names=concept_names,
+        for_bank, for_head = _route(
+            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
             X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
         )  # fmt: skip
-        head = LogisticProbe(C=0.1) if self.head is None else self.head
+        if X_val is not None:
+            y_val, labelled_val = _check_labels(self, X_val, y_val, labelled_val, reset=False)
+        head = self._make_head()
         if not hasattr(head, "decision_function"):
             raise ExperimentError(
                 f"head {head!r} has no decision_function; a HybridBottleneck needs a linear one, "
                 "such as LogisticProbe"
             )
-        self.head_ = set_seed(clone(head), self.random_state).fit(self._measure(rows), labels)
+        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
+        head = set_seed(clone(head), self.random_state)
+        self.head_ = head.fit(self.concept_scores(rows), labels, **for_head)
         base = self._concept_logits(rows)
         self.mean_logits_ = base.mean(axis=0)
         self.residual_coef_, self.residual_intercept_ = fit_residual(
-            rows, codes, base, self.residual_C
+            check_array(rows, dtype=np.float64), codes, base, self.residual_C
         )
         if X_val is not None:
-            rows, labels = X_val[labelled_val], y_val[labelled_val]
+            rows, labels = _select(X_val, labelled_val), y_val[labelled_val]
         ablations = {
             "full": self._logits(rows),
             "concepts_ablated": self._logits(rows, without="concepts"),
@@ -288,16 +367,6 @@ class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))
         return self
 
-    def concept_scores(self, X: Any) -> Array:
-        """The input of the head: one column for each concept, [N, K]."""
-        check_is_fitted(self)
-        return self._measure(validate_data(self, X, dtype=np.float64, reset=False))
-
-    def concept_names(self) -> tuple[str, ...]:
-        """The names of the columns of `concept_scores`."""
-        check_is_fitted(self)
-        return tuple(str(name) for name in self.bank_.get_feature_names_out())
-
     def residual_logits(self, X: Any) -> Array:
         """What the features add to each class's logit, [N, classes]."""
         check_is_fitted(self)
@@ -307,33 +376,22 @@ class HybridBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        return softmax(self._logits(validate_data(self, X, dtype=np.float64, reset=False)))
-
-    def predict_proba_without(self, X: Any, part: str) -> Array:
-        """The probabilities without ``"concepts"``, or without the ``"residual"``."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return softmax(self._logits(X, without=part))
+        return softmax(self._logits(X))
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def _measure(self, X: Array) -> Array:
-        return np.asarray(self.bank_.transform(X))
+    def _make_head(self) -> Any:
+        return LogisticProbe(C=0.1) if self.head is None else self.head
 
-    def _concept_logits(self, X: Array) -> Array:
-        return as_logits(self.head_.decision_function(self._measure(X)))
+    def _concept_logits(self, X: Any) -> Array:
+        return as_logits(self.head_.decision_function(self.concept_scores(X)))
 
-    def _logits(self, X: Array, *, without: str | None = None) -> Array:
-        if without == "concepts":
-            base = np.broadcast_to(self.mean_logits_, (len(X), len(self.classes_)))
-        else:
-            base = self._concept_logits(X)
-        if without == "residual":
-            return base
-        return np.asarray(base + (X @ self.residual_coef_.T + self.residual_intercept_))
+    def _logits(self, X: Any, *, without: str | None = None) -> Array:
+        base = self.mean_logits_ if without == "concepts" else self._concept_logits(X)
+        return base if without == "residual" else np.asarray(base + self.residual_logits(X))
 
 
 class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -352,6 +410,11 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The labels, sorted; and the fitted head.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "head": [HasMethods(["fit", "predict_proba"]), None],
+        "random_state": ["random_state"],
+    }
+
     def __init__(self, head: Any = None, *, random_state: Chance = None) -> None:
         self.head = head
         self.random_state = random_state
@@ -366,15 +429,18 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y_val: Any = None,
         concepts_val: Any = None,
     ) -> OracleBottleneck:
-        """Fit the head on concepts [N, K]; X is not looked at.
+        """Fit the head on concepts [N, K]; X is checked, and not used.
 
         With validation clips the head learns from them, too, as that of a `ConceptBottleneck`.
         """
-        concepts, y = self._read(X, concepts), np.asarray(y)
-        validate_data(self, X, skip_check_array=True)
+        self._validate_params()
+        check_both(X_val, y_val)
+        X, y = validate_data(self, X, y)
+        concepts = self._read(X, concepts)
         if X_val is not None:
+            X_val, y_val = validate_data(self, X_val, y_val, reset=False)
             concepts = np.concatenate([concepts, self._read(X_val, concepts_val)])
-            y = np.concatenate([y, np.asarray(y_val)])
+            y = np.concatenate([y, y_val])
         self.classes_ = find_classes(y)
         head = DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
         self.head_ = set_seed(clone(head), self.random_state).fit(concepts, y)
@@ -383,12 +449,18 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, *, concepts: Any = None) -> Array:
         """The probability of each class, [N, classes], by the clips' annotated concepts [N, K]."""
         check_is_fitted(self)
-        return np.asarray(self.head_.predict_proba(self._read(X, concepts)))
+        concepts = self._read(validate_data(self, X, reset=False), concepts)
+        return np.asarray(self.head_.predict_proba(concepts))
 
     def predict(self, X: Any, *, concepts: Any = None) -> Array:
         """The most probable class of each row."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X, concepts=concepts).argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, concepts: Any = None) -> float:
+        """The accuracy by the clips' annotated concepts [N, K]."""
+        predicted = self.predict(X, concepts=concepts)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def _read(self, X: Any, concepts: Any) -> Array:
         if concepts is None:
@@ -406,35 +478,67 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(concepts)
 
 
-def _check_rows(
-    model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
-) -> tuple[Array, Array, Array]:
-    """Features, labels, and whether each clip has a label."""
-    X, y = validate_data(model, X, y, dtype=np.float64, reset=reset)
-    rows = np.ones(len(X), bool) if labelled is None else np.asarray(labelled, dtype=bool)
-    if rows.shape != (len(X),):
+def _check_labels(model: Any, X: Any, y: Any, labelled: Any, *, reset: bool) -> tuple[Array, Array]:
+    """Labels, and whether each clip has one; the bank checks the features."""
+    validate_data(model, X, y, skip_check_array=True, reset=reset)
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(X, y)
+    rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
+    if rows.shape != y.shape:
         raise ExperimentError(f"labelled has shape {rows.shape}; give one value for each clip")
-    return X, y, rows
+    assert_all_finite(y[rows], input_name="y")
+    return y, rows
 
 
-def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, **arguments: Any) -> Any:
-    """The fitted bank of a bottleneck; it gets what its `fit` names, or requests by routing."""
+def _select(X: Any, rows: Array) -> Any:
+    """Rows of an array, a data frame or a sparse matrix."""
+    return X if rows.all() else _safe_indexing(X, rows)
+
+
+def _stack(parts: Sequence[Any]) -> Any:
+    """Arrays, data frames or sparse matrices, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if hasattr(parts[0], "iloc"):
+        import pandas
+
+        return pandas.concat(parts)
+    return sparse.vstack(parts) if sparse.issparse(parts[0]) else np.concatenate(parts)
+
+
+def _route(
+    model: Any, X: Any, labelled: Array, params: dict[str, Any], **given: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the bank's `fit` gets, and what the head's: by routing, or what the bank's names."""
+    given = {name: value for name, value in given.items() if value is not None}
+    for_bank, for_head = given, {}
+    if get_config()["enable_metadata_routing"]:
+        routed = process_routing(model, "fit", **given, **params)
+        for_head = _check_method_params(X, routed["head"]["fit"], indices=labelled)
+        if model.bank is not None:
+            for_bank = routed["bank"]["fit"]
+    else:
+        _raise_for_params(params, model, "fit")
+        if model.bank is not None:
+            accepted = keywords(model.bank.fit)
+            for_bank = {name: value for name, value in given.items() if name in accepted}
+    return for_bank, for_head
+
+
+def _fit_bank(model: Any, X: Any, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
+    """The fitted bank of a bottleneck."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
         check_is_fitted(bank.estimator)
         return bank.estimator
-    accepted = keywords(bank.fit)
-    if get_config()["enable_metadata_routing"]:
-        accepted |= get_routing_for_object(bank).consumes("fit", arguments)
-    if "concepts" not in accepted:
-        X, y = X[labelled], y[labelled]
-    passed = {name: value for name, value in arguments.items() if name in accepted}
-    passed = {name: value for name, value in passed.items() if value is not None}
     bank = set_seed(clone(bank), model.random_state)
-    if isinstance(bank, ConceptBank) and "concepts" in passed:
+    if "concepts" not in metadata and not labelled.all():
+        metadata = _check_method_params(X, metadata, indices=labelled)
+        X, y = _select(X, labelled), y[labelled]
+    if isinstance(bank, ConceptBank) and "concepts" in metadata:
         y = None  # it learns the concepts: without y all tasks of one fold share its fit
-    return check_memory(model.memory).cache(_fitted)(bank, X, y, passed)
+    return check_memory(model.memory).cache(_fitted)(bank, X, y, metadata)
 
 
-def _fitted(bank: Any, X: Array, y: Array | None, passed: dict[str, Any]) -> Any:
-    return bank.fit(X, y, **passed)
+def _fitted(bank: Any, X: Any, y: Array | None, metadata: dict[str, Any]) -> Any:
+    return bank.fit(X, y, **metadata)

@@ -21,9 +21,15 @@ def find_classes(y: Array) -> Array:
     classes = np.unique(y)
     if len(classes) < 2:
         raise ExperimentError(
-            f"only one class ({classes[0]!r}) in all {len(y)} labels; a classifier needs two"
+            f"only one class {classes.tolist()} in all {len(y)} labels; a classifier needs two"
         )
     return classes
+
+
+def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
+    """Raise if only X_val is given of the validation clips, or only what goes with it."""
+    if (X_val is None) != (values is None):
+        raise ExperimentError(f"validation clips need both X_val and {name}")
 
 
 def encode(y: Array, classes: Array) -> Array:

@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import Chance
-from obygaze_models.estimators.svm import DEFAULT_CS, as_cs, choose_svm
+from obygaze_models.estimators.classes import Chance, check_both
+from obygaze_models.estimators.svm import DEFAULT_CS, as_cs, as_cv, choose_svm
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
 from obygaze_models.warnings import RunWarning
 
@@ -53,7 +58,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     refit
         Where validation clips chose C, fit once more on both, as the released code does.
     cv
-        Without validation clips: the number of folds that choose C, or a splitter.
+        Without validation clips: the number of folds that choose C (None: 5), a splitter, or the
+        training and test rows of each fold.
     random_state
         Fixes the draw of negatives.
 
@@ -93,7 +99,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         "balance": [StrOptions({"weights", "subsample"})],
         "output": [StrOptions({"distance", "decision"})],
         "refit": ["boolean"],
-        "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"])],
+        "cv": ["cv_object"],
         "random_state": ["random_state"],
     }
 
@@ -153,12 +159,12 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         targets = y if concepts is None else concepts
         names = _find_names(targets, concept_names)
         X, targets = self._check(X, targets, names, reset=True)
-        if (X_val is None) != (concepts_val is None):
-            raise ExperimentError("validation clips need both X_val and concepts_val")
+        check_both(X_val, concepts_val, "concepts_val")
         if X_val is not None:
             X_val, concepts_val = self._check(X_val, concepts_val, names, reset=False)
         names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
         groups = None if groups is None else np.asarray(groups)
+        cv = as_cv(self.cv)
         chance = check_random_state(self.random_state)
         products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
         self.names_: list[str] = []
@@ -184,7 +190,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 held = np.flatnonzero(concepts_val[:, column] >= 0)
                 validation = X_val[held], concepts_val[held, column]
             fit, quality = self._fit_concept(
-                name, X, rows, targets[rows, column], validation, groups, products
+                name, X, rows, targets[rows, column], validation, cv, groups, products
             )
             fits.append(fit)
             columns.append(column)
@@ -224,6 +230,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """The names of the concepts, in the order of `transform`."""
         check_is_fitted(self)
+        _check_feature_names_in(self, input_features, generate_names=False)
         return np.array(self.names_, dtype=object)
 
     def cosines(self) -> Array:
@@ -234,7 +241,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.target_tags.multi_output = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
         return tags
 
     def _check(
@@ -249,8 +256,10 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         if np.ndim(concepts) != 2:
             raise ExperimentError(
-                "a ConceptBank learns concepts, and none were given; pass fit(X, y, concepts=C) "
-                "or fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown"
+                "a ConceptBank learns concepts, and none were given; pass fit(X, y, concepts=C) or "
+                "fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown (got shape "
+                f"{np.shape(concepts)}). Within a Pipeline, enable metadata routing and call "
+                "set_fit_request(concepts=True) on the ConceptBank"
             )
         if np.shape(concepts)[1] == 0:
             raise ExperimentError("the labels mark no concepts, which a ConceptBank learns")
@@ -271,6 +280,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rows: Array,
         y: Array,
         validation: tuple[Array, Array] | None,
+        cv: Any,
         groups: Array | None,
         products: Array | None,
     ) -> tuple[LinearSVMFit, dict[str, Any]]:
@@ -281,13 +291,15 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             fit = fit_mean_difference(features, y)
             return fit, _quality(fit, features, y, validation if usable else None, None)
         Cs = self._choices(name)
+        if isinstance(cv, list):
+            cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
         choice = choose_svm(
             features,
             y == 1,
             Cs,
             self._class_weight,
             validation=validation,
-            cv=self.cv,
+            cv=cv,
             groups=None if groups is None else groups[rows],
             products=None if products is None else products[np.ix_(rows, rows)],
         )
@@ -394,6 +406,7 @@ class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """``random 1``, ``random 2`` ..."""
         check_is_fitted(self)
+        _check_feature_names_in(self, input_features, generate_names=False)
         return np.array([f"random {number + 1}" for number in range(len(self.cavs_))], dtype=object)
 
 
@@ -429,6 +442,8 @@ def fit_direction(
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:
     if names is None and hasattr(concepts, "columns"):
         names = [str(name) for name in concepts.columns]
+    if names is not None and (isinstance(names, str) or len({*names}) < len(names)):
+        raise ExperimentError(f"concept_names is {names!r}; give each concept a name of its own")
     return None if names is None else tuple(names)
 
 

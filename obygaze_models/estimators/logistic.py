@@ -14,18 +14,21 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, as_logits, find_classes, softmax
 
 Array = NDArray[Any]
 MAX_ITER = 5_000
 
 
+class NotConverged(ConvergenceWarning):  # type: ignore[misc]
+    """A logistic regression stopped at its last step."""
+
+
 class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn's logistic regression, by the solver that the released code uses.
 
     Two classes and a penalty that is all l2 or all l1: liblinear, which also shrinks the
-    intercept. Else lbfgs (l2) or saga. A fit that does not converge is an error.
+    intercept. Else lbfgs (l2) or saga. A fit that does not converge warns.
 
     Parameters
     ----------
@@ -57,8 +60,8 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.l1_ratio = l1_ratio
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> LogisticProbe:
-        """Fit on features [N, D] and one label a row."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LogisticProbe:
+        """Fit on features [N, D], one label a row, and a weight for each row (default: 1)."""
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = find_classes(y)
@@ -73,15 +76,16 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             random_state=self.random_state,
             max_iter=MAX_ITER,
         )
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", ConvergenceWarning)
-                model.fit(X, y)
-        except ConvergenceWarning:
-            raise ExperimentError(
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always", ConvergenceWarning)
+            model.fit(X, y, sample_weight)
+        if any(issubclass(warning.category, ConvergenceWarning) for warning in raised):
+            warnings.warn(
                 f"the logistic regression did not converge in {MAX_ITER} steps; "
-                f"lower C ({self.C:g}), or scale the features"
-            ) from None
+                f"lower C ({self.C:g}), or scale the features",
+                NotConverged,
+                stacklevel=2,
+            )
         self.coef_ = model.coef_.astype(np.float64)
         self.intercept_ = model.intercept_.astype(np.float64)
         return self

@@ -18,13 +18,22 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import Chance, encode, find_classes, fit_temperature, softmax
+from obygaze_models.estimators.classes import (
+    Chance,
+    check_both,
+    encode,
+    find_classes,
+    fit_temperature,
+    softmax,
+)
 
 Array = NDArray[Any]
 
 
 class MLPProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Hidden layers with ReLU, trained by Adam on the cross-entropy, stopped early.
+
+    Clips have no weights of their own: `fit` takes no ``sample_weight``.
 
     Parameters
     ----------
@@ -130,6 +139,7 @@ class MLPProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         import torch  # noqa: F401  # thread limits apply only to libraries loaded before them
 
         self._validate_params()
+        check_both(X_val, y_val)
         sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes))
         if sizes.ndim != 1 or sizes.dtype.kind != "i" or not len(sizes) or (sizes < 1).any():
             raise ExperimentError(

@@ -11,14 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     as_logits,
+    check_both,
     encode,
     find_classes,
     fit_temperature,
@@ -85,8 +86,8 @@ def choose_svm(
     validation
         Features and labels of clips that choose. Without them folds of X choose.
     cv, groups
-        The number of these folds, or a splitter; and the group of each clip, which stays in one
-        fold.
+        The number of these folds, a splitter, or rows (`as_cv`); and the group of each clip,
+        which stays in one fold.
     products
         ``X @ X.T``, where it is already there.
     """
@@ -125,10 +126,10 @@ def choose_svm(
 
 def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]] | None:
     """Training and test rows of each fold; None where there are too few clips for two folds."""
-    if hasattr(cv, "split"):
-        folds = list(cv.split(np.zeros((len(y), 1)), y, groups))
+    if not isinstance(cv, Integral):
+        folds = list(check_cv(cv).split(np.zeros((len(y), 1)), y, groups))
     else:
-        count = min(cv, int(np.bincount(y.astype(np.int64), minlength=2).min()))
+        count = min(int(cv), int(np.bincount(y.astype(np.int64), minlength=2).min()))
         if groups is not None:
             count = min(count, len(np.unique(groups)))
         if count < 2:
@@ -137,6 +138,13 @@ def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Ar
         folds = list(splitter(count).split(np.zeros((len(y), 1)), y, groups))
     usable = [fold for fold in folds if all(0 < y[part].sum() < len(part) for part in fold)]
     return usable or None
+
+
+def as_cv(cv: Any) -> Any:
+    """A parameter `cv` as a number of folds, a splitter, or a list of each fold's rows."""
+    if cv is None:
+        return 5
+    return cv if isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
@@ -166,6 +174,8 @@ def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
 class LinearSVMProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear SVM; with more than two classes one against the rest.
 
+    Clips have no weights of their own: `fit` takes no ``sample_weight``.
+
     Parameters
     ----------
     C
@@ -175,7 +185,8 @@ class LinearSVMProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"balanced"``: the clips of the rarer side cost more. None: all cost the same. Or the
         weight of each class's clips.
     cv
-        The number of folds that choose C, or a splitter.
+        The number of folds that choose C (None: 5), a splitter, or the training and test rows of
+        each fold.
 
     Attributes
     ----------
@@ -197,7 +208,7 @@ class LinearSVMProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
-        "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"])],
+        "cv": ["cv_object"],
     }
 
     def __init__(
@@ -226,7 +237,8 @@ class LinearSVMProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The film of each clip: without validation clips, a film stays in one fold.
         """
         self._validate_params()
-        Cs = as_cs(self.C)
+        check_both(X_val, y_val)
+        Cs, cv = as_cs(self.C), as_cv(self.cv)
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = find_classes(y)
         codes = encode(y, self.classes_)
@@ -242,7 +254,7 @@ class LinearSVMProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validation = None if X_val is None else (X_val, val_codes == code)
             choice = choose_svm(
                 X, codes == code, Cs, weight,
-                validation=validation, cv=self.cv, groups=groups, products=products,
+                validation=validation, cv=cv, groups=groups, products=products,
             )  # fmt: skip
             if choice.by == "default":
                 if X_val is not None:

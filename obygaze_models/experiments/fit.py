@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.classes import keywords
+from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.plugins import PluginError, one_line, parts_of, plugin_errors
 from obygaze_models.estimators.registry import find_entry, make_estimator
 from obygaze_models.tasks import NEGATIVES, concept_targets
@@ -207,9 +209,18 @@ def fit_estimator(
         "order_val": choose,
     }
     arguments = {name: value for name, value in arguments.items() if name in accepted}
-    with plugin_errors(_modules(model)), warnings.catch_warnings(record=True) as raised:
+    # The names in the signatures say who gets what, also where a caller has enabled routing.
+    with (
+        plugin_errors(_modules(model)),
+        config_context(enable_metadata_routing=False),
+        warnings.catch_warnings(record=True) as raised,
+    ):
         warnings.simplefilter("always", UserWarning)
-        model.fit(data.X[learn], labels[learn], **arguments)
+        warnings.simplefilter("error", NotConverged)
+        try:
+            model.fit(data.X[learn], labels[learn], **arguments)
+        except NotConverged as problem:
+            raise ExperimentError(str(problem)) from None
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))

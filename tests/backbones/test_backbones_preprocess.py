@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pytest
 import torch
 import transformers
 from PIL import Image
+from torch.nn.functional import interpolate
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoImageProcessor, VivitImageProcessor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from obygaze_features.backbones import preprocess
 from obygaze_features.backbones.preprocess import (
     CLIP_TORCHVISION,
+    Preprocessing,
     normalise,
     read_preprocessing,
     resize_and_crop,
@@ -170,10 +174,87 @@ def test_devices_that_resize_no_bytes_get_the_same(tmp_path, monkeypatch, size, 
     frames = torch.from_numpy(noise(11, *size))
     here = resize_and_crop(frames, how)
     # The way of a GPU, taken on the CPU.
-    monkeypatch.setattr(preprocess, "BYTE_RESIZING_DEVICES", frozenset())
+    use_floats(monkeypatch)
     there = resize_and_crop(frames, how)
     assert there.dtype == torch.uint8
     assert levels_apart(there, here) <= 1
+
+
+def resize_together(frames: torch.Tensor, how: Preprocessing) -> torch.Tensor:
+    """All frames in one call of torch, and the crop."""
+    pixels = frames.permute(0, 3, 1, 2)
+    if how.squash:
+        pixels = interpolate(pixels, size=how.squash, mode="bilinear", align_corners=False)
+    height, width = pixels.shape[-2:]
+    short, long = (
+        how.shortest_edge,
+        int(how.shortest_edge * max(height, width) / min(height, width)),
+    )
+    size = (short, long) if height <= width else (long, short)
+    if size != (height, width):
+        pixels = interpolate(pixels, size=size, mode=how.filter, antialias=True)
+    top, left = ((size[side] - how.crop[side]) // 2 for side in (0, 1))
+    return pixels[..., top : top + how.crop[0], left : left + how.crop[1]]
+
+
+@each_size
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["standard", "author"])
+def test_frame_by_frame_gives_the_same_bits(tmp_path, monkeypatch, size, kind, mode):
+    how = replace(read_preprocessing(a_checkpoint(tmp_path), mode), filter=kind)
+    frames, rows = torch.from_numpy(noise(11, *size)), [0, 3, 3, 4, 10, 7, 1, 2, 9]
+    pixels = resize_and_crop(frames, how, rows)
+    assert torch.equal(pixels, resize_together(frames[rows], how))
+    assert pixels.is_contiguous()
+    use_floats(monkeypatch)
+    floats = resize_and_crop(frames, how, rows)
+    assert torch.equal(floats, resize_and_crop(frames[rows], how))
+    assert levels_apart(floats, pixels) <= 1
+
+
+def use_floats(monkeypatch) -> None:
+    """Resize on the CPU as on a GPU."""
+    monkeypatch.setattr(preprocess, "BYTE_RESIZING_DEVICES", frozenset())
+    monkeypatch.setattr(preprocess, "FLOAT_RESIZING_DEVICES", frozenset({"cpu"}))
+
+
+def test_tensorfloat32_cannot_reach_a_gpus_resizing(tmp_path, monkeypatch):
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.add(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    names: set[str] = set()
+    use_floats(monkeypatch)
+    with Calls():
+        resize_and_crop(
+            torch.from_numpy(noise(2, 120, 160)), read_preprocessing(a_checkpoint(tmp_path))
+        )
+    assert "_upsample_bilinear2d_aa" in names
+    assert not {name for name in names if re.search("mm|mv|dot|conv|linear$|einsum", name)}
+
+
+def test_a_large_reduction_is_left_to_the_cpu(tmp_path, monkeypatch):
+    """A GPU has no room for the weights of its filter."""
+    how, brought = read_preprocessing(a_checkpoint(tmp_path)), []
+    monkeypatch.setattr(preprocess, "FLOAT_RESIZING_DEVICES", frozenset({"meta"}))
+    monkeypatch.setattr(
+        torch.Tensor, "cpu",
+        lambda self: brought.append(self.shape) or torch.zeros(self.shape, dtype=self.dtype),
+    )  # fmt: skip
+    for edge, count in ((48 * 32, 0), (48 * 32 + 1, 1)):
+        frames = torch.empty(1, edge, edge, 3, dtype=torch.uint8, device="meta")
+        assert resize_and_crop(frames, how).shape == (1, 3, 32, 40)
+        assert len(brought) == count
+
+
+def test_normalising_has_the_bits_of_the_formula(tmp_path):
+    how = read_preprocessing(a_checkpoint(tmp_path, **VIVIT | {"image_std": [0.3, 0.4, 0.5]}))
+    pixels = torch.arange(256, dtype=torch.uint8).repeat(2, 5, 3, 1)[..., None]
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (how.mean, how.std))
+    expected = (pixels.float() * how.scale - how.offset - mean) / std
+    for _ in range(2):
+        assert torch.equal(normalise(pixels, how), expected)
 
 
 def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:

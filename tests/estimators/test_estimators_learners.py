@@ -2,9 +2,11 @@ import json
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.svm import SVC
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators import logistic
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, fit_estimator
 from obygaze_models.tasks import concept_targets
@@ -231,3 +233,18 @@ def test_concepts_can_be_learnt_once_more_from_validation_too(known, rows):
         assert np.abs(once.model.bank_.cavs_[place] - cav).max() > 1e-2
     with pytest.raises(ExperimentError, match="no C is given for the concept"):
         fit("pcbm-tree", known, rows, negatives="b", bank__C={"Nothing": 1.0})
+
+
+def test_a_fit_is_the_same_with_metadata_routing(known, rows):
+    with config_context(enable_metadata_routing=True):
+        routed = fit("pcbm-tree", known, rows)
+    expected = fit("pcbm-tree", known, rows).probabilities(known, rows[2])
+    assert (routed.probabilities(known, rows[2]) == expected).all()
+
+
+@pytest.mark.parametrize("name", ["logistic", "pcbm-elastic-net"])
+def test_a_fit_that_does_not_converge_ends_the_experiment(name, known, rows, monkeypatch):
+    monkeypatch.setattr(logistic, "MAX_ITER", 1)
+    options = {"l1_ratio": 0.5} if name == "logistic" else {}
+    with pytest.raises(ExperimentError, match="did not converge in 1 steps; lower C"):
+        fit(name, known, rows, **options)

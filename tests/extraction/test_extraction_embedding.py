@@ -245,7 +245,7 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path, monk
     def small(tokens):
         sizes.append(len(tokens["input_ids"]))
         if sizes[-1] > 3:
-            raise torch.OutOfMemoryError
+            raise torch.OutOfMemoryError("CUDA out of memory")
         return towers.text_tower.encode(tokens)
 
     poor = replace(towers, text_tower=replace(towers.text_tower, encode=small))
