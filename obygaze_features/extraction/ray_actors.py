@@ -177,7 +177,7 @@ def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan
             f"--ray-gpus must be 0, 1 or a share such as 0.5 (got {gpus:g}): a process computes "
             "on one GPU; --ray-forwards says how many processes"
         )
-    if device and (gpus > 0) != (kind == "cuda"):
+    if kind == "cuda" and not gpus:
         raise UsageError(
             f"--device {device} and --ray-gpus {gpus:g} contradict each other. Leave one of them "
             "out"

@@ -37,7 +37,6 @@ def test_the_cluster_decides_what_the_options_leave_open(cpus, gpus, asked, plan
     ("asked", "reason"),
     [
         ({"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
-        ({"device": "cpu", "ray_gpus": 0.5}, "--device cpu and --ray-gpus 0.5 contradict"),
         ({"ray_gpus": 2}, "one GPU"),
         ({"ray_gpus": 0.0001}, "a share such as 0.5"),
         ({"device": "cuda:1"}, "Give --device cuda"),

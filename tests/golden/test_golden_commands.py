@@ -18,6 +18,7 @@ LEFT_OUT = {
     "doctor": "which packages an extra brings was changed on purpose after the golden files",
     "stores import parquet": "added later",
     "stores import safetensors": "added later",
+    "stores search": "added later",
 }
 SLOW = ("reproduce-table2", "reproduce-fig3")
 
