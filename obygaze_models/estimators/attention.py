@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
@@ -23,9 +22,11 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     Chance,
     as_logits,
+    check_both,
     encode,
     find_classes,
     fit_temperature,
+    hold_out,
     softmax,
 )
 
@@ -99,8 +100,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         import torch  # noqa: F401  # thread limits apply only to libraries loaded before them
 
         self._validate_params()
-        if (X_val is None) != (y_val is None):
-            raise ExperimentError("give both X_val and y_val, or neither")
+        check_both(X_val, y_val)
         with threadpool_limits(1):
             return self._fit(X, y, X_val, y_val)
 
@@ -114,7 +114,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X_val is not None:
             X_val, y_val = self._check(X_val, y_val)
         elif self.early_stopping:
-            rows, held = _hold_out(y, self.validation_fraction, len(self.classes_), chance)
+            rows, held = hold_out(y, self.validation_fraction, chance)
             X_val, y_val = X[held], y[held]
         elif self.calibrate:
             raise ExperimentError(
@@ -527,19 +527,3 @@ def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:
     mean = total / count
     variance = float((squares / count - mean**2).mean())
     return mean.astype(np.float32), max(variance, 1e-12) ** 0.5
-
-
-def _hold_out(
-    y: Array, fraction: float, classes: int, chance: np.random.RandomState
-) -> list[Array]:
-    """The rows of training clips, and those of the validation clips."""
-    held = max(round(fraction * len(y)), classes)
-    fewest = np.unique(y, return_counts=True)[1].min()
-    if fewest < 2 or len(y) - held < classes:
-        raise ExperimentError(
-            f"too few clips ({len(y)}, {fewest} of the rarest class) to hold out clips of every "
-            "class for early stopping; give X_val and y_val, or early_stopping=False"
-        )
-    rows = np.arange(len(y))
-    parts: list[Array] = train_test_split(rows, test_size=held, stratify=y, random_state=chance)
-    return parts

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
 from sklearn.utils.multiclass import check_classification_targets
 
 from obygaze_features.errors import ExperimentError
@@ -76,6 +77,20 @@ def fit_temperature(logits: Array, codes: Array) -> float:
 
     # Where the classes are separated, the best temperature is 0: the bounds keep it finite.
     return float(np.exp(minimize_scalar(log_loss, bounds=(-6, 6), method="bounded").x))
+
+
+def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[Array]:
+    """The rows of training clips, and those of the share that validates, of each class alike."""
+    classes, counts = np.unique(y, return_counts=True)
+    held = max(round(fraction * len(y)), len(classes))
+    if counts.min() < 2 or len(y) - held < len(classes):
+        raise ExperimentError(
+            f"too few clips ({len(y)}, {counts.min()} of the rarest class) to hold out clips of "
+            "every class for early stopping; give X_val and y_val, or early_stopping=False"
+        )
+    rows = np.arange(len(y))
+    parts: list[Array] = train_test_split(rows, test_size=held, stratify=y, random_state=chance)
+    return parts
 
 
 def set_seed(estimator: Any, random_state: Chance) -> Any:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
@@ -24,6 +23,7 @@ from obygaze_models.estimators.classes import (
     encode,
     find_classes,
     fit_temperature,
+    hold_out,
     softmax,
 )
 
@@ -159,7 +159,8 @@ class MLPProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X_val is not None:
             X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float32, reset=False)
         elif self.early_stopping:
-            X, X_val, y, y_val = self._hold_out(X, y, chance)
+            rows, held = hold_out(y, self.validation_fraction, chance)
+            X, X_val, y, y_val = X[rows], X[held], y[rows], y[held]
         elif self.calibrate:
             raise ExperimentError(
                 "calibrate=True needs validation clips; give X_val and y_val, or early_stopping"
@@ -228,18 +229,6 @@ class MLPProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
         self.facts_ = {"best_epoch": self.best_epoch_, "temperature": self.temperature_}
         return self
-
-    def _hold_out(self, X: Array, y: Array, chance: np.random.RandomState) -> list[Array]:
-        """Training and validation clips: X, X_val, y, y_val."""
-        held = max(round(self.validation_fraction * len(y)), len(self.classes_))
-        fewest = np.unique(y, return_counts=True)[1].min()
-        if fewest < 2 or len(y) - held < len(self.classes_):
-            raise ExperimentError(
-                f"too few clips ({len(y)}, {fewest} of the rarest class) to hold out clips of "
-                "every class for early stopping; give X_val and y_val, or early_stopping=False"
-            )
-        parts: list[Array] = train_test_split(X, y, test_size=held, stratify=y, random_state=chance)
-        return parts
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
