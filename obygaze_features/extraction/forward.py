@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import free_memory, is_out_of_memory
+from obygaze_features.backbones.devices import (
+    explain_out_of_memory,
+    free_memory,
+    is_out_of_memory,
+)
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import BackboneError
 from obygaze_features.store.format import BLOCK_ROWS
@@ -162,7 +166,8 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
     """The probe's row in each array of a backbone; for images, its first frame's."""
     count = backbone.sampling.frames if backbone.for_clips else 1
-    frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
-    pixels = resize_and_crop(frames, backbone.preprocessing)
-    (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
+    with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
+        frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
+        pixels = resize_and_crop(frames, backbone.preprocessing)
+        (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
     return row

@@ -178,9 +178,10 @@ class _LocalRun:
     def _collect(self) -> None:
         """Wait for the batch that is running, if any."""
         if self._running:
-            (name, batch, finish), self._running = self._running, None
+            name, batch, finish = self._running
             for entry, values in zip(batch, finish(), strict=True):
                 self._outcomes[name][entry.row] = Done({**values, **entry.sampled}, entry.source)
+            self._running = None  # only now: Ctrl-C while we wait must not lose the batch
 
     def _take_outcomes(self) -> dict[str, dict[int, Done | Failed]]:
         outcomes = {name: rows for name, rows in self._outcomes.items() if rows}

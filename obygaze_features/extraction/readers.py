@@ -167,7 +167,8 @@ class FrameResizer:
             return resize_on(self._device, frames, views)
         stream = self._streams.get()
         try:
-            with torch.cuda.stream(stream):
+            # Without the device, leaving the stream would open a context on GPU 0.
+            with torch.cuda.device(self._device), torch.cuda.stream(stream):
                 inputs = resize_on(self._device, frames, views)
             self._computing.wait_stream(stream)
             for pixels in inputs.values():

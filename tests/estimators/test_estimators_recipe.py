@@ -52,6 +52,7 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"```{kind}\n(.*?)```", SECTION, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
     """In a copy of the package: the file is copied, the line is put in, nothing else changes."""
     copy = tmp_path / "copy"
@@ -95,6 +96,7 @@ def site(tmp_path):
     return site
 
 
+@pytest.mark.slow
 def test_a_model_of_an_installed_package(site, world, tmp_path, write, obygaze, monkeypatch):
     """A command finds it, scores it and saves it; here it is read back and listed."""
     toml = write('estimators = ["majority", {name = "centroids", sharpness = 2.0}]')

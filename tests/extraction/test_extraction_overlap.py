@@ -21,6 +21,7 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction import extract, readers
+from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.readers import FrameResizer
 from obygaze_features.store import open_store
 from tests.extraction.test_extraction_device import MANIFEST
@@ -70,7 +71,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     gpu.compute = FakeStream(gpu)
 
     @contextlib.contextmanager
+    def enter(device: str):
+        gpu.local.device = device
+        yield
+        del gpu.local.device
+
+    @contextlib.contextmanager
     def use(stream: FakeStream):
+        assert gpu.local.device == GPU  # else leaving it opens a context on the first GPU
         gpu.local.stream = stream
         stream.users += 1
         stream.most = max(stream.most, stream.users)
@@ -92,6 +100,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
     monkeypatch.setattr(torch.cuda, "Stream", lambda device, priority: FakeStream(gpu))
     monkeypatch.setattr(torch.cuda, "Event", lambda **options: FakeEvent(gpu))
+    monkeypatch.setattr(torch.cuda, "device", enter)
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: gpu.compute)
     monkeypatch.setattr(torch.Tensor, "to", copy)
@@ -155,6 +164,25 @@ def test_a_batch_that_runs_is_kept_when_the_next_is_interrupted(films, tiny, tmp
     sizes: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         extract(MANIFEST, films, [replace(tiny, encode_clips=interrupted)], tmp_path)
+    assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
+
+
+def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(films, tiny, tmp_path, monkeypatch):
+    def start(forward, inputs):
+        def wait():
+            waits.append(len(inputs))
+            if len(waits) == 3:  # the probe, the first batch, the second
+                raise KeyboardInterrupt
+            return finish()
+
+        finish = original(forward, inputs)
+        return wait
+
+    waits: list[int] = []
+    original = Forward.start
+    monkeypatch.setattr(Forward, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        extract(MANIFEST, films, [tiny], tmp_path)
     assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
 
 
