@@ -107,7 +107,7 @@ class Computer:
         with contextlib.suppress(OSError):
             os.chdir(self._folder)
         backbones = [load(self._plan.device) for load in self._loads]
-        if 0 < self._plan.gpus < 1:
+        if self._plan.device.startswith("cuda") and self._plan.gpus < 1:
             limit_gpu_share(backbones[0].device, self._plan.gpus)
         for backbone in backbones:
             if changed := recipe_differences(self._recipes[backbone.name], comparable(backbone)):
