@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # a small installation has no scikit-learn
 REFERENCE_S = 0.1
 CPU_LIMITS = {
     "annotations": 40, "backbones": 90, "bias": 20, "command": 25, "common": 10, "docs": 10,
-    "estimators": 180, "exchange": 95, "experiments": 120, "explain": 30, "extraction": 150,
+    "estimators": 180, "exchange": 95, "experiments": 180, "explain": 30, "extraction": 150,
     "figures": 20, "golden": 60, "language": 60, "manifests": 35, "report": 90, "reproduce": 60,
     "retrieval": 30, "saliency": 25, "store": 160, "test_docs.py": 95,
     "test_front_door.py": 30, "test_notebooks.py": 40, "video": 60, "docstrings": 10,
@@ -111,13 +111,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if "not slow" not in session.config.option.markexpr:
         return
     slower = max(1.0, reference_seconds() / REFERENCE_S)
-    slow = {room: used / slower for room, used in USED.items()}
-    slow = {room: used for room, used in slow.items() if used > CPU_LIMITS[room]}
-    for room, used in slow.items():
-        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-        terminal.write_line(
-            f"\ntests/{room} computed for {used:.0f} s; its limit is {CPU_LIMITS[room]} s", red=True
-        )
+    used = {room: seconds / slower for room, seconds in sorted(USED.items())}
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    shares = ", ".join(f"{room} {used[room]:.0f} of {CPU_LIMITS[room]}" for room in used)
+    terminal.write_line(f"\nSeconds of computing: {shares}")
+    slow = [room for room in used if used[room] > CPU_LIMITS[room]]
+    if slow:
+        terminal.write_line(f"Over the limit: {', '.join(slow)}", red=True)
     if slow and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
