@@ -1,0 +1,401 @@
+"""Moments and frame scores, judged by the segments that annotators marked.
+
+Frames are scored film by film: average precision and AUROC of their probabilities, each stretch of
+time weighted by its length and split where a segment starts or ends, so that edges count exactly.
+Moments of all films are ranked together: average precision at a temporal IoU, as of ActivityNet.
+A moment, the best first, takes the segment that it overlaps most of those that are free; precision
+is interpolated. Moments of the same score share a rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.text import counted, did_you_mean, join_some
+from obygaze_features.errors import ExperimentError
+from obygaze_models.explain.moments import (
+    AxisFrames,
+    Moments,
+    join_spans,
+    overlapping_parts,
+    to_microseconds,
+)
+from obygaze_models.intervals import MIN_FILMS, REPLICATES, draw_films, percentile_interval
+from obygaze_models.metrics import ranking_scores
+
+if TYPE_CHECKING:
+    from obygaze_features import Timelines
+
+__all__ = [
+    "MEASURES",
+    "TIOUS",
+    "AnnotatorScores",
+    "FilmScores",
+    "MeasureScore",
+    "MomentScores",
+    "evaluate_moments",
+]
+
+Array = NDArray[Any]
+Spans = list[tuple[int, int]]
+"""Starts and ends, in microseconds."""
+
+TIOUS = (0.3, 0.5, 0.7)
+SEEDS = 20
+"""How many random scorers are averaged."""
+MEASURES = {
+    "frame_average_precision": "frame AP",
+    "frame_auroc": "frame AUROC",
+    **{f"map_{tiou:g}": f"mAP at tIoU {tiou:g}" for tiou in TIOUS},
+    "map_mean": "mAP, mean of these",
+}
+"""Every measure by its key, and its name."""
+
+
+@dataclass(frozen=True)
+class MeasureScore:
+    """A measure over films, of the model and of two that know nothing.
+
+    Parameters
+    ----------
+    value
+        Of frames the mean over films, of moments the average precision over all; None where it
+        is undefined.
+    interval
+        Its middle 95% over draws of films; None where there are fewer than three.
+    constant
+        What a scorer gets that gives all frames the same probability: one moment, everything.
+    random
+        The mean of 20 that give frames a random probability, and put moments of the model's
+        lengths at random times.
+    """
+
+    value: float | None
+    interval: tuple[float, float] | None
+    constant: float | None
+    random: float | None
+
+
+@dataclass(frozen=True)
+class FilmScores:
+    """A film's scores.
+
+    Parameters
+    ----------
+    film
+        Its name.
+    seconds, positive_seconds
+        What clips cover of it, and what positive segments cover of that.
+    segments, outside
+        How many positive segments there are, and how many more that no clip shows.
+    moments
+        How many were found.
+    scores
+        By the keys of `MEASURES`.
+    """
+
+    film: str
+    seconds: float
+    positive_seconds: float
+    segments: int
+    outside: int
+    moments: int
+    scores: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class AnnotatorScores:
+    """The scores by one annotator's segments: of each film, and over films."""
+
+    annotator: str
+    films: list[FilmScores]
+    scores: dict[str, MeasureScore]
+
+
+@dataclass(frozen=True)
+class MomentScores:
+    """What `evaluate_moments` gives.
+
+    Parameters
+    ----------
+    timelines
+        The name of the timelines.
+    positives
+        The names of the levels that count.
+    annotators
+        One by one.
+    notes
+        What was left out, and what limits the scores.
+    """
+
+    timelines: str
+    positives: list[str]
+    annotators: list[AnnotatorScores]
+    notes: list[str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each annotator, film (empty: over films), scorer and measure."""
+        rows = []
+        for entry in self.annotators:
+            for key, score in entry.scores.items():
+                low, high = score.interval or (None, None)
+                row = {"annotator": entry.annotator, "film": "", "measure": key}
+                rows += [
+                    {**row, "scorer": "model", "value": score.value, "low": low, "high": high},
+                    {**row, "scorer": "constant", "value": score.constant},
+                    {**row, "scorer": "random", "value": score.random},
+                ]
+            for film in entry.films:
+                row = {"annotator": entry.annotator, "film": film.film, "scorer": "model"}
+                rows += [{**row, "measure": key, "value": v} for key, v in film.scores.items()]
+        return rows
+
+
+def evaluate_moments(
+    moments: Moments,
+    timelines: Timelines,
+    *,
+    positives: Sequence[str] = (),
+    seed: int = 0,
+    replicates: int = REPLICATES,
+) -> MomentScores:
+    """Score moments and frames by annotators' segments, each annotator on their own.
+
+    Parameters
+    ----------
+    moments
+        From `find_moments`, or read from their tables.
+    timelines
+        The annotators' segments.
+    positives
+        Levels whose segments a model should find; by default the highest of the scheme.
+    seed, replicates
+        Of the random scorers and the draws of films.
+    """
+    scheme = timelines.scheme
+    levels = list(dict.fromkeys(map(scheme.level, positives))) or [scheme.codes[-1]]
+    names = [scheme.name_of[level] for level in levels]
+    frames = {axis.film: film for axis, film in moments.frames.by_axis.items() if not axis.clip}
+    notes = _check_films(frames, moments, timelines)
+    annotators = []
+    for annotator in timelines.annotators:
+        marked = {
+            film: [(s.start, s.end) for s in segments[annotator] if s.level in levels]
+            for film, segments in timelines.by_film.items()
+            if film in frames and annotator in segments
+        }
+        if any(marked.values()):
+            films = [_Film(film, frames[film], spans) for film, spans in marked.items()]
+            guesses = [_read_guess(film, moments) for film in films]
+            chance = np.random.default_rng(seed)
+            drawn = draw_films(len(films), seed=seed, replicates=replicates)
+            annotators.append(_score_annotator(annotator, films, guesses, drawn, chance))
+        elif marked:
+            notes.append(f"{annotator} marked no {' or '.join(names)} in these films: no scores")
+    if not annotators:
+        raise ExperimentError(
+            f"the timelines {timelines.name} have no segment of {' or '.join(names)} in these "
+            f"films; choose among {', '.join(scheme.name_of.values())} by --positives"
+        )
+    if outside := sum(film.outside for entry in annotators for film in entry.films):
+        notes.append(f"{counted(outside, 'segment')} that no clip shows left out")
+    return MomentScores(timelines.name, names, annotators, notes)
+
+
+def _check_films(
+    frames: Mapping[str, AxisFrames], moments: Moments, timelines: Timelines
+) -> list[str]:
+    """Raise where nothing can be scored; what is left out, and what limits the scores."""
+    table = moments.frames
+    if not frames:
+        raise ExperimentError(
+            "the frames have times within their clips, and the segments within films; give the "
+            "clips a start and an end: obygaze models moments --manifest FOLDER"
+        )
+    annotated = timelines.by_film
+    if not set(frames) & set(annotated):
+        raise ExperimentError(
+            f"the timelines {timelines.name} are of other films ({join_some(list(annotated))}) than "
+            f"the frames ({join_some(list(frames))}){did_you_mean(frames, annotated)}"
+        )
+    notes = []
+    if without := [film for film in annotated if film not in frames]:
+        notes.append(f"annotated films without frames left out: {join_some(without)}")
+    if without := [film for film in frames if film not in annotated]:
+        notes.append(f"films that nobody annotated left out: {join_some(without)}")
+    if clips := {axis.clip for axis in table.axes if axis.clip}:
+        notes.append(f"{counted(len(clips), 'clip')} without a position in the film left out")
+    seen = {clip for clip, was in zip(table.ids, table.seen, strict=True) if was not in ("", "no")}
+    if seen:
+        clips = set(table.ids)
+        notes.append(
+            f"{len(seen):,} of {counted(len(clips), 'clip')} were used to train the model: "
+            "on these this is no test"
+        )
+    return notes
+
+
+class _Film:
+    """A film's frames, split where positive segments start and end."""
+
+    def __init__(
+        self, name: str, frames: AxisFrames, segments: Sequence[tuple[float, float]]
+    ) -> None:
+        self.name, self.frames = name, frames
+        marked: Spans = [tuple(span) for span in to_microseconds(segments).tolist()]
+        self.segments = [
+            (start, end)
+            for start, end in marked
+            if any(start < high and low < end for low, high in frames.unbroken)
+        ]
+        self.outside = len(marked) - len(self.segments)
+        joined = np.array(join_spans(sorted(self.segments)), np.int64).reshape(-1, 2)
+        joined = np.clip(joined, frames.edges[0], frames.edges[-1])
+        edges = np.unique(np.concatenate([frames.edges, joined.ravel()]))
+        labels = np.zeros(len(edges) - 1, np.int64)
+        labels[overlapping_parts(edges, *joined.T)[1]] = 1
+        parts = np.searchsorted(frames.edges, edges[:-1], side="right") - 1
+        covered = ~np.isnan(frames.probabilities[parts])
+        self.parts, self.labels = parts[covered], labels[covered]
+        self.seconds = np.diff(edges)[covered] / 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class _Guess:
+    """A scorer's answer for a film: probabilities as `AxisFrames` has them, and moments."""
+
+    probabilities: Array
+    moments: Spans
+    scores: Array
+
+
+def _read_guess(film: _Film, moments: Moments) -> _Guess:
+    of_film = [m for m in moments.moments if m.axis.film == film.name and not m.axis.clip]
+    spans = to_microseconds([(moment.start, moment.end) for moment in of_film]).reshape(-1, 2)
+    scores = np.array([moment.score for moment in of_film])
+    return _Guess(film.frames.probabilities, [(s, e) for s, e in spans.tolist()], scores)
+
+
+def _guess_constant(film: _Film) -> _Guess:
+    spans = film.frames.unbroken
+    return _Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
+
+
+def _guess_random(film: _Film, model: _Guess, chance: np.random.Generator) -> _Guess:
+    """Random probabilities, and moments of the model's lengths at random times."""
+    low, high = film.frames.edges[[0, -1]].tolist()
+    moments = []
+    for start, end in model.moments:
+        length = min(end - start, high - low)
+        first = int(chance.integers(low, high - length + 1))
+        moments.append((first, first + length))
+    probabilities = chance.random(len(film.frames.probabilities))
+    return _Guess(probabilities, moments, chance.random(len(moments)))
+
+
+def _score_annotator(
+    annotator: str,
+    films: Sequence[_Film],
+    guesses: Sequence[_Guess],
+    drawn: Array,
+    chance: np.random.Generator,
+) -> AnnotatorScores:
+    once = np.ones((1, len(films)))
+    model = _measure(films, guesses, np.concatenate([once, drawn]))
+    constant = _measure(films, list(map(_guess_constant, films)), once)
+    randoms = [
+        _measure(films, [_guess_random(f, g, chance) for f, g in zip(films, guesses, strict=True)], once)
+        for _ in range(SEEDS)
+    ]
+    scores = {
+        key: MeasureScore(
+            _defined(values[0]),
+            percentile_interval(values[1:]) if len(films) >= MIN_FILMS else None,
+            _defined(constant[key][0]),
+            _defined(np.mean([random[key][0] for random in randoms])),
+        )
+        for key, values in model.items()
+    }
+    by_film = [
+        FilmScores(
+            film.name,
+            float(film.seconds.sum()),
+            float(film.seconds @ film.labels),
+            len(film.segments),
+            film.outside,
+            len(guess.moments),
+            {k: _defined(v[0]) for k, v in _measure([film], [guess], np.ones((1, 1))).items()},
+        )
+        for film, guess in zip(films, guesses, strict=True)
+    ]
+    return AnnotatorScores(annotator, by_film, scores)
+
+
+def _measure(films: Sequence[_Film], guesses: Sequence[_Guess], weights: Array) -> dict[str, Array]:
+    """Every measure [draws], where films have weights [draws, films]; NaN where undefined."""
+    pairs = list(zip(films, guesses, strict=True))
+    frames = [
+        ranking_scores(film.labels, guess.probabilities[film.parts], film.seconds[None])
+        for film, guess in pairs
+    ]
+    measures = {}
+    for name in ("average_precision", "auroc"):
+        values = np.concatenate([scores[name] for scores in frames])
+        defined = ~np.isnan(values)
+        total = weights[:, defined] @ values[defined]
+        measures[f"frame_{name}"] = _ratio(total, weights[:, defined].sum(axis=1))
+    hits = np.concatenate([_hits(film.segments, guess) for film, guess in pairs])
+    scores = np.concatenate([guess.scores for guess in guesses])
+    film_of_moment = np.repeat(np.arange(len(films)), [len(guess.scores) for guess in guesses])
+    segments = weights @ np.array([len(film.segments) for film in films])
+    for column, tiou in enumerate(TIOUS):
+        measures[f"map_{tiou:g}"] = _interpolated_precision(
+            hits[:, column], scores, weights[:, film_of_moment], segments
+        )
+    measures["map_mean"] = np.mean([measures[f"map_{tiou:g}"] for tiou in TIOUS], axis=0)
+    return measures
+
+
+def _hits(segments: Spans, guess: _Guess) -> Array:
+    """Which moments find a segment at each of `TIOUS` [moments, 3]; each segment once."""
+    starts, ends = np.array(segments, float).reshape(-1, 1, 2).T
+    moments = np.array(guess.moments, float).reshape(-1, 2)
+    begins, stops = moments[:, :1], moments[:, 1:]
+    shared = np.maximum(np.minimum(stops, ends) - np.maximum(begins, starts), 0)
+    tious = shared / ((stops - begins) + (ends - starts) - shared)
+    hits = np.zeros((len(moments), len(TIOUS)), bool)
+    if not segments:
+        return hits
+    for column, tiou in enumerate(TIOUS):
+        free = np.ones(len(segments), bool)
+        for row in np.argsort(-guess.scores, kind="stable").tolist():
+            best = int(np.where(free, tious[row], -1).argmax())
+            if free[best] and tious[row, best] >= tiou:
+                free[best], hits[row, column] = False, True
+    return hits
+
+
+def _interpolated_precision(hits: Array, scores: Array, weights: Array, segments: Array) -> Array:
+    """Average precision of ranked moments for weights [draws, moments] and counts of segments."""
+    if not len(scores):
+        return np.where(segments > 0, 0.0, np.nan)
+    order = np.argsort(-scores, kind="stable")
+    ranks = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
+    right = np.add.reduceat((weights * hits)[:, order], ranks, axis=1)
+    every = np.add.reduceat(weights[:, order], ranks, axis=1)
+    precision = np.nan_to_num(_ratio(np.cumsum(right, axis=1), np.cumsum(every, axis=1)))
+    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    return _ratio((right * best).sum(axis=1), segments)
+
+
+def _ratio(top: Array, bottom: Array) -> Array:
+    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
+
+
+def _defined(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
