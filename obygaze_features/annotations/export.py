@@ -86,7 +86,6 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
     return Tier(f"{labels.name}, clips", CLIP_KIND, notes)
 
 
-
 def _format_exact_times(times: Sequence[float]) -> str:
     """The times that milliseconds round, unless two round to the same one."""
     distinct = set(times)

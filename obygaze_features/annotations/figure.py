@@ -106,9 +106,7 @@ def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
     return text
 
 
-def _clip_bars(
-    clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme
-) -> list[Bar]:
+def _clip_bars(clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme) -> list[Bar]:
     bars = []
     for item in clips:
         level = labels.level_of.get(item.id)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import (
     INK,
@@ -91,7 +88,8 @@ def moment_figure(
         starts = [start for _, bars, _ in rows for start, _, _ in bars]
         low, high = (frames.edges[[0, -1]] / 1e6).tolist()
         show_time(axes, max([high, *ends]), min([low, *starts]))
-        title = timelines.films[film].title if timelines and film in timelines.films else ""
+        details = timelines.films.get(axis.name) if timelines is not None else None
+        title = details.title if details else ""
         text = _describe(moments, axis, len(own))
         axes.set_title(plain(title or axis.name), loc="left", weight="bold")
         figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
@@ -128,8 +126,10 @@ def _label_rows(
         bars = [
             (item.start, item.end, codes.index(level_of[item.id]))
             for item in manifest.items
-            if item.id in clips & level_of.keys() and axis.film == (item.film or item.media)
-            and item.start is not None and item.end is not None
+            if item.id in clips & level_of.keys()
+            and axis.film == (item.film or item.media)
+            and item.start is not None
+            and item.end is not None
         ]
         rows.append(("labels of clips", bars, manifest.scheme.name_of))
     return rows
@@ -144,19 +144,32 @@ def _draw_curve(axes: Axes, moments: Moments, axis: Axis, base: float) -> None:
             axes.fill(across, (base, base + CURVE, base + CURVE, base), color=LINE, linewidth=0)
     heights = base + CURVE * frames.probabilities
     axes.stairs(heights, frames.edges / 1e6, baseline=None, color=SERIES[0], linewidth=1.1)
-    levels = {0.0: "0", 1.0: "1"}
-    if moments.threshold is not None:
-        levels[moments.threshold] = f"threshold {moments.threshold:.2f}"
-    for value, text in levels.items():
-        y = base + CURVE * value
-        style = (0, (4, 2.5)) if value == moments.threshold else "solid"
-        axes.axhline(y, color=SOFT if value == moments.threshold else LINE, linewidth=0.8, linestyle=style)
-        axes.annotate(text, (1, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center", size=8, color=SOFT)
+    _draw_height(axes, base, "0")
+    _draw_height(axes, base + CURVE, "1")
+    if (threshold := moments.threshold) is not None:
+        _draw_height(axes, base + CURVE * threshold, f"threshold {threshold:.2f}", dashed=True)
+
+
+def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> None:
+    """A line across, named at its right end."""
+    style: Any = (0, (4, 2.5)) if dashed else "solid"
+    axes.axhline(y, color=SOFT if dashed else LINE, linewidth=0.8, linestyle=style)
+    axes.annotate(
+        text,
+        (1, y),
+        (4, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        size=8,
+        color=SOFT,
+    )
 
 
 def _describe(moments: Moments, axis: Axis, count: int) -> str:
     frames = sum(other == axis for other in moments.frames.axes)
     text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, 'frame')}"
     if moments.min_length is not None:
-        text += f"; gaps under {moments.close_gaps:g} s closed, moments under {moments.min_length:g} s dropped"
+        text += f"; gaps under {moments.close_gaps:g} s closed"
+        text += f", moments under {moments.min_length:g} s dropped"
     return text

@@ -220,8 +220,8 @@ def _check_films(
     annotated = timelines.by_film
     if not set(frames) & set(annotated):
         raise ExperimentError(
-            f"the timelines {timelines.name} are of other films ({join_some(list(annotated))}) than "
-            f"the frames ({join_some(list(frames))}){did_you_mean(frames, annotated)}"
+            f"the timelines {timelines.name} are of other films ({join_some(list(annotated))}) "
+            f"than the frames ({join_some(list(frames))}){did_you_mean(frames, annotated)}"
         )
     notes = []
     if without := [film for film in annotated if film not in frames]:
@@ -308,8 +308,9 @@ def _score_annotator(
     once = np.ones((1, len(films)))
     model = _measure(films, guesses, np.concatenate([once, drawn]))
     constant = _measure(films, list(map(_guess_constant, films)), once)
+    pairs = list(zip(films, guesses, strict=True))
     randoms = [
-        _measure(films, [_guess_random(f, g, chance) for f, g in zip(films, guesses, strict=True)], once)
+        _measure(films, [_guess_random(film, guess, chance) for film, guess in pairs], once)
         for _ in range(SEEDS)
     ]
     scores = {
@@ -331,7 +332,7 @@ def _score_annotator(
             len(guess.moments),
             {k: _defined(v[0]) for k, v in _measure([film], [guess], np.ones((1, 1))).items()},
         )
-        for film, guess in zip(films, guesses, strict=True)
+        for film, guess in pairs
     ]
     return AnnotatorScores(annotator, by_film, scores)
 
@@ -394,7 +395,8 @@ def _interpolated_precision(hits: Array, scores: Array, weights: Array, segments
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
-    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
+    ratio: Array = np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
+    return ratio
 
 
 def _defined(value: float) -> float | None:

@@ -12,9 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,8 +24,10 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.items import format_seconds, media_stem
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_models.inference import FramePredictions
-from obygaze_models.warnings import RunWarning
+
+if TYPE_CHECKING:
+    from obygaze_models.inference import FramePredictions
+    from obygaze_models.warnings import RunWarning
 
 __all__ = [
     "CLOSE_GAPS_S", "MIN_LENGTH_S", "Axis", "AxisFrames", "FrameScores", "Moment", "Moments",
@@ -298,19 +299,17 @@ def _place_frames(
             f"none of the frames of {counted(len(predictions.ids), 'clip')} has a {lacking}; "
             "extract the clips again: obygaze features extract"
         )
-    parts = []
+    parts, about = [], []
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
         order = np.argsort(predictions.times[row], kind="stable")
         order = order[present[row][order]]
         item, times = items[items.row(clip)], predictions.times[row][order]
-        if item.start is None and manifest is not None and clip in manifest.items.row_of:
-            located = manifest.items[manifest.items.row(clip)]
-            item = replace(item, film=located.film or item.film)
-            if located.start is not None:  # the times count from the start of the clip's file
-                item, times = replace(item, start=located.start, end=located.end), (
-                    times + located.start
-                )
+        located = manifest.items.row_of.get(clip) if manifest is not None else None
+        if item.start is None and manifest is not None and located is not None:
+            span = manifest.items[located]
+            item = replace(item, film=span.film or item.film, start=span.start, end=span.end)
+            times = times + (span.start or 0.0)  # they count from the start of the clip's file
         starts, ends = _stretches(times, item.start, item.end)
         if not (shown := ends > starts).any():
             raise ExperimentError(
@@ -322,18 +321,11 @@ def _place_frames(
             axis = Axis(item.film, clip)
         else:
             axis = Axis(item.film or media_stem(item.media))
-        count, values = int(shown.sum()), probabilities[row][order][shown]
-        seen = predictions.seen[row]
-        parts.append(([axis] * count, [clip] * count, [seen] * count, starts[shown], ends[shown], values))
-    axes, ids, seen, starts, ends, values = zip(*parts, strict=True)
-    return FrameScores(
-        list(chain(*axes)),
-        list(chain(*ids)),
-        np.concatenate(starts),
-        np.concatenate(ends),
-        np.concatenate(values),
-        list(chain(*seen)),
-    )
+        parts.append((starts[shown], ends[shown], probabilities[row][order][shown]))
+        about += [(axis, clip, predictions.seen[row])] * int(shown.sum())
+    starts, ends, values = map(np.concatenate, zip(*parts, strict=True))
+    axes, ids, seen = map(list, zip(*about, strict=True))
+    return FrameScores(axes, ids, starts, ends, values, seen)
 
 
 def _stretches(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:
