@@ -168,7 +168,9 @@ def test_annotators_count_one_by_one():
     aurocs = {a.annotator: a.scores["frame_auroc"].value for a in result.annotators}
     assert aurocs == {"ann": 1, "ben": 0}
     assert result.notes == ["eve marked no Sure in these films: no scores"]
-    levels = evaluate_moments(made(frames), Timelines.of("t", segments), positives=["Easy Negative"])
+    levels = evaluate_moments(
+        made(frames), Timelines.of("t", segments), positives=["Easy Negative"]
+    )
     assert [entry.annotator for entry in levels.annotators] == ["eve"]
 
 
@@ -191,7 +193,9 @@ def test_what_is_left_out_is_said():
 def test_bad_input_is_one_line():
     moments = made([("tt0000001", 0, 5, 0.9)])
     elsewhere = Timelines.of("mine", marked([("tt0000002", 0, 1)]))
-    with pytest.raises(ExperimentError, match="mine are of other films .tt0000002. than the frames"):
+    with pytest.raises(
+        ExperimentError, match="mine are of other films .tt0000002. than the frames"
+    ):
         evaluate_moments(moments, elsewhere)
     none = Timelines.of("mine", marked([("tt0000001", 0, 1)], level="EN"))
     with pytest.raises(ExperimentError, match="no segment of Sure in these films; choose among"):

@@ -88,10 +88,9 @@ CLIPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
-def test_as_a_walk_over_the_film_in_centiseconds(clips, shortest, gap):
-    """All times are whole tenths, so frames meet at whole twentieths."""
+def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
     items, given_frames, heard = [], {}, {}
     for number, (start, length, frames) in enumerate(clips):
         name = f"clip{number}"
@@ -99,8 +98,8 @@ def test_as_a_walk_over_the_film_in_centiseconds(clips, shortest, gap):
         times = [10 * start + time for time, _ in frames]  # in tenths
         items.append(Item(name, film="f", start=float(start), end=float(start + length)))
         given_frames[name] = ([time / 10 for time in times], [value for _, value in frames])
-        for step in range(200 * start, 200 * (start + length)):  # of half a hundredth
-            middle = step / 20 + 0.025
+        for step in range(200 * start, 200 * (start + length)):
+            middle = step / 20 + 0.025  # in tenths, too
             near = min(range(len(times)), key=lambda row: (abs(times[row] - middle), row))
             heard.setdefault(step, []).append(frames[near][1])
     means = {step: sum(values) / len(values) for step, values in heard.items()}
@@ -109,9 +108,7 @@ def test_as_a_walk_over_the_film_in_centiseconds(clips, shortest, gap):
     for step in reached:
         if expected:
             between = range(expected[-1][1], step)
-            if not between or (
-                len(between) < 20 * gap and all(each in means for each in between)
-            ):
+            if not between or (len(between) < 20 * gap and all(each in means for each in between)):
                 expected[-1][1] = step + 1
                 continue
         expected.append([step, step + 1])
@@ -119,7 +116,7 @@ def test_as_a_walk_over_the_film_in_centiseconds(clips, shortest, gap):
     found = find_moments(
         predicted(given_frames), Items.of(items), min_length=shortest / 10, close_gaps=gap / 10
     )
-    assert spans_of(found) == pytest.approx(expected)
+    np.testing.assert_allclose(np.reshape(spans_of(found), (-1, 2)), np.reshape(expected, (-1, 2)))
     for moment in found.moments:
         steps = [s for s in means if moment.start <= s / 200 < moment.end]
         assert moment.score == pytest.approx(np.mean([means[step] for step in steps]))
