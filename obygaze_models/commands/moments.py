@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -107,21 +107,19 @@ def moments(
     elif film or timelines:
         raise UsageError("--film and --timelines are for a picture; add --figure FILE")
     opened = of.open_store(store)
+    clips = None if manifest is None else of.Manifest.load(manifest)
+    options: dict[str, Any] = {
+        "manifest": clips,
+        "threshold": threshold,
+        "min_length": min_length,
+        "close_gaps": close_gaps,
+    }
     if (model / RECORD).is_file():
-        predictions = load_run(model).frames(estimator, task=task, store=opened)
+        done = load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:
         raise UsageError(f"--estimator and --task choose from a run; {model} is a single model")
     else:
-        predictions = predict_frames(model, opened)
-    clips = None if manifest is None else of.Manifest.load(manifest)
-    done = find_moments(
-        predictions,
-        opened.items,
-        manifest=clips,
-        threshold=threshold,
-        min_length=min_length,
-        close_gaps=close_gaps,
-    )
+        done = find_moments(predict_frames(model, opened), opened.items, **options)
     files = {output: done.to_csv()}
     if frames:
         files[frames] = done.frames.to_csv()

@@ -17,7 +17,7 @@ from obygaze_models.intervals import draw_films, percentile_interval
 
 
 def made(frames, moments=()):
-    """Moments of rows: frames (film, start, end, probability), moments (film, start, end, score)."""
+    """Moments of rows: film, start, end, and probability or score."""
     films, starts, ends, values = zip(*frames, strict=True)
     scores = FrameScores(
         [Axis(film) for film in films],
@@ -194,7 +194,7 @@ def test_bad_input_is_one_line():
     moments = made([("tt0000001", 0, 5, 0.9)])
     elsewhere = Timelines.of("mine", marked([("tt0000002", 0, 1)]))
     with pytest.raises(
-        ExperimentError, match="mine are of other films .tt0000002. than the frames"
+        ExperimentError, match=r"mine are of other films \(tt0000002\) than the frames"
     ):
         evaluate_moments(moments, elsewhere)
     none = Timelines.of("mine", marked([("tt0000001", 0, 1)], level="EN"))

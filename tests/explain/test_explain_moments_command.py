@@ -81,7 +81,7 @@ def test_the_commands_are_the_python_calls(mobygaze, found, obygaze, tmp_path):
     assert named["moments"].read_text() == found.to_csv()
     assert named["frames"].read_text() == found.frames.to_csv()
 
-    document = read_eaf(tmp_path / "elan" / f"{FILM}.eaf", AnnotationError)
+    document, _, _ = read_eaf(tmp_path / "elan" / f"{FILM}.eaf", AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
     assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in found.moments]
