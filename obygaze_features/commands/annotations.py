@@ -48,9 +48,7 @@ def save_options(function: F) -> F:
     return output_options("The timelines' folder.")(json_option(function))
 
 
-@annotation_commands.group(
-    "import", cls=ImportGroup, makes="Timelines", options=lambda name: save_options
-)
+@click.group("import", cls=ImportGroup, makes="Timelines", options=lambda name: save_options)
 def import_() -> None:
     """Make timelines from annotators' files.
 
@@ -63,6 +61,9 @@ def import_() -> None:
       obygaze annotations import elan films/*.eaf -o timelines/mine
       obygaze annotations import csv --help
     """
+
+
+annotation_commands.add_command(import_)
 
 
 def import_options(function: F) -> F:
