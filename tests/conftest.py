@@ -151,6 +151,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
         files: Mapping[str, str] = MappingProxyType({}),
         points: Mapping[str, str] = MappingProxyType({}),
         version: str = "0.1.0",
+        group: str = "obygaze.estimators",
     ) -> Path:
         shutil.rmtree(site, ignore_errors=True)
         info = site / f"mylab-{version}.dist-info"
@@ -158,7 +159,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
             (site / "mylab").mkdir(parents=True)
             info.mkdir()
             lines = [f"{name} = {path}\n" for name, path in points.items()]
-            (info / "entry_points.txt").write_text("[obygaze.estimators]\n" + "".join(lines))
+            (info / "entry_points.txt").write_text(f"[{group}]\n" + "".join(lines))
             (info / "METADATA").write_text(
                 f"Metadata-Version: 2.1\nName: mylab\nVersion: {version}\n"
             )
