@@ -13,11 +13,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import new_folder, write_text
+from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.dataset import Join
-from obygaze_models.estimators.plugins import one_line
 from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import fit_estimator
