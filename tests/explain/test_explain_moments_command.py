@@ -43,6 +43,7 @@ def mobygaze(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleN
     of.import_features(paths, manifest, folder / "s.zarr", ids=manifest.ids)
     experiment = om.Experiment(
         "moments", folder / "manifest", folder / "s.zarr", labels="annotator1", protocol="split",
+        split="leak-free",
         positives=("S",), train_negatives=("EN", "HN"),
         estimators=("logistic", {"name": "frame-mil", "max_iter": 40}),
     )  # fmt: skip
