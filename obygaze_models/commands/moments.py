@@ -50,10 +50,10 @@ MAX_ROWS_SHOWN = 20
     help="The probability that frames must reach.  [default: the model's, from validation clips]",
 )
 @click.option(
-    "--min-length", default=1.0, show_default=True, help="Drop shorter moments, in seconds."
+    "--min-length", default=2.0, show_default=True, help="Drop shorter moments, in seconds."
 )
 @click.option(
-    "--close-gaps", default=2.0, show_default=True, help="Join moments less far apart, in seconds."
+    "--close-gaps", default=5.0, show_default=True, help="Join moments less far apart, in seconds."
 )
 @click.option("--estimator", help="Of a run: which estimator, if several read frames.")
 @click.option("--task", help="Of a run: what it tells apart, if there are several tasks.")
@@ -253,7 +253,8 @@ def _cell(value: object) -> str:
 def _describe_annotator(entry: AnnotatorScores, scored: MomentScores) -> str:
     """What one annotator's segments say: the measures over films, then each film."""
     from obygaze_features.common.tables import align
-    from obygaze_models.explain.moment_scores import MEASURES, TIOUS
+    from obygaze_models.explain.moment_measures import TIOUS
+    from obygaze_models.explain.moment_scores import MEASURES
 
     films = entry.films
     segments = sum(film.segments for film in films)

@@ -20,7 +20,8 @@ from obygaze_features.common.figures import (
 )
 from obygaze_features.common.text import counted, format_time, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_models.explain.moments import Axis, Moments
+from obygaze_models.explain.frame_scores import Axis
+from obygaze_models.explain.moments import Moments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,10 +94,14 @@ def moment_figure(
         text = _describe(moments, axis, len(own))
         axes.set_title(plain(title or axis.name), loc="left", weight="bold")
         figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
-        levels = {code: name for _, _, of_row in rows for code, name in of_row.items()}
-        if levels:
-            keys = level_keys(levels)
-            figure.legend(handles=keys, loc="outside upper right", ncols=len(keys))
+        keys = {
+            str(key.get_label()): key
+            for _, bars, levels in rows
+            for rank, key in enumerate(level_keys(levels))
+            if rank in {bar[2] for bar in bars}
+        }
+        if keys:
+            figure.legend(handles=keys.values(), loc="outside upper right", ncols=len(keys))
     describe(figure, title or axis.name, text)
     return figure
 
@@ -167,7 +172,7 @@ def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> No
 
 
 def _describe(moments: Moments, axis: Axis, count: int) -> str:
-    frames = sum(other == axis for other in moments.frames.axes)
+    frames = moments.frames.axes.count(axis)
     text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, 'frame')}"
     if moments.min_length is not None:
         text += f"; gaps under {moments.close_gaps:g} s closed"

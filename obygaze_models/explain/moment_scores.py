@@ -1,11 +1,4 @@
-"""Moments and frame scores, judged by the segments that annotators marked.
-
-Frames are scored film by film: average precision and AUROC of their probabilities, each stretch of
-time weighted by its length and split where a segment starts or ends, so that edges count exactly.
-Moments of all films are ranked together: average precision at a temporal IoU, as of ActivityNet.
-A moment, the best first, takes the segment that it overlaps most of those that are free; precision
-is interpolated. Moments of the same score share a rank.
-"""
+"""Moments and frame scores, judged by the segments that annotators marked."""
 
 from __future__ import annotations
 
@@ -18,22 +11,24 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_models.explain.moments import (
-    AxisFrames,
-    Moments,
-    join_spans,
-    overlapping_parts,
-    to_microseconds,
+from obygaze_models.explain.frame_scores import AxisFrames
+from obygaze_models.explain.moment_measures import (
+    TIOUS,
+    AnnotatedFilm,
+    Guess,
+    guess_constant,
+    guess_random,
+    measure,
+    read_guess,
 )
+from obygaze_models.explain.moments import Moments
 from obygaze_models.intervals import MIN_FILMS, REPLICATES, draw_films, percentile_interval
-from obygaze_models.metrics import ranking_scores
 
 if TYPE_CHECKING:
     from obygaze_features import Timelines
 
 __all__ = [
     "MEASURES",
-    "TIOUS",
     "AnnotatorScores",
     "FilmScores",
     "MeasureScore",
@@ -42,10 +37,6 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-Spans = list[tuple[int, int]]
-"""Starts and ends, in microseconds."""
-
-TIOUS = (0.3, 0.5, 0.7)
 SEEDS = 20
 """How many random scorers are averaged."""
 MEASURES = {
@@ -190,8 +181,8 @@ def evaluate_moments(
             if film in frames and annotator in segments
         }
         if any(marked.values()):
-            films = [_Film(film, frames[film], spans) for film, spans in marked.items()]
-            guesses = [_read_guess(film, moments) for film in films]
+            films = [AnnotatedFilm(film, frames[film], spans) for film, spans in marked.items()]
+            guesses = [read_guess(film, moments) for film in films]
             chance = np.random.default_rng(seed)
             drawn = draw_films(len(films), seed=seed, replicates=replicates)
             annotators.append(_score_annotator(annotator, films, guesses, drawn, chance))
@@ -240,77 +231,19 @@ def _check_films(
     return notes
 
 
-class _Film:
-    """A film's frames, split where positive segments start and end."""
-
-    def __init__(
-        self, name: str, frames: AxisFrames, segments: Sequence[tuple[float, float]]
-    ) -> None:
-        self.name, self.frames = name, frames
-        marked: Spans = [tuple(span) for span in to_microseconds(segments).tolist()]
-        self.segments = [
-            (start, end)
-            for start, end in marked
-            if any(start < high and low < end for low, high in frames.unbroken)
-        ]
-        self.outside = len(marked) - len(self.segments)
-        joined = np.array(join_spans(sorted(self.segments)), np.int64).reshape(-1, 2)
-        joined = np.clip(joined, frames.edges[0], frames.edges[-1])
-        edges = np.unique(np.concatenate([frames.edges, joined.ravel()]))
-        labels = np.zeros(len(edges) - 1, np.int64)
-        labels[overlapping_parts(edges, *joined.T)[1]] = 1
-        parts = np.searchsorted(frames.edges, edges[:-1], side="right") - 1
-        covered = ~np.isnan(frames.probabilities[parts])
-        self.parts, self.labels = parts[covered], labels[covered]
-        self.seconds = np.diff(edges)[covered] / 1e6
-
-
-@dataclass(frozen=True, eq=False)
-class _Guess:
-    """A scorer's answer for a film: probabilities as `AxisFrames` has them, and moments."""
-
-    probabilities: Array
-    moments: Spans
-    scores: Array
-
-
-def _read_guess(film: _Film, moments: Moments) -> _Guess:
-    of_film = [m for m in moments.moments if m.axis.film == film.name and not m.axis.clip]
-    spans = to_microseconds([(moment.start, moment.end) for moment in of_film]).reshape(-1, 2)
-    scores = np.array([moment.score for moment in of_film])
-    return _Guess(film.frames.probabilities, [(s, e) for s, e in spans.tolist()], scores)
-
-
-def _guess_constant(film: _Film) -> _Guess:
-    spans = film.frames.unbroken
-    return _Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
-
-
-def _guess_random(film: _Film, model: _Guess, chance: np.random.Generator) -> _Guess:
-    """Random probabilities, and moments of the model's lengths at random times."""
-    low, high = film.frames.edges[[0, -1]].tolist()
-    moments = []
-    for start, end in model.moments:
-        length = min(end - start, high - low)
-        first = int(chance.integers(low, high - length + 1))
-        moments.append((first, first + length))
-    probabilities = chance.random(len(film.frames.probabilities))
-    return _Guess(probabilities, moments, chance.random(len(moments)))
-
-
 def _score_annotator(
     annotator: str,
-    films: Sequence[_Film],
-    guesses: Sequence[_Guess],
+    films: Sequence[AnnotatedFilm],
+    guesses: Sequence[Guess],
     drawn: Array,
     chance: np.random.Generator,
 ) -> AnnotatorScores:
     once = np.ones((1, len(films)))
-    model = _measure(films, guesses, np.concatenate([once, drawn]))
-    constant = _measure(films, list(map(_guess_constant, films)), once)
+    model = measure(films, guesses, np.concatenate([once, drawn]))
+    constant = measure(films, list(map(guess_constant, films)), once)
     pairs = list(zip(films, guesses, strict=True))
     randoms = [
-        _measure(films, [_guess_random(film, guess, chance) for film, guess in pairs], once)
+        measure(films, [guess_random(film, guess, chance) for film, guess in pairs], once)
         for _ in range(SEEDS)
     ]
     scores = {
@@ -330,73 +263,11 @@ def _score_annotator(
             len(film.segments),
             film.outside,
             len(guess.moments),
-            {k: _defined(v[0]) for k, v in _measure([film], [guess], np.ones((1, 1))).items()},
+            {k: _defined(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()},
         )
         for film, guess in pairs
     ]
     return AnnotatorScores(annotator, by_film, scores)
-
-
-def _measure(films: Sequence[_Film], guesses: Sequence[_Guess], weights: Array) -> dict[str, Array]:
-    """Every measure [draws], where films have weights [draws, films]; NaN where undefined."""
-    pairs = list(zip(films, guesses, strict=True))
-    frames = [
-        ranking_scores(film.labels, guess.probabilities[film.parts], film.seconds[None])
-        for film, guess in pairs
-    ]
-    measures = {}
-    for name in ("average_precision", "auroc"):
-        values = np.concatenate([scores[name] for scores in frames])
-        defined = ~np.isnan(values)
-        total = weights[:, defined] @ values[defined]
-        measures[f"frame_{name}"] = _ratio(total, weights[:, defined].sum(axis=1))
-    hits = np.concatenate([_hits(film.segments, guess) for film, guess in pairs])
-    scores = np.concatenate([guess.scores for guess in guesses])
-    film_of_moment = np.repeat(np.arange(len(films)), [len(guess.scores) for guess in guesses])
-    segments = weights @ np.array([len(film.segments) for film in films])
-    for column, tiou in enumerate(TIOUS):
-        measures[f"map_{tiou:g}"] = _interpolated_precision(
-            hits[:, column], scores, weights[:, film_of_moment], segments
-        )
-    measures["map_mean"] = np.mean([measures[f"map_{tiou:g}"] for tiou in TIOUS], axis=0)
-    return measures
-
-
-def _hits(segments: Spans, guess: _Guess) -> Array:
-    """Which moments find a segment at each of `TIOUS` [moments, 3]; each segment once."""
-    starts, ends = np.array(segments, float).reshape(-1, 1, 2).T
-    moments = np.array(guess.moments, float).reshape(-1, 2)
-    begins, stops = moments[:, :1], moments[:, 1:]
-    shared = np.maximum(np.minimum(stops, ends) - np.maximum(begins, starts), 0)
-    tious = shared / ((stops - begins) + (ends - starts) - shared)
-    hits = np.zeros((len(moments), len(TIOUS)), bool)
-    if not segments:
-        return hits
-    for column, tiou in enumerate(TIOUS):
-        free = np.ones(len(segments), bool)
-        for row in np.argsort(-guess.scores, kind="stable").tolist():
-            best = int(np.where(free, tious[row], -1).argmax())
-            if free[best] and tious[row, best] >= tiou:
-                free[best], hits[row, column] = False, True
-    return hits
-
-
-def _interpolated_precision(hits: Array, scores: Array, weights: Array, segments: Array) -> Array:
-    """Average precision of ranked moments for weights [draws, moments] and counts of segments."""
-    if not len(scores):
-        return np.where(segments > 0, 0.0, np.nan)
-    order = np.argsort(-scores, kind="stable")
-    ranks = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
-    right = np.add.reduceat((weights * hits)[:, order], ranks, axis=1)
-    every = np.add.reduceat(weights[:, order], ranks, axis=1)
-    precision = np.nan_to_num(_ratio(np.cumsum(right, axis=1), np.cumsum(every, axis=1)))
-    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    return _ratio((right * best).sum(axis=1), segments)
-
-
-def _ratio(top: Array, bottom: Array) -> Array:
-    ratio: Array = np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
-    return ratio
 
 
 def _defined(value: float) -> float | None:

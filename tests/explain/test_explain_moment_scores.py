@@ -11,8 +11,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError
-from obygaze_models.explain.moment_scores import MEASURES, TIOUS, evaluate_moments
-from obygaze_models.explain.moments import Axis, FrameScores, Moment, Moments
+from obygaze_models.explain.frame_scores import Axis, FrameScores
+from obygaze_models.explain.moment_measures import TIOUS
+from obygaze_models.explain.moment_scores import MEASURES, evaluate_moments
+from obygaze_models.explain.moments import Moment, Moments
 from obygaze_models.intervals import draw_films, percentile_interval
 
 
@@ -95,11 +97,11 @@ WHERE = st.tuples(st.sampled_from("fg"), st.integers(0, 40), st.integers(1, 12))
 
 @settings(deadline=None, max_examples=80)
 @given(st.lists(WHERE, max_size=12), st.lists(WHERE, min_size=1, max_size=8), st.randoms())
-def test_map_equals_the_definition(found, spans, chance):
-    scores = chance.sample(range(1000), len(found))
+def test_map_equals_the_definition(drawn_moments, spans, chance):
+    scores = chance.sample(range(1000), len(drawn_moments))
     moments = [
         (film, start, start + length, score / 1000)
-        for (film, start, length), score in zip(found, scores, strict=True)
+        for (film, start, length), score in zip(drawn_moments, scores, strict=True)
     ]
     segments = [(film, start, start + length) for film, start, length in spans]
     frames = [(film, 0, 60, 0.5) for film in "fg"]

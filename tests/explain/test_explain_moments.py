@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_models.explain.moments import Axis, Moments, find_moments
+from obygaze_models.explain.frame_scores import Axis
+from obygaze_models.explain.moments import Moments, find_moments
 from obygaze_models.inference import FramePredictions
 
 
@@ -34,18 +35,18 @@ FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)]
 
 def test_a_frame_stands_for_the_stretch_halfway_to_its_neighbours():
     frames = predicted({"a": ([12, 14, 18], [0.9, 0.1, 0.7])})
-    found = find_moments(frames, FILM, min_length=0, close_gaps=0)
-    assert spans_of(found) == [(10, 13), (16, 20)]
-    assert [moment.score for moment in found.moments] == [0.9, 0.7]
-    assert [moment.clips for moment in found.moments] == [("a",), ("a",)]
+    moments = find_moments(frames, FILM, min_length=0, close_gaps=0)
+    assert spans_of(moments) == [(10, 13), (16, 20)]
+    assert [moment.score for moment in moments.moments] == [0.9, 0.7]
+    assert [moment.clips for moment in moments.moments] == [("a",), ("a",)]
 
 
 def test_a_clip_without_a_position_has_an_axis_of_its_own():
     """Its ends are unknown: the outer frames reach as far out as in."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
     frames = predicted({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])})
-    found = find_moments(frames, items, min_length=0)
-    assert [(m.axis, m.start, m.end) for m in found.moments] == [
+    moments = find_moments(frames, items, min_length=0)
+    assert [(m.axis, m.start, m.end) for m in moments.moments] == [
         (Axis("film", "a"), 2, 6),
         (Axis("film", "b"), 0.5, 1.5),
     ]
@@ -54,8 +55,8 @@ def test_a_clip_without_a_position_has_an_axis_of_its_own():
 def test_a_manifest_says_where_files_are_in_their_film():
     items = Items.of([Item("a", media="a.mp4")])
     frames = predicted({"a": ([1, 3], [0.2, 0.9])})
-    found = find_moments(frames, items, manifest=Manifest("m", FILM), min_length=0)
-    assert [(m.axis, m.start, m.end) for m in found.moments] == [(Axis("film"), 12, 20)]
+    moments = find_moments(frames, items, manifest=Manifest("m", FILM), min_length=0)
+    assert [(m.axis, m.start, m.end) for m in moments.moments] == [(Axis("film"), 12, 20)]
 
 
 def test_where_clips_overlap_their_mean_counts():
@@ -63,8 +64,8 @@ def test_where_clips_overlap_their_mean_counts():
         [Item(name, film="f", start=start, end=start + 4.0) for name, start in (("a", 0), ("b", 2))]
     )
     frames = predicted({"a": ([2], [0.8]), "b": ([4], [0.4])}, seen=["no", "yes"])
-    found = find_moments(frames, items, threshold=0.55, min_length=0)
-    [moment] = found.moments
+    moments = find_moments(frames, items, threshold=0.55, min_length=0)
+    [moment] = moments.moments
     assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "yes")
     assert moment.score == pytest.approx((0.8 + 0.6) / 2)
 
@@ -108,16 +109,20 @@ def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
     for step in reached:
         if expected:
             between = range(expected[-1][1], step)
-            if not between or (len(between) < 20 * gap and all(each in means for each in between)):
+            if not between or (
+                len(between) < 20 * gap and all(between_step in means for between_step in between)
+            ):
                 expected[-1][1] = step + 1
                 continue
         expected.append([step, step + 1])
     expected = [(low / 200, high / 200) for low, high in expected if high - low >= 20 * shortest]
-    found = find_moments(
+    moments = find_moments(
         predicted(given_frames), Items.of(items), min_length=shortest / 10, close_gaps=gap / 10
     )
-    np.testing.assert_allclose(np.reshape(spans_of(found), (-1, 2)), np.reshape(expected, (-1, 2)))
-    for moment in found.moments:
+    np.testing.assert_allclose(
+        np.reshape(spans_of(moments), (-1, 2)), np.reshape(expected, (-1, 2))
+    )
+    for moment in moments.moments:
         steps = [s for s in means if moment.start <= s / 200 < moment.end]
         assert moment.score == pytest.approx(np.mean([means[step] for step in steps]))
 
@@ -125,14 +130,14 @@ def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
 def test_tables_are_read_as_they_were_written(tmp_path):
     items = Items.of([*FILM, Item("b", film="film")])
     clips = {"a": ([12, 14, 18], [0.9, 0.1, 0.7]), "b": ([1, 2], [0.2, 0.8])}
-    found = find_moments(predicted(clips, seen=["yes", "no"]), items, min_length=0, close_gaps=0)
+    moments = find_moments(predicted(clips, seen=["yes", "no"]), items, min_length=0, close_gaps=0)
     tables = tmp_path / "moments.csv", tmp_path / "frames.csv"
-    for path, text in zip(tables, (found.to_csv(), found.frames.to_csv()), strict=True):
+    for path, text in zip(tables, (moments.to_csv(), moments.frames.to_csv()), strict=True):
         path.write_text(text)
     again = Moments.from_csv(*tables)
-    assert len(found.moments) == 3
-    assert again.moments == found.moments
-    assert (again.to_csv(), again.frames.to_csv()) == (found.to_csv(), found.frames.to_csv())
+    assert len(moments.moments) == 3
+    assert again.moments == moments.moments
+    assert (again.to_csv(), again.frames.to_csv()) == (moments.to_csv(), moments.frames.to_csv())
 
 
 @pytest.mark.parametrize(

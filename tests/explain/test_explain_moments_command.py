@@ -52,12 +52,12 @@ def mobygaze(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleN
 
 
 @pytest.fixture(scope="module")
-def found(mobygaze: SimpleNamespace) -> om.Moments:
+def sample_moments(mobygaze: SimpleNamespace) -> om.Moments:
     return mobygaze.run.moments()
 
 
-def test_planted_moments_are_found(mobygaze, found):
-    first, second = om.evaluate_moments(found, mobygaze.timelines).annotators
+def test_planted_moments_are_found(mobygaze, sample_moments):
+    first, second = om.evaluate_moments(sample_moments, mobygaze.timelines).annotators
     assert (first.annotator, second.annotator) == ("annotator1", "annotator2")
     scores = {key: score.value for key, score in first.scores.items()}
     assert scores["frame_average_precision"] >= 0.8
@@ -68,7 +68,7 @@ def test_planted_moments_are_found(mobygaze, found):
     assert second.scores["frame_average_precision"].value < scores["frame_average_precision"]
 
 
-def test_the_commands_are_the_python_calls(mobygaze, found, obygaze, tmp_path):
+def test_the_commands_are_the_python_calls(mobygaze, sample_moments, obygaze, tmp_path):
     named = {name: tmp_path / f"{name}.csv" for name in ("moments", "frames", "scores")}
     run, store = mobygaze.folder / "run", mobygaze.store
     result = obygaze(
@@ -77,15 +77,18 @@ def test_the_commands_are_the_python_calls(mobygaze, found, obygaze, tmp_path):
         "--timelines", mobygaze.folder / "timelines", "--manifest", mobygaze.folder / "manifest",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert f"{len(found.moments)} moments at a threshold of {found.threshold:.3f}" in result.output
+    assert (
+        f"{len(sample_moments.moments)} moments at a threshold of {sample_moments.threshold:.3f}"
+        in result.output
+    )
     assert "next: obygaze models evaluate-moments" in result.output
-    assert named["moments"].read_text() == found.to_csv()
-    assert named["frames"].read_text() == found.frames.to_csv()
+    assert named["moments"].read_text() == sample_moments.to_csv()
+    assert named["frames"].read_text() == sample_moments.frames.to_csv()
 
     document, _, _ = read_eaf(tmp_path / "elan" / f"{FILM}.eaf", AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
-    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in found.moments]
+    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in sample_moments.moments]
     drawn = (tmp_path / "film.svg").read_text()
     for text in ("annotator1", "labels of clips", "moments", "threshold", "Sure"):
         assert f">{text}" in drawn
@@ -103,7 +106,7 @@ def test_the_commands_are_the_python_calls(mobygaze, found, obygaze, tmp_path):
     assert max(map(len, obygaze("models", "evaluate-moments", *tables).stdout.splitlines())) <= 100
 
 
-def test_bad_input_is_one_line(mobygaze, found, obygaze, tmp_path):
+def test_bad_input_is_one_line(mobygaze, sample_moments, obygaze, tmp_path):
     def message(*arguments):
         result = obygaze("models", *arguments)
         assert result.exit_code > 0, result.output
@@ -114,7 +117,7 @@ def test_bad_input_is_one_line(mobygaze, found, obygaze, tmp_path):
     output = ["-o", tmp_path / "m.csv"]
     assert "does not predict frames" in message("moments", vectors, mobygaze.store, *output)
     assert "add --figure" in message("moments", vectors, mobygaze.store, *output, "--film", FILM)
-    texts = {"moments": found.to_csv(), "frames": found.frames.to_csv()}
+    texts = {"moments": sample_moments.to_csv(), "frames": sample_moments.frames.to_csv()}
     for name, text in texts.items():
         (tmp_path / f"{name}.csv").write_text(text.replace(FILM, "tt0000001"))
     tables = [tmp_path / "moments.csv", tmp_path / "frames.csv", mobygaze.folder / "timelines"]
