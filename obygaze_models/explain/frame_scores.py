@@ -35,6 +35,8 @@ __all__ = [
 Array = NDArray[Any]
 MAX_ROUNDING_US = 1000
 """Clips at most so far apart touch: their times are rounded."""
+MAX_OUTSIDE_S = 1.0
+"""The frame that is shown at a clip's start has begun earlier."""
 FRAME_COLUMNS = ("film", "id", "start", "end", "probability")
 
 
@@ -175,13 +177,18 @@ def place_frames(
             span = manifest.items[located]
             item = replace(item, film=span.film or item.film, start=span.start, end=span.end)
             times = times + (span.start or 0.0)  # they count from the start of the clip's file
-        starts, ends = _stretches(times, item.start, item.end)
-        if not (is_shown := ends > starts).any():
+        if (
+            item.start is not None
+            and item.end is not None
+            and (times[-1] < item.start - MAX_OUTSIDE_S or times[0] > item.end + MAX_OUTSIDE_S)
+        ):
             raise ExperimentError(
                 f"clip {clip}: its frames (at {times[0]:g} to {times[-1]:g} s) are outside of its "
                 f"span ({item.start:g} to {item.end:g} s); frame_time counts from the start of the "
                 "film's file"
             )
+        starts, ends = _stretches(times, item.start, item.end)
+        is_shown = ends > starts
         if item.start is None:
             axis = Axis(item.film, clip)
         else:

@@ -63,7 +63,7 @@ def test_planted_moments_are_found(mobygaze, sample_moments):
     assert scores["frame_average_precision"] >= 0.8
     assert scores["frame_auroc"] > 0.95
     for key, score in first.scores.items():
-        assert score.value > score.random + 0.3, (key, score)
+        assert score.value > score.random + 0.15, (key, score)
     # The other annotator marked other moments, which the features do not know.
     assert second.scores["frame_average_precision"].value < scores["frame_average_precision"]
 
