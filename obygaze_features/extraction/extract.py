@@ -78,7 +78,8 @@ def extract(
     kinds = _check_kinds(manifest, media)
     loaded, engine = load(backbones, settings, kinds)
     if settings.max_gpu_memory:
-        limit_gpu_memory(loaded[0].device, settings.max_gpu_memory)
+        for device in {backbone.device for backbone in loaded}:
+            limit_gpu_memory(device, settings.max_gpu_memory)
     return fill(manifest, media, loaded, output, settings, engine, begin=begin)
 
 
