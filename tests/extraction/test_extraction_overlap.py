@@ -89,9 +89,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
     @contextlib.contextmanager
     def enter(device: str):
+        before = getattr(gpu.local, "device", None)
         gpu.local.device = device
         yield
-        del gpu.local.device
+        gpu.local.device = before
 
     @contextlib.contextmanager
     def use(stream: FakeStream):
