@@ -26,4 +26,5 @@ class Centroids(ClassifierMixin, BaseEstimator):
         return softmax(-self.sharpness * distances, axis=1)
 
     def predict(self, X):
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
