@@ -68,6 +68,14 @@ ESTIMATORS = {
         {"metric": "cosine"},
         title="The nearest training clips.",
     ),
+    "attention-probe": Entry(
+        f"{_OWN}attention:AttentionProbe",
+        title="A learned weighted mean of a clip's frames; it reads the sequence of frames.",
+    ),
+    "frame-mil": Entry(
+        f"{_OWN}attention:FrameMIL",
+        title="A score a frame, the highest ones pooled; it reads the sequence of frames.",
+    ),
     "film-prior": Entry(
         f"{_OWN}baselines:FilmPrior",
         before_balancing=True,
