@@ -19,7 +19,7 @@ from obygaze_features.backbones.devices import (
     run_if_it_fits,
 )
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.errors import BackboneError
+from obygaze_features.errors import BackboneError, BrokenBackbone
 from obygaze_features.store.format import BLOCK_ROWS
 
 CLIPS_PER_BATCH = 8
@@ -183,4 +183,7 @@ def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
         frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
         pixels = resize_and_crop(frames, backbone.preprocessing)
         (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
+    for name, values in row.items():
+        if backbone.plugin and np.isnan(values).any():
+            raise BrokenBackbone(f"{backbone.label}: {name} of a synthetic clip has NaN")
     return row

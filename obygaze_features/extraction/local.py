@@ -20,6 +20,7 @@ from torch import Tensor
 
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.progress import Advance, meter
+from obygaze_features.errors import BrokenBackbone
 from obygaze_features.extraction.decode_pool import DecodePool, Decoder
 from obygaze_features.extraction.forward import Forward, Rows
 from obygaze_features.extraction.plan import BlockTask
@@ -136,12 +137,15 @@ class _LocalRun:
         """The items of the current block that every backbone has computed."""
         if self._block is None:
             return 0
-        return min(len(self._outcomes[name]) for name in self._block.missing)
+        names = self._block.missing.keys() - self.run.broken.reasons
+        return min((len(self._outcomes[name]) for name in names), default=0)
 
     def _add(self, task: _ItemTask, item: ReadItem | Failed) -> None:
         """Queue an item for its backbones, and run those whose batch is full."""
         self.run.tally.count(item)
         for name in task.block.names(task.row):
+            if name in self.run.broken.reasons:
+                continue
             if isinstance(item, Failed):
                 self._outcomes[name][task.row] = item
             else:
@@ -159,11 +163,17 @@ class _LocalRun:
 
     def _forward(self, name: str, batch: list[_Pending]) -> None:
         """Start a batch, and only then wait for the one before, so that a GPU is never idle."""
+        if name in self.run.broken.reasons:
+            return
         backbone = self.forwards[name].backbone
         inputs: list[Any] = [entry.input for entry in batch]
         for event in {event for entry in batch for event in entry.item.uploads}:
             torch.cuda.current_stream(backbone.device).wait_event(event)
-        finish = self.forwards[name].start(inputs, self._collect)
+        try:
+            finish = self.forwards[name].start(inputs, self._collect)
+        except BrokenBackbone as problem:
+            self.run.broken.add(name, problem)
+            return
         self._collect()
         self._running = name, batch, finish
         if isinstance(inputs[0], str):

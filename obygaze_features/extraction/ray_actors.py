@@ -106,7 +106,8 @@ class Computer:
         # Checkpoints may be relative to the folder of the command.
         with contextlib.suppress(OSError):
             os.chdir(self._folder)
-        backbones = [load(self._plan.device) for load in self._loads]
+        loaded = [load(self._plan.device) for load in self._loads]
+        backbones = [backbone for backbone in loaded if backbone.name in self._recipes]
         if self._plan.device.startswith("cuda") and self._plan.gpus < 1:
             for device in {backbone.device for backbone in backbones}:
                 limit_gpu_share(device, self._plan.gpus)

@@ -88,6 +88,8 @@ class Summary:
         The batch size of each backbone, after any halving; the size of each store.
     ended
         ``done``; ``time`` if ``max_hours`` left something to do; or the error's name.
+    broken
+        Why backbones were left out, by name; their stores are not counted above.
     """
 
     stores: list[Path]
@@ -106,6 +108,7 @@ class Summary:
     batches: dict[str, int]
     bytes: dict[str, int]
     ended: str
+    broken: dict[str, str]
 
     @property
     def clips_a_second(self) -> float:
