@@ -9,6 +9,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── AnnotationError          timelines, or a source they are made from, are not right
 ├── StoreError               a feature store is damaged, incomplete or does not fit
 │   └── BlockTaken           a block that another writer has written meanwhile
+├── StoreUnreadable          the system cannot read a store's file now; its data may be whole
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
 ├── ClusterError             a cluster cannot be reached, or its processes are lost
@@ -33,6 +34,7 @@ __all__ = [
     "ObygazeError",
     "OutputExists",
     "StoreError",
+    "StoreUnreadable",
     "UnknownItem",
     "UsageError",
     "VideoError",
@@ -77,6 +79,13 @@ class StoreError(ObygazeError, ValueError):
 
 class BlockTaken(StoreError):
     """A block that another writer has written meanwhile."""
+
+
+class StoreUnreadable(ObygazeError, OSError):
+    """The system cannot read a store's file now (permissions, limits, the disk).
+
+    Not a `StoreError`: it says nothing about the data, so nothing may be dropped because of it.
+    """
 
 
 class VideoError(ObygazeError, ValueError):
