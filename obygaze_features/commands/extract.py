@@ -131,8 +131,9 @@ def extract(
     interruption. Run it several times in parallel, on machines that share the output, and each run
     takes blocks that no other has (or divide the work with --part 1/4 ... 4/4). A clip that cannot
     be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
-    --retry-failed tries those clips again. It is also 3 if clips are left: --max-hours ended the run,
-    or other runs (dead ones for two minutes) have them. Every run is logged in OUTPUT/log.jsonl.
+    --retry-failed tries those clips again. It is also 3 if clips are left: --max-hours ended the
+    run, or other runs (dead ones for two minutes) have them. Every run is logged in
+    OUTPUT/log.jsonl.
 
     A manifest of images, texts or both needs backbones that take them (clip, siglip and xclip;
     dinov2 and dinov3 for images),

@@ -339,7 +339,8 @@ def location_of(address: str | Path) -> Location:
         return Remote(address)
     path = Path(address)
     if (cut := _CUT_URL.match(str(path))) and not path.exists():
-        raise UsageError(f"{path}: did you mean {cut[1]}://{str(path)[cut.end() :]}?")
+        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
+        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
     if path.suffix == ".zip" and path.is_file():
         return ZipArchive(path)
     return Folder(path)
