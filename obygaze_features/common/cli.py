@@ -33,8 +33,8 @@ def _filtered(write: Callable[..., None]) -> Callable[..., None]:
 
 # Here, so that no command can forget it: names and reasons come from other people's files and
 # servers, and click offers no hook.
-click.echo = _filtered(click.echo)
-click.secho = _filtered(click.secho)
+for _name in ("echo", "secho"):
+    setattr(click, _name, _filtered(getattr(click, _name)))
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 overwrite_option = click.option(

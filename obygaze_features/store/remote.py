@@ -279,28 +279,27 @@ def _open_http(headers: Mapping[str, str]) -> Any:
     aiohttp = need("aiohttp", extra="remote")
     http = need("fsspec.implementations.http", extra="remote")
 
-    class BoundedResponse(aiohttp.ClientResponse):  # type: ignore[misc]
-        async def read(self) -> bytes:
-            if self._body is None:
-                first = (self.history or [self])[0].url.path
-                limit = MAX_JSON_BYTES if first.endswith(".json") else MAX_FILE_BYTES
-                body = bytearray()
-                try:
-                    async for part in self.content.iter_any():
-                        body += part
-                        if len(body) > limit:
-                            where = redact_url(str(self.url))
-                            raise StoreError(f"{where} has more than {format_size(limit)}")
-                except BaseException:
-                    self.close()
-                    raise
-                self._body = bytes(body)
-            data: bytes = await super().read()
-            return data
+    async def read(response: Any) -> bytes:
+        if response._body is None:
+            first = (response.history or [response])[0].url.path
+            limit = MAX_JSON_BYTES if first.endswith(".json") else MAX_FILE_BYTES
+            body = bytearray()
+            try:
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > limit:
+                        where = redact_url(str(response.url))
+                        raise StoreError(f"{where} has more than {format_size(limit)}")
+            except BaseException:
+                response.close()
+                raise
+            response._body = bytes(body)
+        data: bytes = await aiohttp.ClientResponse.read(response)
+        return data
 
     return http.HTTPFileSystem(
         client_kwargs={
-            "response_class": BoundedResponse,
+            "response_class": type("BoundedResponse", (aiohttp.ClientResponse,), {"read": read}),
             "trust_env": bool(getproxies()),  # takes a thread for each request
             "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
             "headers": {
