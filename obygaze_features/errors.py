@@ -12,6 +12,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── StoreUnreadable          a store's file cannot be read now, or the store was replaced
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
+│   └── BrokenBackbone       the code of a backbone failed; others need not suffer
 ├── ClusterError             a cluster cannot be reached, or its processes are lost
 ├── BiasError                a table, a set or a score that a measure of bias cannot take
 └── ExperimentError          an experiment, a run or a model is not right
@@ -27,6 +28,7 @@ __all__ = [
     "BackboneError",
     "BiasError",
     "BlockTaken",
+    "BrokenBackbone",
     "ClusterError",
     "ExperimentError",
     "ManifestError",
@@ -94,6 +96,10 @@ class VideoError(ObygazeError, ValueError):
 
 class BackboneError(ObygazeError, ValueError):
     """A backbone or its weights cannot be loaded."""
+
+
+class BrokenBackbone(BackboneError):
+    """The code of a backbone failed, or gave what it must not; others need not suffer."""
 
 
 class ClusterError(ObygazeError, ConnectionError):
