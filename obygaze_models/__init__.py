@@ -38,7 +38,13 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
-    from obygaze_models.inference import Predictions, evaluate, predict
+    from obygaze_models.inference import (
+        FramePredictions,
+        Predictions,
+        evaluate,
+        predict,
+        predict_frames,
+    )
     from obygaze_models.persistence import load_model, save_model
     from obygaze_models.protocols import (
         LeakFree,
@@ -58,6 +64,7 @@ _ROOMS = {
     "Experiment": "experiments.experiment",
     "FilmPrior": "estimators.baselines",
     "FrameMIL": "estimators.attention",
+    "FramePredictions": "inference",
     "HybridBottleneck": "estimators.bottlenecks",
     "LeakFree": "protocols",
     "LeaveFilmOut": "protocols",
@@ -80,6 +87,7 @@ _ROOMS = {
     "load_run": "experiments.run_folder",
     "make_estimator": "estimators.registry",
     "predict": "inference",
+    "predict_frames": "inference",
     "report": "api",
     "reproduce": "reproduce.reproduce",
     "run_experiment": "experiments.run",
@@ -94,6 +102,7 @@ __all__ = [
     "Experiment",
     "FilmPrior",
     "FrameMIL",
+    "FramePredictions",
     "HybridBottleneck",
     "LeakFree",
     "LeaveFilmOut",
@@ -116,6 +125,7 @@ __all__ = [
     "load_run",
     "make_estimator",
     "predict",
+    "predict_frames",
     "report",
     "reproduce",
     "run_experiment",

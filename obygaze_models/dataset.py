@@ -14,7 +14,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import Store
-from obygaze_models.stores import StoreLike, open_stores, read_features
+from obygaze_models.stores import StoreLike, open_stores, read_features, read_frames
 
 __all__ = ["ClipDataset", "Join", "join_clips", "label_clips", "load_dataset"]
 
@@ -176,7 +176,8 @@ def load_dataset(
     labels, split
         The manifest's label set, by default its default one; and the split that fills `folds`.
     frames
-        Read the frame features, too: True for the array ``frames``, or the array's name.
+        Read the frame features, too: True for the array ``frames``, or the array's name. Clips
+        that have none are left out.
 
     Examples
     --------
@@ -209,8 +210,7 @@ def load_dataset(
         codes = task.labels(data)
         data = replace(data, y=codes, classes=task.classes).select(codes >= 0)
     if frames:
-        name = frames if isinstance(frames, str) else "frames"
-        data = replace(data, frames=opened.read(name, data.ids))
+        data = _with_frames(data, opened, frames if isinstance(frames, str) else "frames")
     return data
 
 
@@ -222,6 +222,7 @@ def join_clips(
     labels: str | None = None,
     array: str = "native",
     pooling: str | None = None,
+    frames: str | None = None,
     fold_of: Mapping[str, int] = {},
     among: Collection[str] | None = None,
     concepts: Iterable[str] = (),
@@ -234,6 +235,8 @@ def join_clips(
     ----------
     levels
         The levels that the task asks for: the join counts their clips.
+    frames
+        The array of frame features, where they are asked for, too; clips need both then.
     fold_of
         The fold of each id.
     among
@@ -253,7 +256,14 @@ def join_clips(
         [clip for clip in ids if among is None or clip in among] for ids in (labelled, everything)
     )
     ids, features = read_features(store, pool, array, pooling)
-    have = set(ids)
+    scheme = manifest.label_scheme(labels)
+    asked = {scheme.concept(name) for name in concepts}
+    visible = set(scheme.visual_concepts or scheme.concept_names) | asked
+    names = tuple(name for name in scheme.concept_names if name in visible)
+    data = label_clips(manifest, ids, features, names, labels=labels, fold_of=fold_of)
+    if frames is not None:
+        data = _with_frames(data, store, frames)
+    have = set(data.ids)
     used = [clip for clip in with_fold if clip in have]
     if not used:
         raise ExperimentError(
@@ -262,11 +272,6 @@ def join_clips(
             f"{store.where}, which is of clips such as {join_some(store.ids, 2)}; take the store "
             "of this manifest"
         )
-    scheme = manifest.label_scheme(labels)
-    asked = {scheme.concept(name) for name in concepts}
-    visible = set(scheme.visual_concepts or scheme.concept_names) | asked
-    names = tuple(name for name in scheme.concept_names if name in visible)
-    data = label_clips(manifest, ids, features, names, labels=labels, fold_of=fold_of)
     return data, Join(
         labelled=len(labelled),
         used=len(used),
@@ -274,6 +279,14 @@ def join_clips(
         without_features=match_ids(with_fold, used).missing_left,
         without_label=match_ids(labelled, store.ids).missing_right,
     )
+
+
+def _with_frames(data: ClipDataset, store: Store, array: str) -> ClipDataset:
+    """The clips that have frame features, with these."""
+    ids, frames = read_frames(store, data.ids, array)
+    if len(ids) < len(data):
+        data = data.select(np.isin(data.ids, ids))
+    return replace(data, frames=frames)
 
 
 def label_clips(

@@ -21,23 +21,33 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
 from obygaze_models.dataset import label_clips
 from obygaze_models.estimators.baselines import baselines
+from obygaze_models.estimators.plugins import plugin_errors
 from obygaze_models.leaks import overlapping
 from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
 from obygaze_models.persistence import load_model, read_about
-from obygaze_models.stores import StoreLike, open_stores, read_features
+from obygaze_models.stores import (
+    StoreLike,
+    open_stores,
+    read_features,
+    read_frame_times,
+    read_frames,
+)
 from obygaze_models.tasks import official_measure, task_from
-from obygaze_models.warnings import RunWarning, synthetic_warnings
+from obygaze_models.warnings import RunWarning, synthetic_warnings, unique_warnings
 
 __all__ = [
     "SEEN_RENAMED",
     "UNSURE",
+    "FramePredictions",
     "ModelScore",
     "PartScore",
     "Predictions",
+    "average_frames",
     "check_features",
     "evaluate",
     "features_of",
     "predict",
+    "predict_frames",
 ]
 
 Array = NDArray[Any]
@@ -89,6 +99,37 @@ class Predictions:
             columns[f"probability_{name}"] = [f"{value:.6f}" for value in values]
         columns["seen_in_training"] = self.seen
         return format_table({**columns})
+
+
+@dataclass(frozen=True, eq=False)
+class FramePredictions:
+    """The probability of each frame of clips.
+
+    Parameters
+    ----------
+    about
+        What was saved with the model.
+    ids
+        The clips.
+    times
+        When each frame is shown, in seconds as the store's ``frame_time`` has it, [N, T]; NaN
+        where a clip has no such frame, or the store no times.
+    probabilities
+        Of the second of two classes, [N, T]; of more classes [N, T, classes]. NaN where a clip
+        has no such frame.
+    threshold
+        A frame counts as of the second class from this probability on.
+    seen, warnings
+        As in `Predictions`.
+    """
+
+    about: dict[str, Any]
+    ids: list[str]
+    times: Array
+    probabilities: Array
+    threshold: float
+    seen: list[str]
+    warnings: list[RunWarning]
 
 
 @dataclass(frozen=True)
@@ -168,24 +209,16 @@ def predict(
         them is `UNSURE`.
     """
     estimator, about = load_model(Path(model))
-    opened = open_stores(store)
     classes = about["classes"]
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
         raise ExperimentError(
             f"a band is two probabilities in order, for a model of two classes (got {band}, "
             f"{counted(len(classes), 'class', 'classes')})"
         )
-    if ids is None:
-        ids = [opened.ids[row] for row in np.flatnonzero(opened.status == Status.DONE).tolist()]
-    if unknown := [clip for clip in ids if clip not in opened]:
-        more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
-        near = find_closest_id(unknown[0], opened.ids)
-        hint = f"did you mean {near}?" if near else f"it has clips such as {opened.ids[0]}"
-        raise ExperimentError(f"{opened.where} has no clip {unknown[0]}{more}; {hint}")
-    clips, features = features_of(about, opened, ids)
-    probabilities = np.zeros((len(clips), len(classes)))
-    if clips:
-        probabilities[:, estimator.classes_] = estimator.predict_proba(features)
+    clips = _read_clips(about, store, ids)
+    probabilities = np.zeros((len(clips.ids), len(classes)))
+    if clips.ids:
+        probabilities[:, estimator.classes_] = estimator.predict_proba(clips.features)
     predicted = [classes[code] for code in probabilities.argmax(axis=1).tolist()]
     if band is not None:
         unsure = (band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])
@@ -193,15 +226,75 @@ def predict(
             UNSURE if abstain else name
             for abstain, name in zip(unsure.tolist(), predicted, strict=True)
         ]
-    trained_on = frozenset(about["seen"])
-    overlaps = overlapping(about, opened.items, clips).tolist()
-    seen = [
-        "yes" if clip in trained_on else SEEN_RENAMED if overlap else "no"
-        for clip, overlap in zip(clips, overlaps, strict=True)
-    ]
-    earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
-    warnings = synthetic_warnings(opened.items, opened.attributes["backbone"], earlier)
-    return Predictions(about, clips, probabilities, predicted, seen, warnings)
+    return Predictions(about, clips.ids, probabilities, predicted, clips.seen, clips.warnings)
+
+
+def predict_frames(
+    model: str | Path,
+    store: StoreLike | Sequence[StoreLike],
+    ids: Sequence[str] | None = None,
+) -> FramePredictions:
+    """Predict each frame of clips by a saved model of frame sequences.
+
+    Parameters
+    ----------
+    model, store, ids
+        As in `predict`; clips without frames are left out.
+    """
+    estimator, about = load_model(Path(model))
+    if about.get("reads") != "frames" or not hasattr(estimator, "predict_frames"):
+        raise ExperimentError(
+            f"{model} ({about.get('estimator', type(estimator).__name__)}) does not predict "
+            "frames; train a model that does, such as attention-probe or frame-mil"
+        )
+    clips = _read_clips(about, store, ids)
+    shape = *clips.features.shape[:2], len(estimator.classes_)
+    table = np.zeros((*shape[:2], len(about["classes"])))
+    if clips.ids:
+        with plugin_errors([type(estimator).__module__]):
+            given = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
+        if given.shape != shape:
+            raise ExperimentError(
+                f"{model} ({about['estimator']}): predict_frames gave {given.shape}, not {shape}: "
+                "one probability a clip, frame and class"
+            )
+        table[..., estimator.classes_] = given
+        table[np.isnan(given).any(axis=2)] = np.nan
+    times = read_frame_times(clips.store, clips.ids, shape[1])
+    times[np.isnan(table).any(axis=2)] = np.nan
+    probabilities = table[..., 1] if table.shape[2] == 2 else table
+    threshold = float(getattr(estimator, "threshold_", 0.5))
+    return FramePredictions(
+        about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings
+    )
+
+
+def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
+    """The mean probabilities of each clip over the models that predict it, ids in order.
+
+    The threshold is the mean of all models'; a clip is seen where one of its models has seen it.
+    """
+    ids = sorted({clip for part in parts for clip in part.ids})
+    row_of = {clip: row for row, clip in enumerate(ids)}
+    total = np.zeros((len(ids), *parts[0].probabilities.shape[1:]))
+    times, counts = np.full((len(ids), *parts[0].times.shape[1:]), np.nan), np.zeros(len(ids))
+    states = ("no", SEEN_RENAMED, "yes")
+    seen = np.zeros(len(ids), dtype=np.intp)
+    for part in parts:
+        rows = [row_of[clip] for clip in part.ids]
+        total[rows] += part.probabilities
+        times[rows] = part.times
+        counts[rows] += 1
+        seen[rows] = np.maximum(seen[rows], list(map(states.index, part.seen)))
+    return FramePredictions(
+        parts[0].about,
+        ids,
+        times,
+        (total.T / counts).T,
+        float(np.mean([part.threshold for part in parts])),
+        [states[code] for code in seen.tolist()],
+        unique_warnings(warning for part in parts for warning in part.warnings),
+    )
 
 
 def evaluate(
@@ -293,17 +386,56 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             f"the model ({about['estimator']}) reads {annotations}, not features; no store fits it"
         )
-    if differences := _differences(features, store):
+    if differences := _differences(features, store, about.get("reads") == "frames"):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}; "
             "use the store it was trained on, or one with the same features"
         )
 
 
+@dataclass(frozen=True, eq=False)
+class _Clips:
+    """Clips of a store as a model reads them, and what must be said of them."""
+
+    store: Store
+    ids: list[str]
+    features: Array
+    seen: list[str]
+    warnings: list[RunWarning]
+
+
+def _read_clips(
+    about: Mapping[str, Any],
+    store: StoreLike | Sequence[StoreLike],
+    ids: Sequence[str] | None,
+) -> _Clips:
+    """The clips of a store that are asked for, by default all that are done."""
+    opened = open_stores(store)
+    if ids is None:
+        ids = [opened.ids[row] for row in np.flatnonzero(opened.status == Status.DONE).tolist()]
+    if unknown := [clip for clip in ids if clip not in opened]:
+        more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
+        near = find_closest_id(unknown[0], opened.ids)
+        hint = f"did you mean {near}?" if near else f"it has clips such as {opened.ids[0]}"
+        raise ExperimentError(f"{opened.where} has no clip {unknown[0]}{more}; {hint}")
+    clips, features = features_of(about, opened, ids)
+    trained_on = frozenset(about["seen"])
+    overlaps = overlapping(about, opened.items, clips).tolist()
+    seen = [
+        "yes" if clip in trained_on else SEEN_RENAMED if overlap else "no"
+        for clip, overlap in zip(clips, overlaps, strict=True)
+    ]
+    earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
+    warnings = synthetic_warnings(opened.items, opened.attributes["backbone"], earlier)
+    return _Clips(opened, clips, features, seen, warnings)
+
+
 def features_of(
     about: Mapping[str, Any], store: Store, ids: Sequence[str]
 ) -> tuple[list[str], Array]:
-    """Read the features that a model wants: the ids that the store has, and [N, D] float32.
+    """Read what a model reads: the ids that the store has, and their features.
+
+    These are float32 [N, D]; or frames [N, T, D] as the store has them.
 
     Parameters
     ----------
@@ -316,10 +448,12 @@ def features_of(
     """
     check_features(about, store)
     features = about["features"]
+    if about.get("reads") == "frames":
+        return read_frames(store, ids, features["array"])
     return read_features(store, ids, features["array"], features["pooling"])
 
 
-def _differences(features: Mapping[str, Any], store: Store) -> list[str]:
+def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
     backbone, stored_backbone = features["backbone"], store.attributes["backbone"]
     if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
         # Then all else differs, too, and adds nothing.
@@ -339,7 +473,7 @@ def _differences(features: Mapping[str, Any], store: Store) -> list[str]:
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
         differences.append(f"the store has no array {array!r}, only {', '.join(store.arrays)}")
-    elif (pooling is None) != (len(spec.shape) == 1):
+    elif not is_sequence and (pooling is None) != (len(spec.shape) == 1):
         read = f"pooled by {pooling}" if pooling else "as one vector a clip"
         differences.append(f"the model reads {array!r} {read}, and it is {list(spec.shape)} a clip")
     elif shape is not None and list(shape) != list(spec.shape):

@@ -35,6 +35,8 @@ def model_card(
     warnings = "".join(f"\n**{RunWarning(**one)}**\n" for one in about["warnings"])
     negative, *_, positive = about["classes"]
     pooled = f", {features['pooling']} over its tokens" if features["pooling"] else ""
+    if about["reads"] == "frames":
+        pooled = f", the sequence of {features['shape'][0]} frames of a clip"
     options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())
     more = len(about["seen"]) - trained - validated
     only = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"

@@ -362,11 +362,16 @@ def _decode_foreign(data: bytes) -> Any:
 
 def _read_back(model: Any, tree: Any, parts: _Parts) -> None:
     """Refuse to save what `load_model` would not read."""
+    from obygaze_models.estimators.classes import reads_frames
+
     try:
         with plugin_errors([type(model).__module__]):
             _try_out(_decode(tree, parts))
     except ExperimentError as problem:
-        missing = [name for name in ("classes_", "n_features_in_") if not hasattr(model, name)]
+        names = ["classes_", "n_features_in_"]
+        if hasattr(model, "__sklearn_tags__") and reads_frames(model):
+            names.append("n_frames_in_")
+        missing = [name for name in names if not hasattr(model, name)]
         reason = f"its fit does not set {' and '.join(missing)}" if missing else str(problem)
         raise ExperimentError(
             f"the {type(model).__name__} could not be read back: {reason}"

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import json
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +31,15 @@ from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Status, Store, open_store
 from obygaze_features.store.format import CHECKSUMS
 
-__all__ = ["POOLINGS", "StoreLike", "open_stores", "read_features", "store_fingerprint"]
+__all__ = [
+    "POOLINGS",
+    "StoreLike",
+    "open_stores",
+    "read_features",
+    "read_frame_times",
+    "read_frames",
+    "store_fingerprint",
+]
 
 Array = NDArray[Any]
 StoreLike = Store | str | Path
@@ -151,6 +160,57 @@ def read_features(
     row_of = {clip: row for row, clip in enumerate(pooled_ids)}
     have = [clip for clip in ids if clip in row_of]
     return have, pooled[[row_of[clip] for clip in have]]
+
+
+def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
+    """The ids that have frames, and their sequences [N, T, D] in the type of the store.
+
+    Parameters
+    ----------
+    store, ids
+        As of `read_features`. Clips all of whose frames are NaN are left out like missing ones.
+    array
+        An array of the store with a vector a frame.
+    """
+    if isinstance(group := cast(object, store), _StoreGroup):
+        raise ExperimentError(
+            f"models of frames read one store (got {len(group.stores)}: {group.where}); name one"
+        )
+    shapes = {spec.name: spec.shape for spec in store.specs}
+    if len(shapes.get(array, ())) != 2:
+        problem = "holds no sequences of frames" if array in shapes else "is not in the store"
+        sequences = [name for name, shape in shapes.items() if len(shape) == 2]
+        raise ExperimentError(
+            f"{store.where}: array {array!r} {problem}; arrays with a vector a frame: "
+            f"{', '.join(sequences) or 'none; extract the clips by a backbone that keeps frames'}"
+        )
+    have = store.done_ids(ids)
+    frames = store.read(array, have)
+    store.forget()
+    present = ~np.isnan(frames[:, :, 0]).all(axis=1)
+    if len(have) and not present.any():
+        raise ExperimentError(
+            f"{store.where}: array {array!r} is NaN in all of {len(have)} clips; extract them again"
+        )
+    # In place: a selection would be a second copy.
+    for row, source in enumerate(np.flatnonzero(present).tolist()):
+        if row != source:
+            frames[row] = frames[source]
+    kept = list(itertools.compress(have, present.tolist()))
+    return kept, frames[: len(kept)]
+
+
+def read_frame_times(store: Store, ids: Sequence[str], count: int) -> Array:
+    """When each of `count` frame features of a clip is shown, in seconds, [N, count].
+
+    Where a feature is of several frames, as of a tubelet, it is their mean. NaN where the store
+    does not say it.
+    """
+    times = np.full((len(ids), count), np.nan)
+    spec = next((spec for spec in store.specs if spec.name == "frame_time"), None)
+    if spec is not None and spec.shape[0] % count == 0:
+        times = store.read("frame_time", ids).reshape(len(ids), count, -1).mean(axis=2)
+    return times
 
 
 def store_fingerprint(store: Store) -> str:

@@ -11,6 +11,7 @@ import click
 import obygaze_features as of
 from obygaze_features.commands.agreement import agreement
 from obygaze_features.commands.annotations_project import exit_if_left_out, merge, project, sweep
+from obygaze_features.commands.import_plugins import ImportGroup
 from obygaze_features.commands.manifests_import import download_options, source_argument
 from obygaze_features.common.cli import (
     PATH,
@@ -42,9 +43,17 @@ def annotation_commands() -> None:
     """
 
 
-@annotation_commands.group("import")
+def save_options(function: F) -> F:
+    """The options ``--output``, ``--overwrite`` and ``--json``."""
+    return output_options("The timelines' folder.")(json_option(function))
+
+
+@click.group("import", cls=ImportGroup, makes="Timelines", options=lambda name: save_options)
 def import_() -> None:
     """Make timelines from annotators' files.
+
+    Importers of other packages are listed below ours; module:function in place of a name calls one
+    that is not listed.
 
     \b
     Examples:
@@ -54,12 +63,13 @@ def import_() -> None:
     """
 
 
+annotation_commands.add_command(import_)
+
+
 def import_options(function: F) -> F:
     """The options ``--films``, ``--output``, ``--overwrite`` and ``--json``."""
     text = "A table of films: film, title, end (seconds or h:mm:ss)."
-    films = click.option("--films", type=PATH, help=text)
-    output = output_options("The timelines' folder.")
-    return films(output(json_option(function)))
+    return click.option("--films", type=PATH, help=text)(save_options(function))
 
 
 @import_.command("mobygaze")
@@ -168,6 +178,7 @@ def import_csv(
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 
 
+@import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save, print what is there and what was odd; exit code 3 if rows were left out."""
     from obygaze_features.annotations.issues import LEFT_OUT, describe_issues

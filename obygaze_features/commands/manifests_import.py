@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 
 import obygaze_features as of
+from obygaze_features.commands.import_plugins import ImportGroup
 from obygaze_features.common import cli
 from obygaze_features.common.cli import PATH, levels_option, table_options
 from obygaze_features.common.text import counted, for_shell
@@ -43,15 +44,19 @@ def download_options(function: F) -> F:
     return cast(F, source(download(url(checked))))
 
 
-@click.group("import")
+@click.group("import", cls=ImportGroup, makes="Manifest", options=output_options)
 def import_() -> None:
     """Make a manifest from annotations, a folder of videos or images, prompts or a table.
+
+    Importers of other packages are listed below ours; module:function in place of a name calls one
+    that is not listed.
 
     \b
     Examples:
       obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
       obygaze manifests import folder /data/films -o manifests/mine
       obygaze manifests import csv --help
+      obygaze manifests import my_lab.marks:import_manifest marks.xml -o manifests/marks
     """
 
 
@@ -267,6 +272,7 @@ def csv(
     _save(manifest, output, overwrite=overwrite)
 
 
+@import_.saves
 def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     """Save a new manifest; print what it holds, where it is and the next command."""
     if not len(manifest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -183,7 +183,15 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_ = 1.0
         if self.calibrate and val_codes is not None:
             self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
-        self.facts_ = {"best_epoch": self.best_epoch_, "temperature": self.temperature_}
+        self.threshold_ = 0.5
+        if val_codes is not None and len(self.classes_) == 2:
+            highest = np.nanmax(self.predict_frames(X_val)[..., 1], axis=1)
+            self.threshold_ = _best_threshold(highest, val_codes == 1)
+        self.facts_ = {
+            "best_epoch": self.best_epoch_,
+            "temperature": self.temperature_,
+            "threshold": self.threshold_,
+        }
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -227,7 +235,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X has {X.shape[1]} frames of {X.shape[2]} features, and the model was trained "
                 f"on {self.n_frames_in_} of {self.n_features_in_}"
             )
-        _check_frames(X)
+        check_frames(X)
         if y is None:
             return X
         y = column_or_1d(y, warn=True)
@@ -295,6 +303,9 @@ class AttentionProbe(_FrameProbe):
     weights_, mean_, scale_
         The learned weights by name; the mean of each feature, and the size of all, over the
         frames of the training clips.
+    threshold_
+        A clip of two classes counts as of the second where a frame's probability reaches it: the
+        threshold of the best F1 on the validation clips, or 0.5.
     best_epoch_, n_iter_, temperature_, history_, facts_
         As of `MLPProbe`.
     """
@@ -495,17 +506,27 @@ def _two_columns(logits: Any) -> Any:
     return torch.cat([torch.zeros_like(logits), logits], -1)
 
 
-def _check_frames(X: Array) -> None:
-    """Raise where a frame is NaN in part, or a clip has no frame."""
+def _best_threshold(scores: Array, positive: Array) -> float:
+    """The highest threshold of the best F1, where clips that reach it are called positive."""
+    order = np.argsort(-scores, kind="stable")
+    hits, called = np.cumsum(positive[order]), np.arange(1, len(scores) + 1)
+    is_last = np.append(np.diff(scores[order]) != 0, True)  # clips of equal scores go together
+    f1 = np.where(is_last, 2 * hits / (called + positive.sum()), -1.0)
+    return float(scores[order[f1.argmax()]]) if hits[-1] else 0.5
+
+
+def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
+    """Raise where a frame is NaN in part, or a clip has no frame; clips are named by `ids`."""
     for start in range(0, len(X), CLIPS_PER_STEP):
         part = X[start : start + CLIPS_PER_STEP]
         absent = np.isnan(part).sum(axis=2)
         partly = ((absent > 0) & (absent < X.shape[2])) | np.isinf(part).any(axis=2)
         if partly.any():
             clip, frame = (int(index[0]) for index in np.nonzero(partly))
+            name = ids[start + clip] if len(ids) else f"{start + clip} (from 0)"
             raise ExperimentError(
-                f"frame {frame} of clip {start + clip} (from 0) has features that are not finite "
-                "numbers; verify the store and extract the clip again"
+                f"frame {frame} of clip {name} has features that are not finite numbers; verify "
+                "the store and extract the clip again"
             )
         empty = np.flatnonzero((absent > 0).all(axis=1))
         if len(empty):

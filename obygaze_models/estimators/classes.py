@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
+from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 
 from obygaze_features.errors import ExperimentError
@@ -103,6 +104,12 @@ def set_seed(estimator: Any, random_state: Chance) -> Any:
         }
         estimator.set_params(**free)
     return estimator
+
+
+def reads_frames(estimator: Any) -> bool:
+    """Whether an estimator's X is sequences of frames [N, T, D], as its tags say."""
+    tags = get_tags(estimator).input_tags
+    return bool(tags.three_d_array and not tags.two_d_array)
 
 
 def keywords(method: Any) -> frozenset[str]:

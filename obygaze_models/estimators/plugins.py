@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from importlib.metadata import entry_points, packages_distributions, version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
-from obygaze_features.common.text import first_line, unknown_name
+from obygaze_features.common.plugins import (
+    Plugin,
+    describe_error,
+    installed_plugins,
+    load_object,
+    package_of,
+)
 from obygaze_features.errors import ExperimentError, ObygazeError
 
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _OWN, _SKLEARN = "obygaze_models", "sklearn"
-MAX_LETTERS = 300
 
 
 class PluginError(ExperimentError):
     """What the code of another package raised, in one line."""
 
 
-@dataclass(frozen=True)
-class Plugin:
-    """An entry point: an estimator's name, its ``module:Class``, and its package as `mylab 1.0`."""
-
-    name: str
-    path: str
-    package: str
-
-
 def plugins() -> tuple[Plugin, ...]:
     """The estimators that installed packages provide."""
-    return tuple(
-        Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}")
-        for point in entry_points(group=ENTRY_POINT_GROUP)
-        if point.dist is not None
-    )
+    return installed_plugins(ENTRY_POINT_GROUP)
 
 
 def trusted_classes() -> dict[str, str]:
@@ -59,25 +48,7 @@ def trusted_classes() -> dict[str, str]:
 
 def load_class(path: str) -> Any:
     """The class of ``module:Class``."""
-    module, _, name = path.partition(":")
-    try:
-        holder = importlib.import_module(module)
-    except ImportError as problem:
-        if package_of(module) != _OWN and not f"{module}.".startswith(f"{problem.name}."):
-            raise  # what the module itself imports
-        raise ExperimentError(
-            f"{path} cannot be imported ({first_line(problem)}). Install its package, or set "
-            "PYTHONPATH"
-        ) from None
-    if not hasattr(holder, name):
-        classes = [key for key, value in vars(holder).items() if isinstance(value, type)]
-        raise ExperimentError(f"{path} cannot be imported: {unknown_name('class', name, classes)}")
-    return getattr(holder, name)
-
-
-def package_of(module: str) -> str:
-    """The package of a module."""
-    return module.partition(".")[0]
+    return load_object(path, ExperimentError)
 
 
 def parts_of(estimator: Any) -> list[Any]:
@@ -105,20 +76,7 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
     except (Exception, SystemExit) as problem:
         if not foreign:
             raise
-        text, place = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": "), ""
-        for frame, line in walk_tb(problem.__traceback__):
-            name = frame.f_globals.get("__name__", "")
-            if package_of(name) in foreign - {_SKLEARN}:
-                path = Path(frame.f_code.co_filename)
-                depth = name.count(".") + 1 + (path.stem == "__init__")
-                place = f" ({'/'.join(path.parts[-depth:])}:{line})"
-        raise PluginError(f"{text}{place}") from problem
-
-
-def one_line(problem: object) -> str:
-    """An error's message without its line ends; a long one is cut."""
-    text = " ".join(str(problem).split())
-    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."
+        raise PluginError(describe_error(problem, foreign - {_SKLEARN})) from problem
 
 
 def plugin_versions(estimator: Any) -> dict[str, str]:

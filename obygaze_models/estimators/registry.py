@@ -15,10 +15,11 @@ from typing import Any
 
 from sklearn.base import is_classifier
 
+from obygaze_features.common.plugins import Plugin
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
-from obygaze_models.estimators.plugins import Plugin, load_class, plugin_errors, plugins
+from obygaze_models.estimators.plugins import load_class, plugin_errors, plugins
 
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 _OWN = "obygaze_models.estimators."
@@ -66,6 +67,14 @@ ESTIMATORS = {
         "sklearn.neighbors:KNeighborsClassifier",
         {"metric": "cosine"},
         title="The nearest training clips.",
+    ),
+    "attention-probe": Entry(
+        f"{_OWN}attention:AttentionProbe",
+        title="A learned weighted mean of a clip's frames; it reads the sequence of frames.",
+    ),
+    "frame-mil": Entry(
+        f"{_OWN}attention:FrameMIL",
+        title="A score a frame, the highest ones pooled; it reads the sequence of frames.",
     ),
     "film-prior": Entry(
         f"{_OWN}baselines:FilmPrior",

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
-from obygaze_models.estimators.plugins import one_line
+from obygaze_models.estimators.attention import check_frames
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.fit import EstimatorSpec, Fit, FitMemo, fit_estimator
@@ -150,6 +151,8 @@ def evaluate(
             f"{counted(len(broken), 'clip has', 'clips have')} features that are not finite "
             f"numbers, such as {names}; verify the store and extract them again"
         )
+    if data.frames is not None:
+        check_frames(data.frames, data.ids)
     folds: dict[str, list[Fold]] = {}
     skipped: list[Skipped] = []
     for problem in problems:

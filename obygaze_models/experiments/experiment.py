@@ -98,6 +98,8 @@ class Experiment:
     array, pooling
         The store's array, and what makes one vector a clip of its tokens, if it has several:
         ``max``, ``mean`` or ``first``.
+    frames
+        The array of frame features, read where an estimator takes sequences of frames.
     protocol
         ``leak-free``, ``released``, ``paper``, ``leave-film-out``, ``split`` or ``official``.
     balance
@@ -143,6 +145,7 @@ class Experiment:
     pooling: Annotated[_Name | None, Meta(description='the name of a pooling, such as "max"')] = (
         None
     )
+    frames: Annotated[_Name, Meta(description="the name of an array of frames")] = "frames"
     protocol: Annotated[_Name, Meta(description='the name of a protocol, such as "leak-free"')] = (
         "leak-free"
     )
@@ -272,8 +275,15 @@ class Experiment:
 
     @property
     def feature(self) -> str:
-        """The array, and how it is pooled."""
-        return f"{self.array}, {self.pooling} over tokens" if self.pooling else self.array
+        """The array, and how it is pooled; and that of the frames, where it is read."""
+        text = f"{self.array}, {self.pooling} over tokens" if self.pooling else self.array
+        return f"{text} and {self.frame_array} (sequences)" if self.frame_array else text
+
+    @property
+    def frame_array(self) -> str | None:
+        """The array of frames, where an estimator reads them."""
+        reads = any(spec.reads_frames for spec in self.learners.values())
+        return self.frames if reads else None
 
     def in_codes(self, scheme: LabelScheme) -> Experiment:
         """The same, its levels by their codes, whichever of a level's names it was given."""

@@ -183,6 +183,8 @@ def digest_of_clips(data: ClipDataset, folds: Iterable[Fold]) -> dict[str, str]:
         for part in (fold.train, fold.validation, *fold.tests.values()):
             rows.update(part.tobytes())
     features = hashlib.sha256(np.ascontiguousarray(data.X).tobytes())
+    if data.frames is not None:
+        features.update(data.frames.data)
     return {
         "labels": clips.hexdigest(),
         "features": features.hexdigest(),

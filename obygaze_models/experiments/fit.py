@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import BaseEstimator
 
+from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
-from obygaze_models.estimators.classes import keywords
+from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.logistic import NotConverged
-from obygaze_models.estimators.plugins import PluginError, one_line, parts_of, plugin_errors
+from obygaze_models.estimators.plugins import PluginError, parts_of, plugin_errors
 from obygaze_models.estimators.registry import find_entry, make_estimator
 from obygaze_models.tasks import NEGATIVES, concept_targets
 from obygaze_models.warnings import RunWarning, unique_warnings
@@ -54,6 +56,15 @@ class EstimatorSpec:
                     f"{self.negatives!r} means nothing to it; leave it out"
                 )
 
+    @cached_property
+    def reads_frames(self) -> bool:
+        """Whether it reads sequences of frames; of a plug-in that fails, each fit tells."""
+        with suppress(PluginError):
+            model = make_estimator(self.name, self.options)
+            with plugin_errors(_modules(model)):
+                return reads_frames(model)
+        return False
+
     @property
     def table(self) -> dict[str, Any]:
         """The options as a table of an experiment has them."""
@@ -73,7 +84,8 @@ class Fit:
     seen
         The rows that had any part in the fit: an audit for leaks looks at them.
     reads
-        What it predicts from: ``features``, ``concepts`` (annotated) or ``groups`` (films).
+        What it predicts from: ``features``, ``frames``, ``concepts`` (annotated) or ``groups``
+        (films).
     facts, history, warnings
         What the estimator chose, its epochs, and what a reader must know of it.
     """
@@ -88,11 +100,13 @@ class Fit:
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
         """The probability of each class for some rows, [n, classes]."""
-        arguments = {} if self.reads == "features" else {self.reads: _annotations(data, self.reads)}
-        arguments = {name: values[rows] for name, values in arguments.items()}
+        arguments = {}
+        if self.reads in ("concepts", "groups"):
+            arguments = {self.reads: _annotations(data, self.reads)[rows]}
         table = np.zeros((len(rows), self.classes))
         with plugin_errors(_modules(self.model)):
-            given = self.model.predict_proba(data.X[rows], **arguments)
+            X = _features(data, frames=self.reads == "frames")
+            given = self.model.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
         shape = len(rows), len(self.model.classes_)
         if given.shape != shape:
@@ -184,6 +198,7 @@ def fit_estimator(
         model.set_params(memory=memo)
     with plugin_errors(_modules(model)):
         accepted, reads = keywords(model.fit), keywords(model.predict_proba)
+        X = _features(data, frames=(is_sequential := reads_frames(model)))
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
         train = all_train[labels[all_train] >= 0]
@@ -203,7 +218,7 @@ def fit_estimator(
         "labelled": np.isin(learn, train),
         "labelled_val": np.isin(choose, validation),
         "concept_names": data.concept_names,
-        "X_val": data.X[choose],
+        "X_val": X[choose],
         "y_val": labels[choose],
         "order": learn,
         "order_val": choose,
@@ -218,7 +233,7 @@ def fit_estimator(
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("error", NotConverged)
         try:
-            model.fit(data.X[learn], labels[learn], **arguments)
+            model.fit(X[learn], labels[learn], **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
@@ -237,11 +252,23 @@ def fit_estimator(
         model,
         int(labels.max()) + 1,
         np.unique(seen),
-        next((name for name in ("concepts", "groups") if name in reads), "features"),
+        next(
+            (name for name in ("concepts", "groups") if name in reads),
+            "frames" if is_sequential else "features",
+        ),
         facts,
         history,
         unique_warnings(noted),
     )
+
+
+def _features(data: ClipDataset, *, frames: bool) -> Array:
+    """What a model reads: a vector a clip, or its frames."""
+    if not frames:
+        return data.X
+    if data.frames is None:
+        raise ExperimentError("the model reads frames, and the clips were read without them")
+    return data.frames
 
 
 def _modules(model: Any) -> list[str]:

@@ -120,7 +120,7 @@ def make_record(
             precision=attributes["precision"],
             fingerprint=store_fingerprint(store),
         ),
-        features=Features(**about_features(experiment, store)),
+        features=Features(**about_features(experiment, store), frames=experiment.frame_array),
         join=joined,
         fits=[
             FitRecord(
@@ -190,15 +190,16 @@ def library_versions(experiment: Experiment) -> dict[str, str]:
     return versions
 
 
-def about_features(experiment: Experiment, store: Store) -> dict[str, Any]:
-    """What a saved model must know of the features it fits, to refuse others."""
+def about_features(experiment: Experiment, store: Store, *, frames: bool = False) -> dict[str, Any]:
+    """What a saved model must know of the features, or frames, it fits, to refuse others."""
     attributes = store.attributes
+    array = experiment.frames if frames else experiment.array
     return {
         "backbone": attributes["backbone"],
         "preprocessing": attributes["preprocessing"],
-        "array": experiment.array,
-        "shape": next(list(spec.shape) for spec in store.specs if spec.name == experiment.array),
-        "pooling": experiment.pooling,
+        "array": array,
+        "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
+        "pooling": None if frames else experiment.pooling,
     }
 
 
@@ -209,9 +210,10 @@ def about_model(
     fit: Fit,
     data: ClipDataset,
     manifest: Manifest,
-    features: Mapping[str, Any],
+    store: Store,
 ) -> dict[str, Any]:
     """What is kept with a saved model: what it tells apart, by what, and from which clips."""
+    features = about_features(experiment, store, frames=fit.reads == "frames")
     seen = sorted(data.ids[row] for row in fit.seen.tolist())
     return {
         "model": name,
@@ -222,7 +224,7 @@ def about_model(
         "learns": dict(vars(task)),
         "classes": list(task.classes),
         "facts": fit.facts,
-        "features": dict(features),
+        "features": features,
         # Whoever scores it again can see which clips it has seen, also under other ids.
         "seen": seen,
         "footage": footage_of(manifest.items, seen),

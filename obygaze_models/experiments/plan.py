@@ -66,6 +66,7 @@ class Plan:
             labels=experiment.labels,
             array=experiment.array,
             pooling=experiment.pooling,
+            frames=experiment.frame_array,
             fold_of=self.fold_of,
             among=self.ids,
             concepts=[name for name in experiment.concepts if name != ALL],

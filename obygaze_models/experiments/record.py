@@ -71,14 +71,18 @@ class StoreRecord(_Part, frozen=True, kw_only=True):
     fingerprint: str
 
 
-class Features(_Part, frozen=True, kw_only=True):
-    """What a saved model must know of the features that it fits, to refuse others."""
+class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
+    """What a saved model must know of the features that it fits, to refuse others.
+
+    `frames` is the array that models of sequences read in their place.
+    """
 
     backbone: dict[str, Any]
     preprocessing: dict[str, Any]
     array: str
     shape: list[int]
     pooling: str | None
+    frames: str | None = None
 
 
 class Official(_Part, frozen=True, kw_only=True):

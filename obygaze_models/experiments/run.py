@@ -122,7 +122,7 @@ def run_experiment(
             if result.fit is None:
                 return
             about = about_model(
-                result.model, experiment, result.task, result.fit, data, manifest, features
+                result.model, experiment, result.task, result.fit, data, manifest, store
             )
             not_saved = fits.keep(place, result, {**about, "fit": result.fold.index})
             brief = {key: value for key, value in about.items() if key not in _LONG}

@@ -22,12 +22,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import sha256_of
 from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
@@ -41,7 +42,11 @@ from obygaze_models.experiments.predictions import (
     read_predictions,
 )
 from obygaze_models.experiments.record import MAKE, RunRecord, read_record
+from obygaze_models.stores import StoreLike, open_stores
 from obygaze_models.warnings import RunWarning
+
+if TYPE_CHECKING:
+    from obygaze_models.inference import FramePredictions
 
 __all__ = [
     "FILES",
@@ -157,6 +162,53 @@ class Run:
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""
         return [{**model, "folder": self.folder / model["folder"]} for model in saved_models(self)]
+
+    def frames(
+        self,
+        model: str | None = None,
+        *,
+        task: str | None = None,
+        store: StoreLike | None = None,
+    ) -> FramePredictions:
+        """The probability of each frame of the test clips, each by the models that tested it.
+
+        Parameters
+        ----------
+        model, task
+            Which saved models, where several read frames: the name in the experiment, and what
+            they tell apart.
+        store
+            By default the one of the experiment, as it names it.
+        """
+        from obygaze_models.inference import average_frames, predict_frames
+
+        saved = [line for line in self.models() if line["reads"] == "frames"]
+        for kind, name in (("model", model), ("task", task)):
+            names = list(dict.fromkeys(line[kind] for line in saved))
+            if not names:
+                raise ExperimentError(
+                    f"{self.folder}: no saved model reads frames; add attention-probe or "
+                    "frame-mil to the estimators of its experiment"
+                )
+            if name is None and len(names) > 1:
+                raise ExperimentError(
+                    f"{self.folder} has several: {', '.join(names)}; name one: {kind}={names[0]!r}"
+                )
+            if name is not None and name not in names:
+                raise ExperimentError(f"{self.folder}: {unknown_name(kind, name, names)}")
+            saved = [line for line in saved if line[kind] == (name or names[0])]
+        opened = open_stores(self.record.experiment["store"] if store is None else store)
+        parts = []
+        for line in saved:
+            tested = dict.fromkeys(
+                clip
+                for part in self.predictions()
+                if (part.model, part.fit) == (line["model"], line["fit"])
+                and self.record.trained_on(part.test) == line["task"]
+                for clip in part.ids
+            )
+            parts.append(predict_frames(line["folder"], opened, list(tested)))
+        return average_frames(parts)
 
     @cached_property
     def _results(self) -> Results:

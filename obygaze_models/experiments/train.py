@@ -13,15 +13,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import new_folder, write_text
+from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.dataset import Join
-from obygaze_models.estimators.plugins import one_line
 from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import fit_estimator
-from obygaze_models.experiments.make_record import about_features, about_model
+from obygaze_models.experiments.make_record import about_model
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.model_card import CARD, model_card
 from obygaze_models.protocols import balanced
@@ -135,8 +135,7 @@ def train_model(
             fitted = fit_estimator(spec, data, train, validation, labels, seed)
     except (ExperimentError, ValueError) as problem:  # scikit-learn raises the latter
         raise ExperimentError(f"{name} cannot be trained: {one_line(problem)}") from problem
-    features = about_features(experiment, store)
-    about = about_model(name, experiment, task, fitted, data, manifest, features)
+    about = about_model(name, experiment, task, fitted, data, manifest, store)
     with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
         folder.rmdir()
         save_model(fitted.model, folder, about)

@@ -206,6 +206,11 @@ def explain_clips(
     fitted, about = load_model(model)
     opened = open_store(store)
     check_features(about, opened)
+    if about.get("reads") == "frames":
+        raise ExperimentError(
+            f"{model} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
+            "clips are of one vector a clip; om.predict_frames says which frames count"
+        )
     if concepts is not None and not isinstance(fitted, MLPProbe):
         raise ExperimentError(
             f"{model} is a {type(fitted).__name__}, which has its own concepts or none; leave out "

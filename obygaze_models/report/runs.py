@@ -120,7 +120,8 @@ def default_model(run: ReportRun) -> ModelResults:
 def _feature(record: RunRecord) -> str:
     experiment = record.experiment
     pooling = f", {experiment['pooling']}" if experiment["pooling"] else ""
-    return f"{record.store.backbone['name']} {experiment['array']}{pooling}"
+    frames = f" and {record.features.frames}" if record.features.frames else ""
+    return f"{record.store.backbone['name']} {experiment['array']}{pooling}{frames}"
 
 
 def _unique_names(names: list[str], folders: list[str]) -> list[str]:

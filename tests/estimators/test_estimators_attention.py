@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import obygaze_models as om
@@ -190,6 +190,19 @@ def test_is_saved_and_read_back(few, model, tmp_path):
     assert about == {"note": "kept"}
     np.testing.assert_array_equal(read.predict_proba(X), model.predict_proba(X))
     np.testing.assert_array_equal(read.predict_frames(X), model.predict_frames(X))
+
+
+@pytest.mark.parametrize("model", MODELS[::2], ids=name_of)
+def test_the_threshold_has_the_best_f1_on_validation_clips(few, model):
+    X, y = few
+    X, y = X[y != "sure"], y[y != "sure"]
+    model = clone(model).set_params(max_iter=2).fit(X[:25], y[:25], X_val=X[25:], y_val=y[25:])
+    highest = np.nanmax(model.predict_frames(X[25:])[..., 1], axis=1)
+    best = max(f1_score(y[25:] == "yes", highest >= threshold) for threshold in highest)
+    assert f1_score(y[25:] == "yes", highest >= model.threshold_) == pytest.approx(best)
+    assert model.facts_["threshold"] == model.threshold_
+    model.set_params(early_stopping=False).fit(X, y)
+    assert model.threshold_ == 0.5
 
 
 @pytest.mark.parametrize(

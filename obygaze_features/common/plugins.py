@@ -1,0 +1,104 @@
+"""The code of other packages: where it comes from, how it is loaded, and its errors in one line."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points, packages_distributions, version
+from operator import attrgetter
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+from obygaze_features.common.text import first_line, unknown_name
+from obygaze_features.errors import ObygazeError
+
+MAX_LETTERS = 300
+_OWN = ("obygaze_features", "obygaze_models")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An object of another package: what users call it, its ``module:object``, its package."""
+
+    name: str
+    path: str
+    package: str
+
+    def __str__(self) -> str:
+        return f"{self.path} of {self.package}" if self.package else self.path
+
+
+def installed_plugins(group: str) -> tuple[Plugin, ...]:
+    """The entry points of a group, with packages as ``mylab 1.0``; nothing of them is imported."""
+    return tuple(
+        Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}")
+        for point in entry_points(group=group)
+        if point.dist is not None
+    )
+
+
+def plugin_at(path: str, name: str = "") -> Plugin:
+    """The plug-in at ``module:object``, whether or not an entry point names it."""
+    packages = sorted(set(packages_distributions().get(package_of(path), ())))
+    return Plugin(name or path, path, ", ".join(f"{name} {version(name)}" for name in packages))
+
+
+def load_object(path: str, error: type[ObygazeError]) -> Any:
+    """The object at ``module:object``; what its module raises is raised as it is."""
+    module, _, name = path.partition(":")
+    try:
+        holder = importlib.import_module(module)
+    except ImportError as problem:
+        if package_of(module) not in _OWN and not f"{module}.".startswith(f"{problem.name}."):
+            raise  # what the module itself imports
+        raise error(
+            f"{path} cannot be imported ({first_line(problem)}). Install its package, or set "
+            "PYTHONPATH"
+        ) from None
+    try:
+        return attrgetter(name)(holder)
+    except AttributeError:
+        kind = "class" if name[:1].isupper() else "function"
+        names = [
+            key
+            for key, value in vars(holder).items()
+            if (isinstance(value, type) if kind == "class" else callable(value)) and key[0] != "_"
+        ]
+        raise error(f"{path} cannot be imported: {unknown_name(kind, name, names)}") from None
+
+
+def package_of(path: str) -> str:
+    """The top-level package of a module or a ``module:object``."""
+    return path.partition(":")[0].partition(".")[0]
+
+
+@contextmanager
+def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
+    """Raise what a plug-in's code raises as `error`, in one line that names the plug-in."""
+    try:
+        yield
+    except ObygazeError:
+        raise
+    except (Exception, SystemExit) as problem:  # any code of somebody else's
+        raise error(f"{plugin}: {describe_error(problem, [package_of(plugin.path)])}") from problem
+
+
+def describe_error(problem: BaseException, packages: Collection[str]) -> str:
+    """An error's kind, message, and the last line of these packages that it passed through."""
+    text, location = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": "), ""
+    for frame, line in walk_tb(problem.__traceback__):
+        name = frame.f_globals.get("__name__", "")
+        if package_of(name) in packages:
+            path = Path(frame.f_code.co_filename)
+            depth = name.count(".") + 1 + (path.stem == "__init__")
+            location = f" ({'/'.join(path.parts[-depth:])}:{line})"
+    return f"{text}{location}"
+
+
+def one_line(problem: object) -> str:
+    """An error's message without its line ends; a long one is cut."""
+    text = " ".join(str(problem).split())
+    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."

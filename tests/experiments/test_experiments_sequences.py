@@ -1,0 +1,341 @@
+"""Models of frame sequences in experiments: planted signals, persistence, and frames predicted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+import obygaze_models as om
+from obygaze_features import open_store
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
+from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, commit
+from obygaze_models.experiments import evaluate
+
+CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 320, 4, 32, 32, 3
+SHORT = 20
+"""Frames of every fifth clip."""
+PROBES = ("attention-probe", "frame-mil")
+
+
+def write_store(path, manifest, frames, native, *, array="frames"):
+    times = np.where(np.isnan(frames[..., 0]), np.nan, np.arange(frames.shape[1]) / 4)
+    recipe = Recipe(
+        "sequences",
+        {"name": "none", "revision": "1", "weights_sha256": "0" * 64, "config": {}},
+        {"mode": "standard"},
+        "float32",
+        (
+            ArraySpec("native", native.shape[1:], "float32", "mean of the frames"),
+            ArraySpec("frame_time", times.shape[1:], "float64", "seconds", padded=True),
+            ArraySpec(array, frames.shape[1:], "float16", "a frame", padded=True),
+        ),
+    )
+    writer = StoreWriter.create(path, manifest, recipe, block_rows=128)
+    for block, start in enumerate(range(0, len(manifest), 128)):
+        rows = zip(native, times, frames.astype(np.float16), strict=True)
+        values = [dict(zip(("native", "frame_time", array), row, strict=True)) for row in rows]
+        writer.write_block(block, [Done(row, None) for row in values[start : start + 128]])
+    return path
+
+
+class Planted:
+    """Clips of two levels; in Sure ones three frames in a row carry a direction."""
+
+    def __init__(self, folder, signal, *, clips=CLIPS, size=SIZE):
+        chance = np.random.default_rng(4)
+        self.folder, self.positive = folder, np.arange(clips) % 2 == 1
+        self.ids = [f"tt{row % 8}-{row:03}" for row in range(clips)]
+        self.frames = chance.standard_normal((clips, FRAMES, size), np.float32)
+        direction = chance.standard_normal(size)
+        direction /= np.linalg.norm(direction)
+        self.shows = np.zeros((clips, FRAMES), bool)
+        for clip in np.flatnonzero(self.positive):
+            start = chance.integers(SHORT - SHOWN)
+            self.shows[clip, start : start + SHOWN] = True
+        self.frames[self.shows] += np.float32(signal) * direction.astype(np.float32)
+        self.frames[::5, SHORT:] = np.nan
+        along = np.nan_to_num(self.frames @ direction, nan=-np.inf)
+        self.truth = np.sort(along, axis=1)[:, -SHOWN:].mean(axis=1)
+        self.manifest = Manifest(
+            name="planted",
+            items=Items.of([Item(clip, film=clip[:3]) for clip in self.ids]),
+            scheme=LabelScheme("levels", (Level("EN", "Easy Negative"), Level("S", "Sure"))),
+            source="a test",
+            licence="CC0",
+        ).with_parts(
+            labels=[LabelSet("all", self.ids, np.where(self.positive, "S", "EN").tolist(),
+                             [()] * clips)],
+            splits=[Split("four", self.ids, [row // 2 % FOLDS for row in range(clips)])],
+        )  # fmt: skip
+        self.manifest.save(folder / "manifest")
+        self.native = np.nanmean(self.frames, axis=1)
+        self.store = write_store(folder / "s.zarr", self.manifest, self.frames, self.native)
+
+    def experiment(self, *estimators, **more):
+        values = {"positives": ("S",), "train_negatives": ("EN",), "split": "four"}
+        values |= {"store": self.store, "estimators": estimators}
+        return om.Experiment("planted", self.folder / "manifest", **values | more)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    return Planted(tmp_path_factory.mktemp("planted"), 3.5)
+
+
+@pytest.fixture(scope="module")
+def run(planted):
+    few = [{"name": name, "max_iter": 20} for name in PROBES]
+    return om.run_experiment(planted.experiment("mlp", *few), planted.folder / "run")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return Planted(tmp_path_factory.mktemp("small"), 5.0, clips=80, size=8)
+
+
+@pytest.fixture(scope="module")
+def model(small):
+    from obygaze_models.experiments.train import train_model
+
+    experiment = small.experiment({"name": "frame-mil", "max_iter": 5}, "mlp")
+    train_model(experiment, small.folder / "model", estimator="frame-mil")
+    return small.folder / "model"
+
+
+def aurocs(run):
+    return {row["model"]: row["mean"] for row in run.scores() if row["metric"] == "auroc"}
+
+
+def test_sequence_models_find_what_the_mean_of_frames_hides(planted, run):
+    scores = aurocs(run)
+    test = [row for row in range(CLIPS) if row // 2 % FOLDS == FOLDS - 1]
+    best = roc_auc_score(planted.positive[test], planted.truth[test])
+    for name in PROBES:
+        assert scores["mlp"] + 0.05 < scores[name], scores
+        assert scores[name] > best - 0.05, (scores, best)
+    assert run.record.features.frames == "frames"
+    assert {line["model"]: line["reads"] for line in run.models()} == {
+        "mlp": "features", **dict.fromkeys(PROBES, "frames"),
+    }  # fmt: skip
+
+
+def test_without_a_signal_they_score_as_chance_does(tmp_path):
+    flat = Planted(tmp_path, 0.0, size=16)
+    few = [{"name": name, "max_iter": 10} for name in PROBES]
+    run = om.run_experiment(flat.experiment(*few), tmp_path / "run")
+    for score in aurocs(run).values():
+        assert abs(score - 0.5) < 3 / np.sqrt(12 * CLIPS / FOLDS / 2)
+
+
+def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
+    test = [row for row in range(CLIPS) if row // 2 % FOLDS == FOLDS - 1]
+    frames = run.frames("attention-probe")
+    assert frames.ids == sorted(planted.ids[row] for row in test)
+    order = [planted.ids.index(clip) for clip in frames.ids]
+    present = ~np.isnan(planted.frames[order][..., 0])
+    np.testing.assert_array_equal(np.isnan(frames.probabilities), ~present)
+    np.testing.assert_array_equal(np.isnan(frames.times), ~present)
+    assert (frames.times[:, 4] == 1).all()
+    shows = planted.shows[order][present]
+    assert average_precision_score(shows, frames.probabilities[present]) >= 0.8
+    assert set(frames.seen) == {"no"}
+    # By hand: the mean over the three fits, from the frames themselves.
+    lines = [line for line in run.models() if line["model"] == "attention-probe"]
+    models = [om.load_model(line["folder"])[0] for line in lines]
+    X = planted.frames[order].astype(np.float16)
+    expected = np.mean([model.predict_frames(X)[..., 1] for model in models], axis=0)
+    np.testing.assert_allclose(frames.probabilities, expected, rtol=1e-6)
+    assert frames.threshold == pytest.approx(np.mean([model.threshold_ for model in models]))
+    with pytest.raises(ExperimentError, match="several: attention-probe, frame-mil; name one"):
+        run.frames()
+    with pytest.raises(ExperimentError, match="did you mean frame-mil"):
+        run.frames("frame-mill")
+
+
+def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(small, model):
+    estimator, about = om.load_model(model)
+    assert (about["reads"], about["features"]["array"]) == ("frames", "frames")
+    assert about["features"]["shape"] == [FRAMES, 8]
+    ids = small.ids[3:9]
+    X = open_store(small.store).read("frames", ids)
+    frames = om.predict_frames(model, small.store, ids)
+    np.testing.assert_array_equal(frames.probabilities, estimator.predict_frames(X)[..., 1])
+    assert (frames.ids, frames.threshold) == (ids, estimator.threshold_)
+    clips = om.predict(model, small.store, ids=ids)
+    np.testing.assert_array_equal(clips.probabilities, estimator.predict_proba(X))
+    assert frames.seen == clips.seen
+    assert "yes" in frames.seen
+    scored = om.evaluate(model, small.store, small.manifest)
+    assert scored.every.clips == 80
+
+
+def test_the_commands_take_sequence_models(small, model, obygaze, tmp_path):
+    (tmp_path / "e.toml").write_text(
+        f'name = "e"\nmanifest = "{small.folder / "manifest"}"\nstore = "{small.store}"\n'
+        'split = "four"\npositives = ["S"]\ntrain_negatives = ["EN"]\n'
+        'estimators = [{name = "attention-probe", max_iter = 3}, "majority"]\nframes = "frames"\n'
+    )
+
+    def call(*arguments, code=0):
+        result = obygaze(*arguments)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    output = call("models", "run", tmp_path / "e.toml", "-o", tmp_path / "run")
+    assert "native and frames (sequences) features" in output
+    call("models", "train", tmp_path / "e.toml", "-o", tmp_path / "model")
+    assert "sequence of 32 frames" in (tmp_path / "model/README.md").read_text()
+    assert "attention-probe" in call("models", "list", tmp_path / "run")
+    assert json.loads(call("models", "list", "--json"))["frame-mil"]["options"]["k"] == 3
+    call("models", "predict", tmp_path / "model", small.store, "-o", tmp_path / "p.csv")
+    call("models", "evaluate", tmp_path / "model", small.store, small.folder / "manifest")
+    call("report", tmp_path / "run", "-o", tmp_path / "r.html")
+    assert "and frames" in (tmp_path / "r.html").read_text()
+    for command in (
+        ["export", tmp_path / "model", "-o", tmp_path / "m.onnx"],
+        ["explain", tmp_path / "model", small.store, small.ids[0]],
+        ["explain", tmp_path / "model", small.store, "--intervene", "--manifest",
+         small.folder / "manifest"],
+    ):  # fmt: skip
+        [line] = call("models", *command, code=1).splitlines()
+        assert str(tmp_path / "model") in line
+
+
+def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
+    """To the same bytes; and where the frames have changed, anew."""
+    experiment = small.experiment(*({"name": name, "max_iter": 3} for name in PROBES))
+    whole = om.run_experiment(experiment, tmp_path / "whole").folder
+    real, calls = evaluate.fit_estimator, []
+
+    def fit(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(evaluate, "fit_estimator", fit)
+    with pytest.raises(KeyboardInterrupt):
+        om.run_experiment(experiment, tmp_path / "run")
+    shutil.copytree(tmp_path / "run.partial", tmp_path / "other.partial")
+    lines = []
+    resumed = om.run_experiment(experiment, tmp_path / "run", log=lines.append).folder
+    assert lines[0].startswith("Resuming: 2 finished")
+    for name in ("predictions.csv", "history.jsonl", "models.jsonl"):
+        assert (whole / name).read_bytes() == (resumed / name).read_bytes()
+    changed = write_store(tmp_path / "s.zarr", small.manifest, 2 * small.frames, small.native)
+    om.run_experiment(replace(experiment, store=changed), tmp_path / "other", log=lines.append)
+    assert any("store, features changed. Starting anew." in line for line in lines)
+
+
+def test_clips_without_frames_are_named(small, model, monkeypatch, tmp_path):
+    """Our writer refuses such rows; another program's store may have them."""
+    monkeypatch.setattr(commit, "_check_row", lambda store, row: row)
+    frames = small.frames.copy()
+    frames[[3, 10]] = np.nan
+    store = write_store(tmp_path / "s.zarr", small.manifest, frames, small.native)
+    lost = [small.ids[3], small.ids[10]]
+    experiment = small.experiment({"name": "frame-mil", "max_iter": 2}, store=store)
+    run = om.run_experiment(experiment, tmp_path / "run")
+    assert run.record.join.without_features == lost
+    assert run.record.join.used == 78
+    assert [run.clips()[clip].used for clip in lost] == ["no features"] * 2
+    assert om.predict_frames(model, store).ids == [clip for clip in small.ids if clip not in lost]
+    data = om.load_dataset(
+        small.manifest, store, positives=["S"], negatives=["EN"], frames="frames"
+    )
+    rest = np.delete(np.arange(80), [3, 10])
+    np.testing.assert_array_equal(data.frames, frames[rest].astype(np.float16))
+    assert (data.frames.dtype, len(data.X)) == (np.float16, 78)
+    frames[:] = np.nan
+    store = write_store(tmp_path / "empty.zarr", small.manifest, frames, small.native)
+    with pytest.raises(ExperimentError, match=r"empty.zarr: array 'frames' is NaN in all of 80"):
+        om.run_experiment(replace(experiment, store=store), tmp_path / "none")
+    with pytest.raises(ExperimentError, match="is NaN in all of 80 clips"):
+        om.predict_frames(model, store)
+
+
+@pytest.mark.parametrize(("array", "problem"), [("frames", "is not in"), ("native", "no sequ")])
+def test_a_store_without_frames_is_one_clear_line(small, tmp_path, array, problem):
+    store = write_store(
+        tmp_path / "s.zarr", small.manifest, small.frames, small.native, array="other"
+    )
+    experiment = small.experiment("attention-probe", frames=array, store=store)
+    with pytest.raises(ExperimentError, match=f"'{array}' .*{problem}.*a vector a frame: other$"):
+        om.run_experiment(experiment, tmp_path / "run")
+
+
+def test_a_model_of_frames_refuses_other_frames(small, model, tmp_path):
+    short = small.frames[:, :SHORT]
+    store = write_store(tmp_path / "short.zarr", small.manifest, short, small.native)
+    other = write_store(
+        tmp_path / "other.zarr", small.manifest, small.frames, small.native, array="other"
+    )
+    for predict in (om.predict, om.predict_frames):
+        with pytest.raises(ExperimentError, match=r"\[20, 8\] .*\[32, 8\] for the model"):
+            predict(model, store)
+        with pytest.raises(ExperimentError, match="no array 'frames', only native, frame_time, ot"):
+            predict(model, other)
+
+
+def test_other_models_predict_no_frames(small, tmp_path):
+    from obygaze_models.experiments.train import train_model
+
+    train_model(small.experiment("logistic"), tmp_path / "logistic")
+    with pytest.raises(ExperimentError, match=r"logistic \(logistic\) does not predict frames"):
+        om.predict_frames(tmp_path / "logistic", small.store)
+    with pytest.raises(ExperimentError, match=r"2: .* name one"):
+        om.load_dataset(small.manifest, [small.store, small.store], frames=True)
+
+
+PLUGIN = """
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+class Frames(ClassifierMixin, BaseEstimator):
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        return tags
+
+    def fit(self, X, y):
+        assert X.shape[1:] == (32, 8) and X.dtype == np.float16
+        self.classes_, (_, self.n_frames_in_, self.n_features_in_) = np.unique(y), X.shape
+        return self
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def predict_proba(self, X):
+        return np.full((len(X), 2), 0.5)
+
+    def predict_frames(self, X):
+        return np.full((*X.shape[:2], 2), 0.5)
+
+class Wrong(Frames):
+    def predict_proba(self, X):
+        return np.full(X.shape[:2], 0.5)
+
+class WrongFrames(Frames):
+    def predict_frames(self, X):
+        return np.full(len(X), 0.5)
+"""
+
+
+def test_plugins_read_frames_by_their_tags(small, install, tmp_path):
+    points = {name.lower(): f"mylab.nets:{name}" for name in ("Frames", "Wrong", "WrongFrames")}
+    install({"nets.py": PLUGIN}, points)
+    run = om.run_experiment(small.experiment(*points), tmp_path / "run")
+    assert run.record.unscored == ["wrong"]
+    assert {skip.why for skip in run.record.skipped} == {
+        "predict_proba gave (20, 32), not (20, 2): one column a class"
+    }
+    assert (run.frames("frames").probabilities[0, :SHORT] == 0.5).all()
+    assert run.frames("frames").threshold == 0.5
+    with pytest.raises(ExperimentError, match=r"predict_frames gave \(20,\), not \(20, 32, 2\)"):
+        run.frames("wrongframes")

@@ -1,0 +1,182 @@
+"""Importers of other packages: commands made of their functions, and what their errors do."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from obygaze_features.annotations import Timelines
+from obygaze_features.manifests import Manifest
+
+GROUP = "obygaze.importers"
+HEAD = """
+from pathlib import Path
+import obygaze_features as of
+from obygaze_features.annotations import Segment
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests import Item, Items
+"""
+SCENES = f'''{HEAD}
+def import_manifest(source: Path, *, film: str, first: int = 1, gap: float | None = None,
+                    upper: bool = False, table: dict[str, str] | None = None) -> of.Manifest:
+    """A file with a clip a line.
+
+    Lines are names.
+
+    Parameters
+    ----------
+    film
+        Its film.
+    """
+    names = source.read_text().split()[first - 1:]
+    names = [name.upper() if upper else name for name in names]
+    items = [Item(name, film=film, media=f"{{name}}.mp4") for name in names]
+    return of.Manifest("scenes", Items.of(items), notes=[f"gap {{gap!r}}, table {{table}}"])
+'''
+MARKS = f'''{HEAD}
+def import_timelines(source, level="S"):
+    """Marks of one annotator."""
+    spans = [line.split() for line in source.read_text().splitlines()]
+    return of.Timelines.of("marks", [Segment("juno", "ann", float(a), float(b), level)
+                                     for a, b in spans])
+'''
+POINTS = {"scenes": "mylab.scenes:import_manifest", "marks": "mylab.marks:import_timelines"}
+
+
+@pytest.fixture
+def mylab(install, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scenes.txt").write_text("a\nb\nc\n")
+    Path("marks.txt").write_text("0 2\n5 8.5\n")
+    return install({"scenes.py": SCENES, "marks.py": MARKS}, POINTS, group=GROUP)
+
+
+def test_an_importer_is_a_command_with_options(mylab, obygaze):
+    result = obygaze("manifests", "import", "scenes", "scenes.txt", "--film", "juno")
+    assert result.exit_code == 0, result.output
+    assert "3 clips of 1 film -> manifests/scenes" in result.output
+    assert "gap None, table None" in result.output
+    assert "next, if you have labels: obygaze manifests label manifests/scenes" in result.output
+    options = ["--film", "juno", "--first", "2", "--gap", ".5", "--upper", "-o", "other"]
+    result = obygaze("manifests", "import", "scenes", "scenes.txt", *options)
+    assert "gap 0.5" in result.output
+    assert Manifest.load("other").ids == ["B", "C"]
+    result = obygaze("manifests", "import", "scenes", "scenes.txt", *options)
+    assert result.exit_code == 1
+    assert "--overwrite" in result.output
+
+
+def test_an_importer_of_timelines_belongs_to_annotations(mylab, obygaze):
+    result = obygaze("annotations", "import", "marks", "marks.txt", "-o", "t", "--level", "HN")
+    assert result.exit_code == 0, result.output
+    segments = Timelines.load("t").segments
+    assert [(s.film, s.start, s.end, s.level) for s in segments] == [
+        ("juno", 0, 2, "HN"), ("juno", 5, 8.5, "HN"),
+    ]  # fmt: skip
+    result = obygaze("annotations", "import", "marks", "marks.txt", "-o", "u", "--json")
+    assert json.loads(result.stdout)["segments"] == 2
+    assert obygaze("manifests", "import", "marks", "marks.txt").exit_code == 2
+
+
+def test_importers_are_listed_with_their_package(install, mylab, obygaze):
+    for group, name, module in (("manifests", "scenes", "scenes:import_manifest"),
+                                ("annotations", "marks", "marks:import_timelines")):  # fmt: skip
+        text = obygaze(group, "import", "--help").stdout
+        line = rf"Of other packages:\n +{name} +mylab.{module} of mylab 0.1.0\n$"
+        assert re.search(line, text), text
+        assert "csv " in text
+    text = obygaze("manifests", "import", "scenes", "--help").stdout
+    for part in ("A file with a clip a line.", "Lines are names.", "--film TEXT", "[required]",
+                 "--upper / --no-upper", "[default: manifests/scenes]",
+                 "This is mylab.scenes:import_manifest of mylab 0.1.0."):  # fmt: skip
+        assert part in text
+    assert "Parameters" not in text
+    assert "--table" not in text
+
+
+def test_listing_imports_no_importer(install, obygaze):
+    install({"slow.py": "import time; time.sleep(60)"}, {"slow": "mylab.slow:load"}, group=GROUP)
+    begin = time.perf_counter()
+    assert "mylab.slow:load" in obygaze("manifests", "import", "--help").stdout
+    assert time.perf_counter() - begin < 5
+
+
+def test_our_name_wins(install, tmp_path, obygaze):
+    install({"x.py": "raise OSError"}, {"folder": "mylab.x:import_manifest"}, group=GROUP)
+    text = obygaze("manifests", "import", "--help").stdout
+    assert re.search(r"folder +mylab.x:import_manifest of mylab 0.1.0 \(ignored: ano", text)
+    assert "SOURCE has them" in obygaze("manifests", "import", "folder", "--help").stdout
+
+
+def test_one_of_ours_by_its_path_is_the_same(tmp_path, obygaze):
+    """Our own importers fulfil the contract."""
+    (tmp_path / "films/one").mkdir(parents=True)
+    for name in ("a.mp4", "b.avi"):
+        (tmp_path / "films/one" / name).touch()
+    path = "obygaze_features.manifests.importers.folder:import_manifest"
+    for name, output in (("folder", "ours"), (path, "named")):
+        options = (tmp_path / "films", "--ids", "names", "-o", tmp_path / output)
+        assert obygaze("manifests", "import", name, *options).exit_code == 0
+    ours, named = (Manifest.load(tmp_path / name) for name in ("ours", "named"))
+    assert (ours.name, ours.digest) == (named.name, named.digest)
+
+
+def test_a_class_method_is_an_importer_too(install, tmp_path, obygaze):
+    text = SCENES.replace("\ndef import_manifest(", "\nclass Scenes:\n  @staticmethod\n  def read(")
+    head, _, body = text.partition("  def read(")
+    install({"scenes.py": f"{head}  def read({body.replace(chr(10), chr(10) + '  ')}"})
+    (tmp_path / "s.txt").write_text("a")
+    where = (tmp_path / "s.txt", "--film", "x", "-o", tmp_path / "m")
+    result = obygaze("manifests", "import", "mylab.scenes:Scenes.read", *where)
+    assert result.exit_code == 0, result.output
+    assert Manifest.load(tmp_path / "m").ids == ["a"]
+
+
+#: A module, and the line that its importer's command ends with.
+BROKEN = {
+    "raise OSError('no\\ngo')": r"mylab.x:load of mylab 0.1.0: OSError: no go \(mylab/x.py:1\)",
+    "import nowhere_else": "mylab 0.1.0: ModuleNotFoundError: No module named 'nowhere_else'",
+    "def lead(source): pass": "unknown function 'load'; did you mean lead?",
+    "load = 3": "mylab.x:load of mylab 0.1.0 is not a function",
+    "def load(): pass": "mylab.x:load of mylab 0.1.0 cannot be a command",
+    "def load(source, names: list[str]): pass": "its parameter names is a list.*; an option is a",
+    "def load(source, output=''): pass": "its parameter output has the name of an option of ours",
+    "def load(source): raise SystemExit('bye')": "mylab 0.1.0: SystemExit: bye",
+    "def load(source): return {}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:1\)",
+    "def load(source): return []": "mylab.x:load of mylab 0.1.0 returned a list, not a Manifest",
+    f"{HEAD}\ndef load(source): return of.Manifest('x', Items.of([]))": "holds no items",
+    f"{HEAD}\ndef load(source): raise ManifestError('line 3: no film')": "Error: line 3: no film",
+}
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_a_broken_importer_is_one_line(code, install, tmp_path, monkeypatch, obygaze):
+    monkeypatch.chdir(tmp_path)
+    install({"x.py": code, "scenes.py": SCENES}, POINTS | {"x": "mylab.x:load"}, group=GROUP)
+    Path("source.txt").touch()
+    result = obygaze("manifests", "import", "x", "source.txt")
+    assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
+    assert re.search(BROKEN[code], result.output)
+    assert not Path("manifests").exists()
+    # The others are not hurt.
+    Path("s.txt").write_text("a")
+    assert obygaze("manifests", "import", "scenes", "s.txt", "--film", "f").exit_code == 0
+    result = obygaze("manifests", "import", "scense", "s.txt")
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert "did you mean scenes?" in result.output
+
+
+def test_a_missing_source_is_not_the_importers_fault(mylab, obygaze):
+    result = obygaze("manifests", "import", "scenes", "scenes.tx", "--film", "f")
+    assert (result.exit_code, result.output) == (1, "Error: scenes.tx does not exist\n")
+
+
+def test_a_module_that_is_not_installed_is_one_line(obygaze):
+    result = obygaze("annotations", "import", "nowhere.at_all:load", "x", "-o", "y")
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert "nowhere.at_all:load cannot be imported" in result.output
+    assert "Install its package" in result.output
