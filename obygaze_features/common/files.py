@@ -47,7 +47,7 @@ _UNFINISHED: set[Path] = set()
 
 def _is_in_unfinished(path: Path) -> bool:
     """Whether `new_folder` will flush `path`: a crash before that leaves nothing of its folder."""
-    return bool(_UNFINISHED) and not _UNFINISHED.isdisjoint(Path(os.path.abspath(path)).parents)
+    return bool(_UNFINISHED) and not _UNFINISHED.isdisjoint(path.absolute().parents)
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
@@ -215,7 +215,7 @@ def new_folder(
     try:
         # mkdtemp makes private folders; a store is for the whole lab.
         temporary.chmod(0o777 & ~_UMASK)
-        unfinished = Path(os.path.abspath(temporary))
+        unfinished = temporary.absolute()
         _UNFINISHED.add(unfinished)
         try:
             yield temporary

@@ -98,9 +98,7 @@ def test_new_folder_appears_at_the_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_new_folder_flushes_each_file_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_folder_flushes_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However deep in unfinished folders it was written, and before the folder gets its name."""
     flushed: list[tuple[int, bool]] = []
 
