@@ -278,10 +278,9 @@ def _adam(row: Any, gradient: Any, learning_rate: float) -> Callable[[], None]:
     import torch
 
     mean, square, steps = torch.zeros_like(row), torch.zeros_like(row), torch.zeros(())
-    tensors = [row], [gradient], [mean], [square], [], [steps]
     kernel = partial(
         torch.ops.aten._fused_adam_,
-        *tensors,
+        *([row], [gradient], [mean], [square], [], [steps]),
         lr=learning_rate,
         beta1=0.9,
         beta2=0.999,
