@@ -9,8 +9,10 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── AnnotationError          timelines, or a source they are made from, are not right
 ├── StoreError               a feature store is damaged, incomplete or does not fit
 │   └── BlockTaken           a block that another writer has written meanwhile
+├── StoreUnreadable          the system cannot read a store's file now; its data may be whole
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
+│   └── BrokenBackbone       the code of a backbone failed; others need not suffer
 ├── ClusterError             a cluster cannot be reached, or its processes are lost
 ├── BiasError                a table, a set or a score that a measure of bias cannot take
 └── ExperimentError          an experiment, a run or a model is not right
@@ -26,6 +28,7 @@ __all__ = [
     "BackboneError",
     "BiasError",
     "BlockTaken",
+    "BrokenBackbone",
     "ClusterError",
     "ExperimentError",
     "ManifestError",
@@ -33,6 +36,7 @@ __all__ = [
     "ObygazeError",
     "OutputExists",
     "StoreError",
+    "StoreUnreadable",
     "UnknownItem",
     "UsageError",
     "VideoError",
@@ -79,12 +83,23 @@ class BlockTaken(StoreError):
     """A block that another writer has written meanwhile."""
 
 
+class StoreUnreadable(ObygazeError, OSError):
+    """The system cannot read a store's file now (permissions, limits, the disk).
+
+    Not a `StoreError`: it says nothing about the data, so nothing may be dropped because of it.
+    """
+
+
 class VideoError(ObygazeError, ValueError):
     """A film clip cannot be found, opened or decoded."""
 
 
 class BackboneError(ObygazeError, ValueError):
     """A backbone or its weights cannot be loaded."""
+
+
+class BrokenBackbone(BackboneError):
+    """The code of a backbone failed, or gave what it must not; others need not suffer."""
 
 
 class ClusterError(ObygazeError, ConnectionError):

@@ -133,6 +133,16 @@ def obygaze() -> Callable[..., Result]:
     return run_obygaze
 
 
+def forget_package(name: str) -> None:
+    """Import a package anew, and look for entry points again."""
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        del sys.modules[module]
+    importlib.invalidate_caches()
+    if registry := sys.modules.get("obygaze_features.backbones.registry"):
+        for function in (registry.load_plugins, registry.families, registry.known_checkpoints):
+            function.cache_clear()
+
+
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[..., Path]]:
     """Installs a package ``mylab``: its files, its entry points and its version; gives its folder.
@@ -141,11 +151,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
     """
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(site)
-
-    def forget() -> None:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
-            del sys.modules[name]
-        importlib.invalidate_caches()
 
     def install(
         files: Mapping[str, str] = MappingProxyType({}),
@@ -166,11 +171,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
             (info / "top_level.txt").write_text("mylab\n")
         for name, text in files.items():
             (site / "mylab" / name).write_text(text)
-        forget()
+        forget_package("mylab")
         return site / "mylab"
 
     yield install
-    forget()
+    forget_package("mylab")
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -22,7 +23,8 @@ from docs import help as help_page
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
-from tests.conftest import run_obygaze
+from obygaze_models.persistence import load_model
+from tests.conftest import forget_package, run_obygaze
 from tests.reproduce.fake_dataset import make_fake_dataset
 from tests.store.s3 import bucket
 from tests.store.serving import serve
@@ -42,8 +44,9 @@ def section(title: str) -> str:
 class Page:
     """Runs the blocks of a page in order; `printed` is what its Python blocks print.
 
-    A block of `FILES` is written to the file that the text before it names last. Blocks in `sh`
-    are for other machines (with films, with a network) and are not run.
+    A block of `FILES` is written to the file that the text before it names last, a Python block to
+    the file that its first line names, if any. Blocks in `sh` are for other machines (with films,
+    with a network) and are not run.
     """
 
     def __init__(self, obygaze: Callable[..., Result]) -> None:
@@ -54,15 +57,20 @@ class Page:
             language, block = match.groups()
             if language == "console":
                 self.console(block)
+            elif language == "python" and (name := re.match(r"# (\S+[.]py)\n", block)):
+                self.write(name[1], block)
             elif language == "python":
                 self.python(block)
             elif language in FILES:
                 name = re.findall(r"`((?:\w[\w-]*/)*[\w-]+[.]\w+)`", text[: match.start()])[-1]
-                Path(name).parent.mkdir(parents=True, exist_ok=True)
-                Path(name).write_text(block)
+                self.write(name, block)
             else:
                 assert language == "sh"
         return self.printed
+
+    def write(self, name: str, block: str) -> None:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(block)
 
     def python(self, block: str) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -188,6 +196,7 @@ PRINTED = {
     "embeddings": "(2, 2)\n",
     "gender-score": "0.453207 0.399123 53.17275\n",
     "mediaeval": "violence 16 16 False\n",
+    "moments": "ann True True\nben True True\n",
     "saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
     "zoo": "48 ['EN+HN', 'S'] (48, 2)\nEN+HN vs S 48 0\n9\n(1, 8) (1, 8)\n(9, 8) {'no'}\n"
     "['Look' 'Body'] (400, 2)\n['Look']\n",
@@ -200,6 +209,40 @@ def test_page(name: str, page: Page) -> None:
         for model, write in (("gpt2", write_gpt2), ("encoder", write_sentence_encoder)):
             write_random_weights(write, Path("models") / model)
     assert page.run((ROOT / f"docs/{name}.md").read_text()) == PRINTED[name]
+
+
+@pytest.mark.slow
+def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package of the page is that of examples/plugin; it is installed and used."""
+    text = (ROOT / "docs/extend.md").read_text()
+    example = {
+        path.relative_to(ROOT / "examples/plugin"): path.read_text()
+        for path in (ROOT / "examples/plugin").rglob("*")
+        if path.suffix in (".toml", ".py")
+    }
+    for name, content in example.items():
+        assert content in text or name.name == "toy.py", name
+        page.write(str(Path("lab", name)), content)
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation",
+               "--no-index", "--target", tmp_path / "site", tmp_path / "lab"]  # fmt: skip
+    subprocess.run(install, check=True, capture_output=True)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    forget_package("film_lab")
+    try:
+        printed = page.run(text)
+        assert printed == "{'native': (2, 3), 'frames': (2, 8, 3)}\n"
+        record = json.loads(Path("runs/first/run.json").read_text())
+        assert record["versions"]["film-lab"] == "0.1"
+        assert page.obygaze("features", "make-weights", "tiny-toy", "toy").exit_code == 0
+        [folder, *_] = sorted(Path("runs/first/models/centroids").iterdir())
+        model, _ = load_model(folder)
+        assert type(model).__module__ == "film_lab.centroids"
+        features = open_store("stores/colours.zarr").read("native")
+        assert model.predict_proba(features).shape == (24, 2)
+        assert "native" in (only := open_store("stores/only.zarr")).arrays
+        assert "frames" not in only.arrays
+    finally:
+        forget_package("film_lab")
 
 
 def test_annotations(page: Page) -> None:

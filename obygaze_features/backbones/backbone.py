@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.devices import arithmetic, move_to_device
+from obygaze_features.backbones.devices import (
+    arithmetic,
+    is_asynchronous_error,
+    is_out_of_memory,
+    move_to_device,
+)
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.errors import UsageError
+from obygaze_features.common.plugins import Plugin, plugin_errors
+from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -89,6 +96,8 @@ class Backbone:
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``, for the store.
     for_clips
         Whether `arrays` are those of clips; see `for_images_and_texts`.
+    plugin
+        The object of another package that made it.
     """
 
     module: Module
@@ -106,6 +115,7 @@ class Backbone:
     precision: str = "float32"
     about: Mapping[str, Any] = field(default_factory=dict)
     for_clips: bool = True
+    plugin: Plugin | None = None
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
         """Embed a batch of clips: a float32 tensor ``[B, ...]`` for each of `arrays`.
@@ -117,34 +127,69 @@ class Backbone:
         present
             ``[B,T]``, false where a clip has no frame and `pixels` is padding.
         """
-        import torch
-
         # Some networks accept any multiple of their frame count, and would mix clips.
         count = self.sampling.frames
         assert pixels.shape[1] == count, f"{pixels.shape[1]} frames a clip, not {count}"
-        names = [spec.name for spec in self.arrays]
-        with torch.inference_mode(), arithmetic(pixels.device.type, self.precision):
-            outputs = self.encode_clips(pixels, present, frozenset(names))
-        return {name: outputs[name].float() for name in names}
+        names = frozenset(spec.name for spec in self.arrays)
+        return self._encode(
+            len(pixels), self.arrays, lambda: self.encode_clips(pixels, present, names)
+        )
 
     def embed_images(self, pixels: Tensor) -> Tensor:
         """Embed preprocessed images ``[B,3,h,w]``: ``[B,D]`` in float32, not normalised."""
-        import torch
-
-        self.image_text_embedding()
-        assert self.encode_images
-        with torch.inference_mode(), arithmetic(pixels.device.type, self.precision):
-            return self.encode_images(pixels).float()
+        spec, encode = self.image_text_embedding(), self.encode_images
+        assert encode
+        return self._encode(len(pixels), (spec,), lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts: ``[B,D]`` in float32, in the same space as images."""
+        tokens, spec = self.tokenizer(texts), self.image_text_embedding()
+        tower = self._loaded_text_tower
+
+        def encode() -> dict[str, Tensor]:
+            ids = {name: values.to(self.device) for name, values in tokens.items()}
+            return {spec.name: tower.encode(ids)}
+
+        return self._encode(len(texts), (spec,), encode)[spec.name]
+
+    def _encode(
+        self, count: int, specs: Sequence[ArraySpec], encode: Callable[[], Mapping[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Run the network on `count` inputs; check what it gives."""
         import torch
 
-        tokens = self.tokenizer(texts)
-        with torch.inference_mode(), arithmetic(torch.device(self.device).type, self.precision):
-            return self._loaded_text_tower.encode(
-                {name: ids.to(self.device) for name, ids in tokens.items()}
-            ).float()
+        with (
+            self.errors(),
+            torch.inference_mode(),
+            arithmetic(torch.device(self.device).type, self.precision),
+        ):
+            outputs = encode()
+            for spec in specs:
+                if spec.name not in outputs:
+                    raise BrokenBackbone(f"{self.label} gives no array {spec.name}")
+                shape = tuple(outputs[spec.name].shape)
+                if shape != (count, *spec.shape):
+                    raise BrokenBackbone(
+                        f"{self.label}: {spec.name} has the shape {shape}, not "
+                        f"{(count, *spec.shape)}"
+                    )
+            return {spec.name: outputs[spec.name].float() for spec in specs}
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise what another package's code raises as `BrokenBackbone`, but not a GPU's errors."""
+        try:
+            yield
+        except (Exception, SystemExit) as problem:
+            if not self.plugin or is_out_of_memory(problem) or is_asynchronous_error(problem):
+                raise
+            with plugin_errors(self.plugin, BrokenBackbone):
+                raise
+
+    @property
+    def label(self) -> str:
+        """Its name, and that of a plug-in with its package, for messages."""
+        return f"{self.name} ({self.plugin})" if self.plugin else self.name
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -264,6 +309,8 @@ class Family:
         Whether it also embeds images and texts.
     embeds_images
         Whether it also embeds images.
+    plugin
+        The entry point of another package that it is from; set by the registry.
     """
 
     name: str
@@ -272,3 +319,4 @@ class Family:
     load: Callable[[Path, str], Backbone]
     embeds_texts: bool = False
     embeds_images: bool = False
+    plugin: Plugin | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.backbone import Family, KnownCheckpoint
-from obygaze_features.backbones.registry import families, known_checkpoints, load_plugins
+from obygaze_features.backbones.registry import families, known_checkpoints
 from obygaze_features.backbones.tokenizer import TOKENIZER_FILES, has_tokenizer
 from obygaze_features.backbones.weights import WEIGHT_FILES, cached_random_weights, shard_names
 from obygaze_features.common.files import read_json
@@ -170,9 +170,6 @@ def _known_folder(
 
 
 def _suggest(name: str, names: Iterable[str], list_command: str) -> str:
-    _, errors = load_plugins()
-    if name in errors:
-        return f"the plug-in of that name cannot be loaded: {errors[name]}"
     near = find_closest(Path(name).name, names)
     return f"did you mean {near}?" if near else f"list the names with: {list_command}"
 

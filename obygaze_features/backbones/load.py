@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from obygaze_features.backbones.checkpoints import (
 )
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
 from obygaze_features.backbones.registry import Maker, find_maker
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tokenizer import Tokenizer
 from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
-from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.common.plugins import Plugin, plugin_errors
+from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
 
 
@@ -54,13 +57,14 @@ def load_backbone(
     device = choose_device(device)
     spec = str(spec)
     name, target = split_name(spec)
-    if maker := find_maker(target):
+    if found := find_maker(target):
         name = name or target.rpartition(":")[2]
         check_store_name(name)
-        backbone = _make(maker, name, target, mode)
+        backbone = _make(*found, name, target, mode)
     else:
         backbone = _load(resolve_backbone(spec), mode)
-    move_to_device(backbone.module, device, backbone.name)
+    with backbone.errors():
+        move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
         arrays=_choose_arrays(backbone.arrays, arrays, backbone.name),
         device=device,
@@ -70,7 +74,7 @@ def load_backbone(
 
 def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
     family = family_of(checkpoint.path)
-    backbone = family.load(checkpoint.path, mode)
+    backbone = _check(family.load(checkpoint.path, mode), family.plugin)
     text_tower = backbone.text_tower
     if text_tower:
         read_tokenizer = text_tower.load_tokenizer
@@ -87,24 +91,55 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
         "weights_sha256": sha256_of_files(backbone.weights),
         "config": dict(backbone.config),
     }
-    return backbone.with_changes(name=checkpoint.name, text_tower=text_tower, about=about)
-
-
-def _make(maker: Maker, name: str, target: str, mode: str) -> Backbone:
-    backbone = maker(mode)
-    if not isinstance(backbone, Backbone):
-        raise BackboneError(f"{target} makes {type(backbone).__name__}, not a Backbone")
-    digest = (
-        sha256_of_files(backbone.weights) if backbone.weights else sha256_of_module(backbone.module)
+    if family.plugin:
+        about["package"] = family.plugin.package
+    return backbone.with_changes(
+        name=checkpoint.name, text_tower=text_tower, about=about, plugin=family.plugin
     )
+
+
+def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
+    """A backbone; one of another package is refused where its fields are of other types."""
+    if not plugin:
+        return backbone
+    from torch.nn import Module
+
+    from obygaze_features.backbones.preprocess import Preprocessing
+
+    if not isinstance(backbone, Backbone):
+        raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
+    with plugin_errors(plugin, BrokenBackbone):
+        fields = [
+            ("module", backbone.module, Module),
+            ("sampling", backbone.sampling, Sampling),
+            ("preprocessing", backbone.preprocessing, Preprocessing),
+            *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
+        ]
+        json.dumps(dict(backbone.config))
+    for name, value, kind in fields:
+        if not isinstance(value, kind):
+            given = type(value).__name__
+            raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
+    return backbone
+
+
+def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
+    backbone = _check(maker(mode), plugin)
+    with plugin_errors(plugin, BrokenBackbone):
+        digest = (
+            sha256_of_files(backbone.weights)
+            if backbone.weights
+            else sha256_of_module(backbone.module)
+        )
     about = {
         "name": name,
         "family": target,
         "revision": None,
         "weights_sha256": digest,
         "config": dict(backbone.config),
+        "package": plugin.package,
     }
-    return backbone.with_changes(name=name, about=about)
+    return backbone.with_changes(name=name, about=about, plugin=plugin)
 
 
 def _choose_arrays(

@@ -3,22 +3,28 @@
 A family of ours is a module here with a `FAMILY`, or several `FAMILIES`, and its name below.
 Another package provides one by an entry point: ``[project.entry-points."obygaze.backbones"] toy =
 "my_package.toy:FAMILY"``. An entry point may also be a class or a function that makes a `Backbone`
-from a preprocessing mode.
+from a preprocessing mode. What the code of another package raises is a `BrokenBackbone`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, wraps
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
-from obygaze_features.common.text import first_line
-from obygaze_features.errors import BackboneError
+from obygaze_features.common.plugins import (
+    Plugin,
+    installed_plugins,
+    load_object,
+    plugin_at,
+    plugin_errors,
+)
+from obygaze_features.errors import BackboneError, BrokenBackbone
 
 _MODULES = (
     "xclip",
@@ -39,56 +45,84 @@ Maker = Callable[[str], Backbone]
 
 
 @cache
+def own_families() -> tuple[Family, ...]:
+    """The families of this package."""
+    modules = [vars(import_module(f"obygaze_features.backbones.{name}")) for name in _MODULES]
+    return tuple(
+        family for module in modules for family in module.get("FAMILIES") or (module["FAMILY"],)
+    )
+
+
+@cache
 def families() -> tuple[Family, ...]:
     """All families: ours first."""
-    modules = [vars(import_module(f"obygaze_features.backbones.{name}")) for name in _MODULES]
-    own = [family for module in modules for family in module.get("FAMILIES") or (module["FAMILY"],)]
     plugins, _ = load_plugins()
-    return (*own, *(plugin for plugin in plugins.values() if isinstance(plugin, Family)))
+    return (*own_families(), *(item for item in plugins.values() if isinstance(item, Family)))
 
 
 @cache
 def known_checkpoints() -> dict[str, KnownCheckpoint]:
-    """The checkpoints that users can name; the first family with a name has it."""
-    checkpoints: dict[str, KnownCheckpoint] = {}
-    for family in families():
-        for checkpoint in family.checkpoints:
-            checkpoints.setdefault(checkpoint.name, checkpoint)
-    return checkpoints
+    """The checkpoints that users can name."""
+    return {item.name: item for family in families() for item in family.checkpoints}
 
 
 @cache
-def load_plugins() -> tuple[dict[str, Any], dict[str, str]]:
-    """The objects of installed packages by entry point, and why others cannot be loaded."""
-    plugins: dict[str, Any] = {}
-    errors: dict[str, str] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
+def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
+    """The families and makers of installed packages, and why others are not used."""
+    plugins: dict[Plugin, Any] = {}
+    problems: dict[Plugin, str] = {}
+    used_names = {item.name for family in own_families() for item in family.checkpoints}
+    for plugin in installed_plugins(ENTRY_POINT_GROUP):
         try:
-            plugins[point.name] = point.load()
-        except Exception as problem:  # any code of somebody else's
-            errors[point.name] = f"{point.value}: {first_line(problem)}"
-    return plugins, errors
+            loaded = _load_plugin(plugin)
+            is_family = isinstance(loaded, Family)
+            names = {item.name for item in loaded.checkpoints} if is_family else {plugin.name}
+            if common := sorted(names & used_names):
+                raise BackboneError(f"{plugin} is ignored: there is another {common[0]}; rename it")
+            used_names |= names
+            plugins[plugin] = loaded
+        except BackboneError as problem:
+            problems[plugin] = str(problem)
+    return plugins, problems
 
 
-def find_maker(spec: str) -> Maker | None:
+def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
     """The maker that a spec names, an entry point or ``module:Class``; None if neither."""
-    plugins, _ = load_plugins()
-    if spec in plugins and not isinstance(plugins[spec], Family):
-        maker = plugins[spec]
-    elif (match := _OBJECT.fullmatch(spec)) and not Path(spec).exists():
-        try:
-            maker = getattr(import_module(match[1]), match[2])
-        except (ImportError, AttributeError) as problem:
-            raise BackboneError(
-                f"{spec} cannot be imported ({problem}). Install its package, or set PYTHONPATH"
-            ) from None
-        except Exception as problem:  # any code of somebody else's
-            kind = type(problem).__name__
-            raise BackboneError(
-                f"{spec} cannot be imported: {match[1]} raises {kind} ({first_line(problem)})"
-            ) from problem
-    else:
-        return None
-    if not callable(maker):
-        raise BackboneError(f"{spec} is not a class or a function that makes a Backbone")
-    return maker  # type: ignore[no-any-return]
+    plugins, problems = load_plugins()
+    for plugin, loaded in plugins.items():
+        if plugin.name == spec and not isinstance(loaded, Family):
+            return plugin, loaded
+    if spec not in known_checkpoints() and not Path(spec).exists():
+        for plugin, problem in problems.items():
+            if plugin.name == spec:
+                raise BrokenBackbone(problem)
+        if _OBJECT.fullmatch(spec):
+            plugin = plugin_at(spec)
+            maker = _load_plugin(plugin)
+            if isinstance(maker, Family):
+                raise BackboneError(f"{plugin} is a family; give NAME=FOLDER, its checkpoint")
+            return plugin, maker
+    return None
+
+
+def _load_plugin(plugin: Plugin) -> Any:
+    """A family or a maker whose functions raise `BrokenBackbone`."""
+
+    def guard(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function, updated=())
+        def guarded(*arguments: Any) -> Any:
+            with plugin_errors(plugin, BrokenBackbone):
+                return function(*arguments)
+
+        return guarded
+
+    with plugin_errors(plugin, BrokenBackbone):
+        loaded = load_object(plugin.path, BrokenBackbone)
+        if isinstance(loaded, Family):
+            checkpoints = tuple(
+                replace(item, write=item.write and guard(item.write)) for item in loaded.checkpoints
+            )
+            return replace(loaded, checkpoints=checkpoints, load=guard(loaded.load), plugin=plugin)
+    if not callable(loaded):
+        raise BrokenBackbone(f"{plugin} is not a class or a function that makes a Backbone")
+    return guard(loaded)

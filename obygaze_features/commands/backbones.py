@@ -34,17 +34,23 @@ def backbones(as_json: bool) -> None:
       obygaze features backbones --json
     """
     from obygaze_features.backbones import families, known_checkpoints
-    from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST
+    from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Family
+    from obygaze_features.backbones.registry import load_plugins
 
     checkpoints = known_checkpoints()
+    plugins, problems = load_plugins()
+    makers = {p.name: p for p, loaded in plugins.items() if not isinstance(loaded, Family)}
     if as_json:
-        echo_json(
-            {
-                checkpoint.name: _as_json(checkpoint, family)
-                for family in families()
-                for checkpoint in family.checkpoints
-            }
-        )
+        cards = {
+            checkpoint.name: _as_json(checkpoint, family)
+            for family in families()
+            for checkpoint in family.checkpoints
+        }
+        of_makers = {
+            name: {"title": str(plugin), "package": plugin.package}
+            for name, plugin in makers.items()
+        }
+        echo_json(cards | of_makers)
         return
     width = max(map(len, checkpoints))
     click.echo(f"{'name':<{width}}  sees  keeps frames    a clip  from")
@@ -54,6 +60,12 @@ def backbones(as_json: bool) -> None:
             f"{checkpoint.name:<{width}}  {checkpoint.sampling.frames:>4}  {shape:>12}"
             f"  {checkpoint.bytes_per_clip:>6,} B  {_source(checkpoint)}"
         )
+    if plugins or problems:
+        click.echo("\nOf other packages:")
+    for plugin in plugins:
+        click.echo(f"  {plugin.name}: {plugin}")
+    for plugin, problem in problems.items():
+        click.echo(f"  {plugin.name} cannot be used: {problem}")
     click.echo("\nThe arrays of each family, by its first; the others differ in frames and width.")
     for family in families():
         checkpoint = family.checkpoints[0]
@@ -138,6 +150,7 @@ def _source(checkpoint: KnownCheckpoint) -> str:
 def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
     return {
         "title": checkpoint.title,
+        "package": family.plugin.package if family.plugin else "obygaze",
         "images_and_texts": family.embeds_texts,
         "images": family.embeds_texts or family.embeds_images,
         "repository": checkpoint.repository,

@@ -57,8 +57,8 @@ def engine_options(command: Command) -> Command:
     multiple=True,
     required=True,
     metavar="[NAME=]PATH",
-    help="A name that `obygaze features backbones` lists, or your own checkpoint and the name of "
-    "its store. Repeat it for several: one pass over the clips fills all stores.",
+    help="A name that `obygaze features backbones` lists, your own checkpoint and the name of its "
+    "store, or NAME=module:Class. Repeat it for several: one pass over the clips fills all stores.",
 )
 @click.option(
     "-o",
@@ -131,8 +131,8 @@ def extract(
     interruption. Run it several times in parallel, on machines that share the output, and each run
     takes blocks that no other has (or divide the work with --part 1/4 ... 4/4). A clip that cannot
     be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
-    --retry-failed tries those clips again. It is also 3 if --max-hours ended the run. Every run is
-    logged in OUTPUT/log.jsonl.
+    --retry-failed tries those clips again. It is also 3 if --max-hours ended the run, or a backbone
+    of another package failed: the others go on. Every run is logged in OUTPUT/log.jsonl.
 
     A manifest of images, texts or both needs backbones that take them (clip, siglip and xclip;
     dinov2 and dinov3 for images),
@@ -227,7 +227,7 @@ def _report(ctx: click.Context, summary: Summary, noun: str, *, as_json: bool) -
         _describe(summary, noun)
     if summary.clips and not summary.done and not summary.left:
         raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
-    if summary.failed or summary.ended == "time":
+    if summary.failed or summary.broken or summary.ended == "time":
         ctx.exit(PARTLY_DONE)
 
 
@@ -248,6 +248,9 @@ def _describe(summary: Summary, noun: str) -> None:
         click.echo(f"Nothing was left to do{hint}.")
     for reason, count in summary.slow.items():
         click.echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
+    if summary.resized_by_cpu:
+        resized = counted(summary.resized_by_cpu, noun)
+        click.echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)
     if summary.cut:
         longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
         click.echo(
@@ -259,6 +262,8 @@ def _describe(summary: Summary, noun: str) -> None:
     for reason, count in summary.lost.items():
         processes = counted(count, "process", "processes")
         click.echo(f"{processes} lost and replaced: {reason}", err=True)
+    for name, reason in summary.broken.items():
+        click.echo(f"{name} was left out: {reason}", err=True)
     left = counted(summary.left, noun)
     if summary.ended == "time":
         click.echo(f"The time is up, with {left} left; the same command resumes.")

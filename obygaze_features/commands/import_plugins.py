@@ -118,7 +118,9 @@ class ImportGroup(click.Group):
             raise self.error(f"{plugin} cannot be a command: {problem}") from None
         names = [option.name for option in options]
 
-        def command(source: Path, **values: Any) -> None:
+        def run(source: Path, **values: Any) -> None:
+            if not source.exists():
+                raise self.error(f"{source} does not exist")
             own = {name: value for name, value in values.items() if name not in names}
             with plugin_errors(plugin, self.error):
                 result = function(source, **{name: values[name] for name in names if name})
@@ -129,10 +131,10 @@ class ImportGroup(click.Group):
 
         text = f"{inspect.getdoc(function) or plugin.path}".partition("\n\nParameters\n")[0]
         source = click.Argument(["source"], type=PATH)
-        made = click.Command(
-            plugin.name, None, command, [source, *options], f"{text}\n\nThis is {plugin}."
+        command = click.Command(
+            plugin.name, None, run, [source, *options], f"{text}\n\nThis is {plugin}."
         )
-        return self.options(plugin.name)(made)
+        return self.options(plugin.name)(command)
 
 
 def _options(function: Callable[..., Any]) -> Iterator[click.Option]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -161,9 +162,14 @@ def verify(store: Path | str, as_json: bool) -> None:
 @stores.command()
 @folder_argument("store")
 @click.option("--reopen", is_flag=True, help="Reopen a final store although it is undamaged.")
+@click.option("--yes", is_flag=True, help="Drop rows without asking.")
 @json_option
-def repair(store: Path, reopen: bool, as_json: bool) -> None:
+def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
     """Make damaged blocks missing ones, which extraction fills.
+
+    Shows which rows it would drop, and asks; without a terminal it stops there unless --yes is
+    given. What it replaces or drops stays beside the store, as NAME.zarr.before-repair. Ends with
+    exit code 3 if rows were dropped.
 
     Also removes the files that killed writers left. A damaged final store is reopened: it keeps
     every intact block; fill it and finalise it again. No process may be writing the store
@@ -177,11 +183,26 @@ def repair(store: Path, reopen: bool, as_json: bool) -> None:
     """
     from obygaze_features.store import repair as repair_store
 
-    result = repair_store(store, reopen=reopen)
+    def confirm(damage: Sequence[Damage], ids: Sequence[str]) -> None:
+        if yes:
+            return
+        _print_damage(damage, err=True)
+        rows = f"{counted(len(ids), 'row')} to drop, and to compute again: {join_some(ids)}"
+        if not sys.stdin.isatty():
+            again = f"obygaze stores repair {for_shell(store)} --yes"
+            raise StoreError(f"{store}: {rows}; no row was dropped. To drop them: {again}")
+        click.echo(rows, err=True)
+        if not click.confirm("Drop them?", err=True):
+            raise StoreError(f"{store}: no row was dropped")
+
+    result = repair_store(store, reopen=reopen, confirm=confirm)
     if as_json:
-        echo_json({**asdict(result), "path": str(result.path)})
+        paths = {"path": str(result.path), "aside": result.aside and str(result.aside)}
+        echo_json({**asdict(result), **paths})
     else:
         _print_repair(result)
+    if result.to_do:
+        click.get_current_context().exit(3)
 
 
 @stores.command()
@@ -272,6 +293,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 def _print_info(path: object, facts: dict[str, Any]) -> None:
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
+    package = f" of {backbone['package']}" if backbone.get("package") else ""
     default = "none, of images and texts" if "texts" in preprocessing else "not stated"
     sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
     lines = [
@@ -279,7 +301,7 @@ def _print_info(path: object, facts: dict[str, Any]) -> None:
         f"state      {facts['state']}",
         f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "
         f"{rows['to_do']} to do",
-        f"backbone   {backbone['name']}, weights sha256 {backbone['weights_sha256']}",
+        f"backbone   {backbone['name']}{package}, weights sha256 {backbone['weights_sha256']}",
         f"frames     {sampling}; preprocessing {mode}",
         f"items      digest {facts['items_digest']}",
         f"precision  {facts['precision']}",
@@ -313,7 +335,7 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
 
 def _next_after_damage(store: Path | str, damage: Sequence[Damage]) -> str:
     from obygaze_features.store import open_store
-    from obygaze_features.store.repair import can_repair
+    from obygaze_features.store.repair import can_repair, concerns_list
 
     if not isinstance(store, Path):
         return "tell its owner, who may run: obygaze stores repair"
@@ -321,23 +343,27 @@ def _next_after_damage(store: Path | str, damage: Sequence[Damage]) -> str:
         is_final = False
         with contextlib.suppress(StoreError):
             is_final = open_store(store).is_final
-        lost = [entry.file for entry in damage if not can_repair(entry, is_final=is_final)]
+        lost = [
+            entry.file
+            for entry in damage
+            if not can_repair(entry, is_final=is_final) and not (is_final and concerns_list(entry))
+        ]
         if lost:
             return f"restore {join_some(lost)} from a copy of the store; no extraction makes it"
         return f"obygaze stores repair {for_shell(store)}"
     return "pack it again, or download it again"
 
 
-def _print_damage(damage: Sequence[Damage]) -> None:
+def _print_damage(damage: Sequence[Damage], *, err: bool = False) -> None:
     for entry in damage:
         rows = f"; rows: {join_some(entry.ids)}" if entry.ids else ""
-        click.echo(f"{entry.file}: {entry.why}{rows}")
+        click.echo(f"{entry.file}: {entry.why}{rows}", err=err)
 
 
 def _print_repair(result: Repair) -> None:
     _print_damage(result.damage)
     for name in result.restored:
-        click.echo(f"put back {name}")
+        click.echo(f"restored {name}")
     if result.cleared:
         click.echo(f"removed {counted(len(result.cleared), 'file')} of killed writers")
     if result.left:
@@ -347,6 +373,8 @@ def _print_repair(result: Repair) -> None:
         )
     if result.reopened:
         click.echo(f"{result.path} is open again")
+    if result.aside:
+        click.echo(f"as it was: {result.aside} (remove it when the store is whole again)")
     if result.to_do:
         click.echo(
             f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"

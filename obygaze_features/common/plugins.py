@@ -88,14 +88,14 @@ def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
 
 def describe_error(problem: BaseException, packages: Collection[str]) -> str:
     """An error's kind, message, and the last line of these packages that it passed through."""
-    text, place = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": "), ""
+    text, location = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": "), ""
     for frame, line in walk_tb(problem.__traceback__):
         name = frame.f_globals.get("__name__", "")
         if package_of(name) in packages:
             path = Path(frame.f_code.co_filename)
             depth = name.count(".") + 1 + (path.stem == "__init__")
-            place = f" ({'/'.join(path.parts[-depth:])}:{line})"
-    return f"{text}{place}"
+            location = f" ({'/'.join(path.parts[-depth:])}:{line})"
+    return f"{text}{location}"
 
 
 def one_line(problem: object) -> str:

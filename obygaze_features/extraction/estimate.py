@@ -16,7 +16,7 @@ from obygaze_features.extraction.plan import (
     recipe_of,
     store_paths,
 )
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.run import BrokenBackbones, Options
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import locate
 from obygaze_features.store.writer import open_to_resume
@@ -38,7 +38,8 @@ def estimate(
     videos, output = Path(videos), Path(output)
     check_items(manifest)
     settings = Options(**options)
-    loaded, _ = load(backbones, settings, ["clip"])
+    broken = BrokenBackbones(len(backbones))
+    loaded, _ = load(backbones, settings, ["clip"], broken)
     rows = settings.select(manifest)
     check_media(manifest, rows, videos)
     stores, lacking = {}, set[int]()
@@ -62,6 +63,7 @@ def estimate(
         "clips": len(lacking),
         "missing": [*located.missing, *located.ambiguous],
         "free": shutil.disk_usage(parent).free,
+        "broken": broken.reasons,
     }
 
 
@@ -79,4 +81,5 @@ def describe_estimate(estimate: Mapping[str, Any]) -> str:
     if missing:
         clips = counted(len(missing), "clip")
         lines.append(f"no file, or several: {clips} ({join_some(missing)})")
+    lines += [f"left out: {problem}" for problem in estimate["broken"].values()]
     return "\n".join(lines)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone
+from obygaze_features.backbones.checkpoints import split_name
 from obygaze_features.backbones.devices import is_asynchronous_error, limit_gpu_memory
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, first_line, unknown_name
-from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
 from obygaze_features.extraction.local import run_local
 from obygaze_features.extraction.plan import (
     check_items,
@@ -25,7 +26,7 @@ from obygaze_features.extraction.plan import (
     plan_blocks,
     store_paths,
 )
-from obygaze_features.extraction.run import ExtractionRun, Load, Options
+from obygaze_features.extraction.run import BrokenBackbones, ExtractionRun, Load, Options
 from obygaze_features.extraction.summary import Summary, log_run
 from obygaze_features.manifests import Manifest
 from obygaze_features.store.format import BLOCK_ROWS
@@ -47,6 +48,8 @@ def extract(
     An item that cannot be found or decoded is recorded with the reason, and the run continues.
     Existing stores are resumed, so you can repeat an interrupted call. Several calls may fill the
     same stores at the same time, on one machine or on several: each block is claimed by one call.
+    A backbone of another package whose code fails is left out, and the others go on; the summary's
+    `broken` says why.
 
     Parameters
     ----------
@@ -76,20 +79,23 @@ def extract(
         manifest = Manifest.load(manifest)
     media, output = Path(media) if media is not None else None, Path(output)
     kinds = _check_kinds(manifest, media)
-    loaded, engine = load(backbones, settings, kinds)
+    if isinstance(backbones, str | Backbone):
+        backbones = [backbones]
+    broken = BrokenBackbones(len(backbones))
+    loaded, engine = load(backbones, settings, kinds, broken)
     if settings.max_gpu_memory:
-        limit_gpu_memory(loaded[0].device, settings.max_gpu_memory)
-    return fill(manifest, media, loaded, output, settings, engine, begin=begin)
+        for device in {backbone.device for backbone in loaded}:
+            limit_gpu_memory(device, settings.max_gpu_memory)
+    return fill(manifest, media, loaded, output, settings, engine, broken=broken, begin=begin)
 
 
 def load(
-    backbones: str | Backbone | Sequence[str | Backbone],
+    backbones: Sequence[str | Backbone],
     options: Options,
     kinds: Sequence[str],
+    broken: BrokenBackbones,
 ) -> tuple[list[Backbone], Engine]:
     """Load the backbones for items of these kinds, and choose the engine."""
-    if isinstance(backbones, str | Backbone):
-        backbones = [backbones]
     if not backbones:
         raise UsageError("there is no backbone; give one or several")
     loads = [
@@ -110,11 +116,19 @@ def load(
         device = "cpu"  # the cluster loads its own; here a backbone only describes its store
     elif options.engine != "local":
         raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
-    remaining = iter(loads)
-    loaded = [
-        backbone if isinstance(backbone, Backbone) else next(remaining)(device)
-        for backbone in backbones
-    ]
+    loaded: list[Backbone] = []
+    remaining = iter(loads.copy())
+    for backbone in backbones:
+        if isinstance(backbone, Backbone):
+            loaded.append(backbone)
+            continue
+        load_one = next(remaining)
+        try:
+            loaded.append(load_one(device))
+        except BrokenBackbone as problem:
+            loads.remove(load_one)  # the engine's, too
+            name, target = split_name(backbone)
+            broken.add(name or target.rpartition(":")[2], problem)
     if "clip" not in kinds:
         texts = "text" in kinds
         return [backbone.for_images_and_texts(texts=texts) for backbone in loaded], engine
@@ -122,7 +136,7 @@ def load(
     if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
         raise UsageError(f"{blind[0]} was loaded for images and texts; load it for clips")
     for owner, _, _array in (array.rpartition(":") for array in options.arrays or ()):
-        if owner not in ("", *names):
+        if owner not in ("", *names, *broken.reasons):
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
     return loaded, engine
 
@@ -151,10 +165,12 @@ def fill(
     options: Options,
     engine: Engine,
     *,
+    broken: BrokenBackbones | None = None,
     begin: float | None = None,
 ) -> Summary:
     """Have an engine compute what the stores lack, and log the run."""
     begin = time.monotonic() if begin is None else begin
+    broken = broken or BrokenBackbones(len(backbones))
     rows = options.select(manifest)
     if options.part and not rows.size:
         count = len(set(replace(options, part=None).select(manifest) // BLOCK_ROWS))
@@ -165,7 +181,7 @@ def fill(
     is_new = not any(path.exists() for path in store_paths(backbones, output).values())
     if is_new and media:  # before stores are made; below only if rows are missing
         check_media(manifest, rows, media)
-    targets = open_targets(manifest, backbones, output)
+    targets = open_targets(manifest, backbones, output, broken.add)
     blocks = plan_blocks(targets, rows, retry_failed=options.retry_failed)
     if blocks and media and not is_new:
         check_media(manifest, rows, media)
@@ -177,6 +193,7 @@ def fill(
         rows=rows,
         blocks=blocks,
         begin=begin,
+        broken=broken,
         end=math.inf if options.max_hours is None else begin + 3600 * options.max_hours,
     )
     try:

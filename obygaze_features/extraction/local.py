@@ -11,15 +11,16 @@ import contextlib
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
+import torch
 from torch import Tensor
 
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.progress import Advance, meter
+from obygaze_features.errors import BrokenBackbone
 from obygaze_features.extraction.decode_pool import DecodePool, Decoder
 from obygaze_features.extraction.forward import Forward, Rows
 from obygaze_features.extraction.plan import BlockTask
@@ -51,8 +52,7 @@ class _Pending:
 
     row: int
     input: Tensor | str
-    sampled: Mapping[str, NDArray[Any]]
-    source: str | None
+    item: ReadItem
 
 
 def run_local(run: ExtractionRun) -> None:
@@ -137,20 +137,21 @@ class _LocalRun:
         """The items of the current block that every backbone has computed."""
         if self._block is None:
             return 0
-        return min(len(self._outcomes[name]) for name in self._block.missing)
+        names = self._block.missing.keys() - self.run.broken.reasons
+        return min((len(self._outcomes[name]) for name in names), default=0)
 
     def _add(self, task: _ItemTask, item: ReadItem | Failed) -> None:
         """Queue an item for its backbones, and run those whose batch is full."""
         self.run.tally.count(item)
         for name in task.block.names(task.row):
+            if name in self.run.broken.reasons:
+                continue
             if isinstance(item, Failed):
                 self._outcomes[name][task.row] = item
             else:
                 # Popped, so that a backbone that is done frees its input.
                 value = item.inputs.pop(name)
-                sampled = item.sampled.get(name, {})
-                pending = self._pending[name, isinstance(value, str)]
-                pending.append(_Pending(task.row, value, sampled, item.source))
+                self._pending[name, isinstance(value, str)].append(_Pending(task.row, value, item))
         for (name, _), pending in self._pending.items():
             # Batches never cross blocks, so a resumed run forms the same batches.
             if pending and (len(pending) >= self.forwards[name].batch or task.is_last):
@@ -162,9 +163,17 @@ class _LocalRun:
 
     def _forward(self, name: str, batch: list[_Pending]) -> None:
         """Start a batch, and only then wait for the one before, so that a GPU is never idle."""
+        if name in self.run.broken.reasons:
+            return
         backbone = self.forwards[name].backbone
         inputs: list[Any] = [entry.input for entry in batch]
-        finish = self.forwards[name].start(inputs)
+        for event in {event for entry in batch for event in entry.item.uploads}:
+            torch.cuda.current_stream(backbone.device).wait_event(event)
+        try:
+            finish = self.forwards[name].start(inputs, self._collect)
+        except BrokenBackbone as problem:
+            self.run.broken.add(name, problem)
+            return
         self._collect()
         self._running = name, batch, finish
         if isinstance(inputs[0], str):
@@ -180,7 +189,8 @@ class _LocalRun:
         if self._running:
             name, batch, finish = self._running
             for entry, values in zip(batch, finish(), strict=True):
-                self._outcomes[name][entry.row] = Done({**values, **entry.sampled}, entry.source)
+                sampled = entry.item.sampled.get(name, {})
+                self._outcomes[name][entry.row] = Done({**values, **sampled}, entry.item.source)
             self._running = None  # only now: Ctrl-C while we wait must not lose the batch
 
     def _take_outcomes(self) -> dict[str, dict[int, Done | Failed]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.errors import OutputExists, UsageError, VideoError
+from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import locate
@@ -121,9 +121,12 @@ def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
 
 
 def open_targets(
-    manifest: Manifest, backbones: Sequence[Backbone], output: Path
+    manifest: Manifest,
+    backbones: Sequence[Backbone],
+    output: Path,
+    leave_out: Callable[[str, BrokenBackbone], None],
 ) -> list[ExtractionTarget]:
-    """Create each backbone's store, or open it to resume."""
+    """Create each backbone's store, or open it to resume; broken ones are left out."""
     paths = store_paths(backbones, output)
     for backbone in backbones:
         # No store is created before all existing ones are known to fit.
@@ -134,8 +137,13 @@ def open_targets(
         path, recipe = paths[backbone.name], recipe_of(backbone)
         if not path.exists():
             # Of several runs that start together, one creates the store and the others resume it.
+            try:
+                probe = embed_probe(backbone)
+            except BrokenBackbone as problem:
+                leave_out(backbone.name, problem)
+                continue
             with contextlib.suppress(OutputExists):
-                StoreWriter.create(path, manifest, recipe, probe=embed_probe(backbone))
+                StoreWriter.create(path, manifest, recipe, probe=probe)
         targets.append(ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe)))
     return targets
 

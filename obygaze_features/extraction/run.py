@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.common.package import cache_folder
 from obygaze_features.common.text import as_list, did_you_mean
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.extraction.plan import BlockTask, ExtractionTarget, plan_blocks
 from obygaze_features.extraction.summary import Summary, Tally
 from obygaze_features.manifests import Manifest
@@ -21,6 +22,8 @@ from obygaze_features.store import Status
 from obygaze_features.store.claims import BlockClaims
 from obygaze_features.store.format import BLOCK_ROWS
 from obygaze_features.store.writer import is_in_part
+
+logger = logging.getLogger(__name__)
 
 STALL_TIMEOUT_S = 60.0
 """Seconds without progress after which a file is given up."""
@@ -112,6 +115,21 @@ class Options:
 
 
 @dataclass
+class BrokenBackbones:
+    """Why backbones were left out of a run of `count`, by name; it goes on while any is left."""
+
+    count: int
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, problem: BrokenBackbone) -> None:
+        """Leave out a backbone; raises the error if it is the last."""
+        self.reasons[name] = str(problem)
+        if len(self.reasons) == self.count:
+            raise problem
+        logger.warning(f"{problem}. The other backbones go on")
+
+
+@dataclass
 class ExtractionRun:
     """One run over the missing blocks of some stores, each with its backbone.
 
@@ -127,6 +145,7 @@ class ExtractionRun:
     blocks: list[BlockTask]
     begin: float
     end: float
+    broken: BrokenBackbones
     tally: Tally = field(default_factory=Tally)
     batches: dict[str, int] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
@@ -177,12 +196,17 @@ class ExtractionRun:
     def summary(self, ended: str) -> Summary:
         """Summarise the run, from what its stores hold now."""
         rows, tally, seconds = self.rows, self.tally, time.monotonic() - self.begin
-        stores = {name: target.writer.store.refresh() for name, target in self.targets.items()}
+        names = [name for name in self.targets if name not in self.broken.reasons]
+        names = names or list(self.targets)
+        stores = {name: self.targets[name].writer.store.refresh() for name in names}
         failed: dict[str, dict[str, str]] = {}
-        for store in stores.values():
+        for name, store in stores.items():
             for row in rows[store.status[rows] > Status.DONE].tolist():
                 kind = Status(store.status[row]).name.lower()
-                failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
+                reason = store.failures[store.ids[row]]
+                if self.targets[name].backbone.plugin and kind == "not_finite":
+                    reason = f"{self.targets[name].backbone.label}: {reason}"
+                failed.setdefault(kind, {})[store.ids[row]] = reason
         status = np.array([store.status[rows] for store in stores.values()])
         left = int((status == Status.TODO).any(axis=0).sum())
         return Summary(
@@ -195,6 +219,7 @@ class ExtractionRun:
             failed=failed,
             slow=dict(tally.slow),
             lost=dict(tally.lost),
+            resized_by_cpu=tally.resized_by_cpu,
             cut=dict(tally.cut),
             seconds=seconds,
             shares=tally.shares(seconds),
@@ -205,6 +230,7 @@ class ExtractionRun:
                 for name, store in stores.items()
             },
             ended="done" if ended == "time" and not left else ended,
+            broken=self.broken.reasons,
         )
 
     def _claim(
@@ -214,7 +240,8 @@ class ExtractionRun:
             if not self._has_time_for(task):
                 self.out_of_time = True
                 return
-            if missing := claims.take(task.block, task.missing, retry_failed=retry_failed):
+            lacking = {n: rows for n, rows in task.missing.items() if n not in self.broken.reasons}
+            if missing := claims.take(task.block, lacking, retry_failed=retry_failed):
                 claimed = BlockTask(task.block, missing)
                 self._started_items += len(claimed.rows)
                 yield claimed

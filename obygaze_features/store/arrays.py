@@ -116,10 +116,8 @@ def read_bytes_array(
         shape = _read_bytes_shape(location, name, shape)
     try:
         data = location.read(file)
-    except OSError as problem:
-        reason = problem.strerror
-        where = location.join(file)
-        raise StoreError(f"{where} cannot be read: {reason}; {remedy(location)}") from None
+    except FileNotFoundError:
+        raise StoreError(f"{location.join(file)} is missing; {remedy(location)}") from None
     size = math.prod(length or 1 for length in shape)
     if None in shape:
         size *= max(1, (len(data) - CHECKSUM_BYTES) // size)
@@ -151,7 +149,7 @@ def _read_array_metadata(
     header = location.join(name)
     try:
         metadata = read_json_at(location, name)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         array = name.removesuffix("/zarr.json")
         raise StoreError(f"{header} is missing; {array} cannot be read without it") from None
     if not isinstance(metadata, dict) or (

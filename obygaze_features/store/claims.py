@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import tempfile
 import threading
 import uuid
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 LEASE_S = 120.0
 """Seconds without a heartbeat after which another writer may take a block."""
+
+
+_CLAIM = re.compile(r"[0-9].*\.json")
 
 
 class Claims:
@@ -93,7 +97,10 @@ class Claims:
         return [path for path in self._files() if self._is_free(path)]
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*.json"))
+        try:  # a glob says nothing of a folder that cannot be read
+            return sorted(path for path in self.folder.iterdir() if _CLAIM.fullmatch(path.name))
+        except FileNotFoundError:
+            return []
 
     def _path(self, block: int) -> Path:
         return self.folder / f"{block:06d}.json"

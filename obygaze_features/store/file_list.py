@@ -10,7 +10,7 @@ import numpy as np
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import Folder
+from obygaze_features.store.location import Folder, Location, read_json_at
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
 
@@ -101,6 +101,15 @@ def _shard_files(store: Store) -> set[str]:
         for array in store.stored.values()
         for shard in np.unique(done // array.layout.shard_rows).tolist()
     }
+
+
+def described_files(location: Location) -> dict[str, str]:
+    """The SHA-256 of each file that ``croissant.json`` describes; none if it is damaged."""
+    try:
+        files = read_json_at(location, fmt.CROISSANT)["distribution"]
+        return {str(file["@id"]): str(file["sha256"]) for file in files}
+    except (FileNotFoundError, StoreError, LookupError, TypeError):
+        return {}
 
 
 def committed_files(store: Store) -> set[str]:

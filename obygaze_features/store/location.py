@@ -23,7 +23,13 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import redact_url
-from obygaze_features.errors import ManifestError, StoreError, UsageError
+from obygaze_features.errors import (
+    ManifestError,
+    ObygazeError,
+    StoreError,
+    StoreUnreadable,
+    UsageError,
+)
 from obygaze_features.store.remote import Remote, Span, is_url
 from obygaze_features.store.shards import MappedFile, map_file
 
@@ -40,8 +46,8 @@ _CUT_URL = re.compile(r"(https?|s3|hf):/+")
 class Location(Protocol):
     """Where the files of one store are.
 
-    A file that is not there is a FileNotFoundError. Other trouble is an OSError with its
-    ``strerror`` for local disks, and a `StoreError` of one line elsewhere.
+    A file that is not there is a FileNotFoundError. Other trouble is a `StoreUnreadable` on local
+    disks, and a `StoreError` of one line elsewhere.
     """
 
     @property
@@ -93,7 +99,8 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """A whole file."""
-        return (self.path / name).read_bytes()
+        with _reading(self.path / name) as path:
+            return path.read_bytes()
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
         """Part of a file."""
@@ -102,7 +109,7 @@ class Folder:
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         """Several parts of a file."""
         parts = []
-        with (self.path / name).open("rb") as file:
+        with _reading(self.path / name) as path, path.open("rb") as file:
             for start, length in spans:
                 file.seek(max(0, start if start >= 0 else file.seek(0, os.SEEK_END) + start))
                 parts.append(file.read(length))
@@ -110,17 +117,23 @@ class Folder:
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` on."""
-        with (self.path / name).open("rb") as file:
+        with _reading(self.path / name) as path, path.open("rb") as file:
             file.seek(start)
             yield from iter(lambda: file.read(BLOCK_BYTES), b"")
 
     def exists(self, name: str) -> bool:
         """Whether the file is there."""
-        return (self.path / name).exists()
+        try:
+            with _reading(self.path / name) as path:
+                path.stat()
+        except FileNotFoundError:
+            return False
+        return True
 
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
-        return map_file(self.path / name)
+        with _reading(self.path / name) as path:
+            return map_file(path)
 
 
 class ZipArchive:
@@ -184,20 +197,19 @@ class ZipArchive:
 
     @cached_property
     def _mapped(self) -> MappedFile:
-        return map_file(self.address)
+        with _reading(self.address) as path:
+            return map_file(path)
 
     @cached_property
     def _infos(self) -> dict[str, ZipInfo]:
         """What the zip file holds, by name."""
         try:
-            with ZipFile(self.address) as archive:
+            with _reading(self.address) as path, ZipFile(path) as archive:
                 infos = archive.infolist()
         except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as problem:
             raise StoreError(
                 f"{self.where} is not a zip file, or is cut short ({problem}); get it again"
             ) from None
-        except OSError as problem:
-            raise StoreError(f"{self.where} cannot be read: {problem.strerror}") from None
         _check_zip_members(self.where, infos, len(self._mapped.bytes))
         return {info.orig_filename: info for info in infos}
 
@@ -205,6 +217,22 @@ class ZipArchive:
         if info := self._infos.get(name):
             return info
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.join(name))
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Tell a file that is not there from one that the system cannot read now."""
+    try:
+        yield path
+    except (FileNotFoundError, ObygazeError):
+        raise
+    except NotADirectoryError as problem:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from problem
+    except OSError as problem:
+        raise StoreUnreadable(
+            f"{path} cannot be read now: {problem.strerror}. This says nothing about the data: "
+            "check the disk, the permissions or the limits (ulimit), and run the same command again"
+        ) from problem
 
 
 def is_store_name(name: str) -> bool:
@@ -269,13 +297,7 @@ def location_of(address: str | Path) -> Location:
 
 def read_json_at(location: Location, name: str) -> Any:
     """The content of a JSON file; FileNotFoundError where there is none."""
-    try:
-        data = location.read(name)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as problem:
-        raise StoreError(f"{location.join(name)} cannot be read: {problem.strerror}") from None
-    return parse_json(data, location.join(name), StoreError)
+    return parse_json(location.read(name), location.join(name), StoreError)
 
 
 def sha256_at(location: Location, name: str) -> str:
@@ -293,7 +315,14 @@ def as_file(location: Location, name: str) -> Iterator[Path]:
     A `ManifestError` that names it names the address instead.
     """
     if isinstance(location, Folder):
-        yield location.path / name
+        with _reading(location.path / name) as file:
+            try:
+                yield file
+            except ManifestError as problem:
+                reason = problem.__context__
+                if isinstance(reason, OSError) and not isinstance(reason, FileNotFoundError):
+                    raise reason from None
+                raise
         return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, Path(name).name)

@@ -42,7 +42,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
     """The attributes of a store; `StoreError` if there is no store, or one of a newer format."""
     try:
         group = read_json_at(location, "zarr.json")
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         raise StoreError(_describe_no_store(location)) from None
     attributes = group.get("attributes") if isinstance(group, dict) else None
     ours = attributes.get(fmt.ATTRIBUTES) if isinstance(attributes, dict) else None
@@ -120,7 +120,7 @@ def read_record(
         record = BlockRecord.from_json(read_json_at(location, name))
         if _is_valid(record, block, ids, arrays):
             return record
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return None
     except StoreError as problem:
         reason = str(problem).removeprefix(f"{where} ")
@@ -196,8 +196,8 @@ def read_checksums(location: Location) -> dict[str, str]:
     where = location.join(fmt.CHECKSUMS)
     try:
         checksums = read_json_at(location, fmt.CHECKSUMS)
-    except OSError as problem:
-        raise StoreError(f"{where} cannot be read: {problem.strerror}") from None
+    except FileNotFoundError:
+        raise StoreError(f"{where} is missing") from None
     if not isinstance(checksums, dict):
         raise StoreError(f"{where} is not a list of checksums")
     return {str(name): str(sha256) for name, sha256 in checksums.items()}

@@ -1,34 +1,42 @@
 """Repairing a store: damaged blocks become missing ones, which extraction computes again.
 
-What no block can replace (metadata, items, ids, tables) is restored from a copy of the store.
+What no block can replace (metadata, items, ids, tables) is restored from a copy of the store. No
+intact byte is lost: what a repair replaces or drops stays beside the store.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.common.files import disk_errors, new_folder
+from obygaze_features.common.files import disk_errors, new_folder, to_json, write_text
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import LEASE_S, Claims, file_system_time
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.diff import read_probe
-from obygaze_features.store.file_list import committed_files
-from obygaze_features.store.finalise import refuse_while_written
+from obygaze_features.store.file_list import committed_files, described_files, expected_files
+from obygaze_features.store.finalise import READ_ONLY, refuse_while_written
 from obygaze_features.store.format import Status
+from obygaze_features.store.location import sha256_at
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.verify import Damage, verify
 from obygaze_features.store.writer import append_to_log
+
+ASIDE = ".before-repair"
+"""Ends the name of what a repair replaced or dropped, which stays beside the store."""
+
+Confirm = Callable[[Sequence[Damage], Sequence[str]], None]
 
 
 @dataclass(frozen=True)
@@ -39,21 +47,42 @@ class Repair:
     damage: tuple[Damage, ...]
     """What was damaged, without harmless entries."""
     restored: tuple[str, ...]
-    """The store's name, if it was lost while it was being replaced and was put back."""
+    """The store's name, if it was lost while it was being replaced and was put back; and
+    ``checksums.json``, if it was wrong and the files were not."""
     to_do: tuple[str, ...]
-    """Ids of rows that were done and that extraction has to compute again."""
+    """Ids of rows that were dropped and that extraction has to compute again."""
     cleared: tuple[str, ...]
     """Files of killed writers that were removed."""
     left: tuple[str, ...]
     """Files that may belong to a running writer."""
     reopened: bool
+    aside: Path | None = None
+    """Where the replaced store, or the dropped files, are until somebody removes them."""
 
 
-def repair(path: Path | str, *, reopen: bool = False) -> Repair:
+def repair(
+    path: Path | str,
+    *,
+    reopen: bool = False,
+    confirm: Confirm = lambda damage, ids: None,
+) -> Repair:
     """Make the damaged blocks of a store missing ones, and remove what killed writers left.
 
     No process may be writing the store. A damaged final store is reopened: an open store with all
-    intact blocks replaces it; with `reopen` an undamaged one too, to fill what it lacks.
+    intact blocks replaces it; with `reopen` an undamaged one too, to fill what it lacks. What is
+    replaced or dropped stays beside the store. A list of checksums that is wrong is written again
+    where ``croissant.json`` confirms the files. `StoreUnreadable` where the system cannot read a
+    file now; then nothing is changed.
+
+    Parameters
+    ----------
+    path
+        The store's folder.
+    reopen
+        Reopen a final store although it is undamaged.
+    confirm
+        Called with the damage and the ids of the rows to drop, before any is dropped. It raises
+        to stop.
     """
     path = Path(path)
     with disk_errors(path, StoreError):
@@ -64,18 +93,26 @@ def repair(path: Path | str, *, reopen: bool = False) -> Repair:
             refuse_while_written(store)
         entries = verify(path)
         damage = tuple(entry for entry in entries if not entry.harmless)
-        _refuse_irreparable(store, damage)
-        reopened = store.is_final and bool(damage or reopen)
+        if store.is_final and any(map(concerns_list, damage)) and _mend_list(store):
+            restored += (fmt.CHECKSUMS,)
+            entries = verify(path)
+        remaining = [entry for entry in entries if not entry.harmless]
+        _refuse_irreparable(store, remaining)
+        blocks, to_do = _find_rows_to_drop(store, remaining)
+        if to_do:
+            confirm(remaining, to_do)
+        reopened = store.is_final and bool(remaining or reopen)
+        aside = _choose_aside(path) if blocks or (reopened and remaining) else None
         if reopened:
-            to_do = _reopen(store, damage)
+            _reopen(store, remaining, blocks, aside)
         else:
-            to_do = _retire_blocks(store, damage)
+            _retire_blocks(store, blocks, aside)
             finish_moves(store.refresh())
         harmless = [entry.file for entry in entries if entry.harmless and not reopened]
         cleared, left = _clear(path, harmless)
-        if not store.is_final and (damage or restored or cleared):
+        if not store.is_final and (remaining or restored or cleared):
             append_to_log(path, "repaired", to_do=len(to_do), restored=restored)
-    return Repair(path, damage, restored, to_do, cleared, left, reopened)
+    return Repair(path, damage, restored, to_do, cleared, left, reopened, aside)
 
 
 def _put_back(path: Path) -> tuple[str, ...]:
@@ -103,10 +140,42 @@ def can_repair(entry: Damage, *, is_final: bool) -> bool:
     return bool(entry.ids) or entry.file.partition("/")[0] in rewritten
 
 
+def concerns_list(entry: Damage) -> bool:
+    """Whether ``checksums.json`` is wrong, or may be, and not a file that it lists."""
+    return fmt.CHECKSUMS in f"{entry.file} {entry.why}"
+
+
+def _mend_list(store: Store) -> bool:
+    """Write the ``checksums.json`` of a final store again; False if nothing else confirms it.
+
+    Each line is the file's own SHA-256 where ``croissant.json`` has the same, else what it was.
+    """
+    location, listed = store.location, dict[str, str]()
+    described = described_files(location)
+    with contextlib.suppress(StoreError):
+        listed = read_checksums(location)
+    mended = {}
+    for name in sorted(expected_files(store, described)):
+        line, sha256 = listed.get(name), None
+        with contextlib.suppress(FileNotFoundError):
+            sha256 = sha256_at(location, name)
+        is_unlisted_card = line is None and name in (fmt.CARD, fmt.CROISSANT)
+        if sha256 and (sha256 == described.get(name) or is_unlisted_card):
+            line = sha256
+        if line is None:
+            return False
+        mended[name] = line
+    if mended == listed:
+        return False
+    write_text(store.path / fmt.CHECKSUMS, to_json(mended))
+    (store.path / fmt.CHECKSUMS).chmod(READ_ONLY)
+    return True
+
+
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise if a file is damaged that can neither be computed nor written again."""
     for entry in damage:
-        if not can_repair(entry, is_final=store.is_final):
+        if concerns_list(entry) or not can_repair(entry, is_final=store.is_final):
             sha256 = None
             with contextlib.suppress(StoreError):
                 sha256 = read_checksums(store.location).get(entry.file)
@@ -116,41 +185,58 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
             )
 
 
-def _retire_blocks(store: Store, damage: Sequence[Damage]) -> tuple[str, ...]:
-    """Make the blocks of damaged rows missing ones, and remove their shards."""
+def _find_rows_to_drop(store: Store, damage: Sequence[Damage]) -> tuple[list[int], tuple[str, ...]]:
+    """The blocks of damaged rows, and the ids of their rows that are not to do already."""
     row_of = {item_id: row for row, item_id in enumerate(store.ids)}
-    blocks = sorted({row_of[entry.ids[0]] // store.block_rows for entry in damage})
-    to_do: list[str] = []
+    blocks = sorted({row_of[id_] // store.block_rows for entry in damage for id_ in entry.ids})
+    rows = [row for block in blocks for row in store.rows_of_block(block)]
+    if store.is_final:  # else the record, which has the status, may be damaged
+        rows = [row for row in rows if store.status[row] != Status.TODO]
+    return blocks, tuple(store.ids[row] for row in rows)
+
+
+def _choose_aside(path: Path) -> Path:
+    """A new name beside the store."""
+    names = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+    return next(aside for name in names if not (aside := path.with_name(name)).exists())
+
+
+def _retire_blocks(store: Store, blocks: Sequence[int], aside: Path | None) -> None:
+    """Make these blocks missing ones; their files go to `aside`, under their names."""
     for block in blocks:
-        rows = store.rows_of_block(block)
-        to_do += store.ids[rows.start : rows.stop]
-        retire_record(store, block)
-        for spec in store.specs:
-            (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
-        for staged in (store.path / fmt.STAGING).glob(f"{block:06d}.*"):
-            staged.unlink(missing_ok=True)
-    return tuple(to_do)
+        assert aside is not None
+        retire_record(store, block, aside)
+        names = [fmt.shard_name(spec, block) for spec in store.specs]
+        staged = (store.path / fmt.STAGING).glob(f"{block:06d}.*")
+        names += [file.relative_to(store.path).as_posix() for file in staged]
+        for name in names:
+            (aside / name).parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(store.path / name, aside / name)
 
 
-def _reopen(store: Store, damage: Sequence[Damage]) -> tuple[str, ...]:
-    """Replace a final store by an open one that has all its intact blocks."""
+def _reopen(
+    store: Store, damage: Sequence[Damage], blocks: Sequence[int], aside: Path | None
+) -> None:
+    """Replace a final store by an open one that has all its blocks but these."""
     n, path = len(store), store.path
-    row_of = {item_id: row for row, item_id in enumerate(store.ids)}
-    hit = np.array([row_of[item_id] for entry in damage for item_id in entry.ids], np.intp)
     source = np.zeros(n, np.intp)
-    source[np.isin(np.arange(n) // store.block_rows, hit // store.block_rows)] = NO_SOURCE
-    lost = np.flatnonzero((source == NO_SOURCE) & (store.status != Status.TODO))
+    source[np.isin(np.arange(n) // store.block_rows, blocks)] = NO_SOURCE
     plan = Plan(store.items, [store], source, np.arange(n))
     try:
         probe = read_probe(store)
     except StoreError:
         probe = {}
-    with new_folder(path, overwrite=True, allow_missing=True) as folder:
+
+    def keep(replaced: Path) -> None:
+        if aside:
+            os.rename(replaced, aside)
+
+    with new_folder(path, overwrite=True, allow_missing=True, after_swap=keep) as folder:
         write_plan(folder, plan, store.attributes, probe)
         if (path / fmt.LOG).exists():
             shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
         append_to_log(folder, "reopened", damaged=[entry.file for entry in damage])
-    return tuple(store.ids[row] for row in lost.tolist())
 
 
 def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

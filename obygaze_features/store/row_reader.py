@@ -6,6 +6,7 @@ other way; of others, the ranges of the chunks that are needed are read (`RangeS
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -124,13 +125,10 @@ class RowReader:
             # A writer that was interrupted, or that is not ready yet, has left it there.
             names.insert(0, fmt.staged_name(array.spec, shard, sha256))
         for name in names:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 return open_shard(self.location, name, array)
-            except FileNotFoundError:
-                reason = "it is not there"
-            except OSError as problem:
-                reason = f"it cannot be read ({problem.strerror})"
-        raise DamagedChunk(self.location.join(names[-1]), range(array.layout.shard_rows), reason)
+        rows = range(array.layout.shard_rows)
+        raise DamagedChunk(self.location.join(names[-1]), rows, "it is missing")
 
 
 def open_shard(location: Location, name: str, array: StoredArray) -> ShardReader | RangeShard:

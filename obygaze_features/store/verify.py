@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,11 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.arrays import StoredArray
-from obygaze_features.store.file_list import committed_files, expected_files
+from obygaze_features.store.file_list import (
+    committed_files,
+    described_files,
+    expected_files,
+)
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, location_of, read_json_at, sha256_at
 from obygaze_features.store.metadata import read_checksums
@@ -72,6 +76,7 @@ def verify(address: Path | str) -> list[Damage]:
     try:
         if store.is_final:
             damage += _check_final_shards(store, checksums)
+            damage = list(_blame_list(location, damage, checksums))
             if is_listed:
                 reported = {entry.file for entry in damage}
                 listing = _check_listing(store, checksums)
@@ -92,8 +97,6 @@ def compare_file(location: Location, name: str, sha256: str | None) -> str | Non
         actual = sha256_at(location, name)
     except FileNotFoundError:
         return "it is missing"
-    except OSError as problem:
-        return f"it cannot be read ({problem.strerror})"
     return CHANGED if sha256 and actual != sha256 else None
 
 
@@ -106,7 +109,7 @@ def _is_newer(location: Location) -> bool:
     try:
         group = json.loads(location.read("zarr.json"))
         version = group["attributes"][fmt.ATTRIBUTES]["format_version"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         return False
     return isinstance(version, int) and version > fmt.FORMAT_VERSION
 
@@ -137,7 +140,7 @@ def _find_wrong_copies(location: Location, headers: Sequence[str]) -> Iterator[D
     for name in sorted({header.removesuffix("/zarr.json") for header in headers} | copies.keys()):
         try:
             own = read_json_at(location, f"{name}/zarr.json")
-        except (StoreError, OSError):
+        except (StoreError, FileNotFoundError):
             own = None
         if own is None and f"{name}/zarr.json" in headers:
             continue  # reported as missing or changed
@@ -237,6 +240,28 @@ def _find_damaged_rows(
             damaged.setdefault(problem.reason, []).extend(in_chunk.tolist())
     reader.forget()
     return damaged
+
+
+def _blame_list(
+    location: Location, damage: Sequence[Damage], checksums: Mapping[str, str]
+) -> Iterator[Damage]:
+    """The damage, where a file differs from its SHA-256 alone, of the file or of the list.
+
+    Nothing covers ``checksums.json``, but ``croissant.json`` has most of its SHA-256s too.
+    """
+    described = described_files(location)
+    for entry in damage:
+        name = entry.file
+        if entry.why != CHANGED or not (entry.ids or name in described):
+            yield entry
+        elif described.get(name) == sha256_at(location, name):
+            reason = f"its SHA-256 of {name} is wrong; {fmt.CROISSANT} has the right one"
+            yield Damage(fmt.CHECKSUMS, None, (), reason)
+        elif described.get(name) == checksums.get(name):
+            yield entry
+        else:
+            reason = f"it differs from its SHA-256, and {fmt.CROISSANT} does not confirm that one"
+            yield replace(entry, ids=(), why=reason)
 
 
 def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:

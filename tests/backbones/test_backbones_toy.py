@@ -72,7 +72,7 @@ def expected(video: Path, weights: dict[str, np.ndarray]) -> np.ndarray:
 def test_one_file_and_one_line_add_a_backbone(checkout: Path) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text.partition("\n## A backbone, step by step\n")[2].partition("\n## ")[0]
-    (_, first), (_, lines), (_, then), _ = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
+    (_, first), (_, lines), (_, then) = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
     before = sources(checkout)
 
     [copy] = first.split("$ ")[1:]

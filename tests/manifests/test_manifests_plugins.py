@@ -157,6 +157,7 @@ BROKEN = {
 def test_a_broken_importer_is_one_line(code, install, tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
     install({"x.py": code, "scenes.py": SCENES}, POINTS | {"x": "mylab.x:load"}, group=GROUP)
+    Path("source.txt").touch()
     result = obygaze("manifests", "import", "x", "source.txt")
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
     assert re.search(BROKEN[code], result.output)
@@ -167,6 +168,11 @@ def test_a_broken_importer_is_one_line(code, install, tmp_path, monkeypatch, oby
     result = obygaze("manifests", "import", "scense", "s.txt")
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
     assert "did you mean scenes?" in result.output
+
+
+def test_a_missing_source_is_not_the_importers_fault(mylab, obygaze):
+    result = obygaze("manifests", "import", "scenes", "scenes.tx", "--film", "f")
+    assert (result.exit_code, result.output) == (1, "Error: scenes.tx does not exist\n")
 
 
 def test_a_module_that_is_not_installed_is_one_line(obygaze):

@@ -85,8 +85,8 @@ def test_damage_is_named_and_repaired(obygaze, path):
         "why": "its checksum is wrong",
         "harmless": False,
     }
-    result = obygaze("stores", "repair", path)
-    assert result.exit_code == 0
+    result = obygaze("stores", "repair", path, "--yes")
+    assert result.exit_code == 3
     assert "4 rows to compute again: tt1-008, tt1-009, tt1-010, tt1-011" in result.stdout
     assert "left 1 file that a running writer may need" in result.stdout
     toys.age(path / "staging/.1.partial")

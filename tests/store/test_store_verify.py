@@ -223,9 +223,7 @@ def test_stale_claims_are_cleared_and_living_ones_respected(path):
 
 
 @pytest.mark.parametrize("state", ["path", "final"])
-@pytest.mark.parametrize(
-    "name", ["native/zarr.json", "ids/c/0/0", "ids/zarr.json", "items.csv", "checksums.json"]
-)
+@pytest.mark.parametrize("name", ["native/zarr.json", "ids/c/0/0", "ids/zarr.json", "items.csv"])
 def test_a_file_that_no_extraction_makes_is_restored_from_a_copy(state, name, request):
     store = request.getfixturevalue(state)
     original_bytes, before = (store / name).read_bytes(), toys.contents(store)

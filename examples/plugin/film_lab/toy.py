@@ -1,8 +1,8 @@
 """A toy backbone, to copy from: each frame is its mean colour, and a matrix makes 8 numbers of it.
 
-As ``obygaze_features/backbones/toy.py``, with a line in ``registry.py``, or in another package with
-an entry point, it is one of the backbones: listed, written with random weights, and extracted with.
-CONTRIBUTING.md says how; tests/backbones/test_backbones_toy.py does it.
+In a package with an entry point, as here, or as ``obygaze_features/backbones/toy.py`` with a line
+in ``registry.py``, it is one of the backbones: listed, written with random weights, extracted with.
+docs/extend.md and CONTRIBUTING.md say how.
 """
 
 from __future__ import annotations

@@ -1,0 +1,24 @@
+# film_lab/scenes.py
+from pathlib import Path
+
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest
+
+
+def import_manifest(source: Path, *, skip: int = 0) -> Manifest:
+    """Films as this lab writes them: a line a film, its name, and a level for each scene.
+
+    With --skip 1 the first scene of each film, its titles, is left out.
+    """
+    items, levels = [], []
+    for number, line in enumerate(source.read_text().splitlines(), 1):
+        film, *codes = line.split()
+        if not codes:
+            raise ManifestError(f"{source}, line {number}: {film} has no levels; add one a scene")
+        for scene, code in list(enumerate(codes, 1))[skip:]:
+            media = f"{film}_scene_{scene}.mp4"
+            items.append(Item(f"{film}-{scene:03d}", film=film, media=media))
+            levels.append(code)
+    ids = [item.id for item in items]
+    labels = LabelSet("ours", ids, levels, concepts=[()] * len(ids))
+    return Manifest("scenes", Items.of(items), source=source.name).with_parts(labels=[labels])

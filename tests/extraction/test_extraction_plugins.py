@@ -1,0 +1,195 @@
+"""Backbones of another package: listed, extracted with, and left out where their code fails."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from obygaze_features.backbones import load_backbone
+from obygaze_features.errors import BrokenBackbone
+from obygaze_features.extraction import extract
+from obygaze_features.store import open_store
+
+GROUP = "obygaze.backbones"
+NETS = '''
+import torch
+from obygaze_features.backbones.backbone import Backbone
+from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.store import ArraySpec
+
+CALLS = []
+
+class Colours(Backbone):
+    """The mean colour of each frame."""
+    def __init__(self, mode):
+        arrays = (ArraySpec("native", (3,), "float32", "mean colour"),
+                  ArraySpec("max", (3,), "float32", "brightest"))
+        super().__init__(torch.nn.Identity(), Sampling(2), CLIP_TORCHVISION.at(8), arrays,
+                         self.encode, (), {"mode": mode})
+
+    @staticmethod
+    def encode(pixels, present, wanted):
+        return {"native": pixels.mean((1, 3, 4)), "max": pixels.amax((1, 3, 4))}
+'''
+FIRST = "return Colours.encode(pixels, present, wanted)"
+
+#: What a class does that `Colours` does not, and the line that names it.
+BROKEN = {
+    "def __init__(self, mode): raise LookupError('gone')": r"LookupError: gone \(mylab/nets.py:",
+    "def __init__(self): pass": "TypeError: .*takes 1 positional argument",
+    "def __new__(self, mode): return 3": "makes a int, not a Backbone",
+    "def __init__(self, mode): pass": "AttributeError: .*has no attribute 'module'",
+    "def __init__(self, m): super().__init__(m); vars(self)['arrays'] = ('native',)":
+        "arrays has a str, not a ArraySpec",
+    "def __init__(self, m): super().__init__(m); vars(self)['sampling'] = 2":
+        "sampling has a int, not a Sampling",
+    "def __init__(self, mode): super().__init__({1, 2})":
+        "TypeError: Object of type set is not JSON serializable",
+    "encode = lambda *a: {}['key']": r"KeyError: 'key' \(mylab/nets.py:",
+    "encode = lambda *a: {'native': torch.ones(1, 3)}": "gives no array max",
+    "encode = lambda p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
+        r"native has the shape \(1, 4\), not \(1, 3\)",
+    "encode = lambda p, *a: {k: torch.ones(len(p) + 1, 3) for k in ('native', 'max')}":
+        r"native has the shape \(2, 3\), not \(1, 3\)",
+    "encode = lambda p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
+        "native of a synthetic clip has NaN",
+    "encode = lambda *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
+}  # fmt: skip
+
+
+@pytest.fixture
+def mylab(install):
+    classes = [
+        f"class C{number}(Colours):\n    {body if 'encode' not in body else ''}\n"
+        + (f"    def __init__(self, mode):\n        super().__init__(mode)\n\n"
+           f"    encode = staticmethod({body.removeprefix('encode = ')})\n"
+           if "encode" in body else "")
+        for number, body in enumerate(BROKEN)
+    ]  # fmt: skip
+    points = {"colours": "mylab.nets:Colours", "bad": "mylab.bad:Net", "vivit": "mylab.nets:C0"}
+    files = {"nets.py": NETS + "\n".join(classes), "bad.py": "raise OSError('no\\ngo')"}
+    return install(files, points, group=GROUP)
+
+
+def test_a_class_is_extracted_with_by_either_name(mylab, manifest, films, tmp_path):
+    options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}
+    specs = ["colours", "mine=mylab.nets:Colours"]
+    summary = extract(manifest, films, specs, tmp_path, **options)
+    assert (summary.done, summary.broken, summary.ended) == (6, {}, "done")
+    named, mine = map(open_store, summary.stores)
+    assert (mine.path.name, "native" in mine.arrays) == ("mine.zarr", True)
+    assert "max" not in mine.arrays
+    np.testing.assert_array_equal(named.read("native", ids=manifest.ids[:6]),
+                                  mine.read("native", ids=manifest.ids[:6]))  # fmt: skip
+    for store in (named, mine):
+        about = store.attributes["backbone"]
+        assert (about["package"], about["config"]) == ("mylab 0.1.0", {"mode": "author"})
+
+
+def test_backbones_are_listed_with_their_package(mylab, obygaze):
+    lines = obygaze("features", "backbones").stdout
+    assert "  colours: mylab.nets:Colours of mylab 0.1.0\n" in lines
+    assert re.search(r"bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go", lines)
+    assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: .* another vivit", lines)
+    cards = json.loads(obygaze("features", "backbones", "--json").stdout)
+    assert cards["colours"]["package"] == "mylab 0.1.0"
+    assert cards["vivit"]["package"] == "obygaze"
+    assert "bad" not in cards
+
+
+@pytest.mark.parametrize("spec", ["bad", "mylab.bad:Net", "mylab.nets:Colors", "nobody.nets:Net"])
+def test_what_cannot_be_imported_is_left_out(spec, mylab, manifest, films, weights, tmp_path):
+    specs = [spec, f"tiny={weights}"]
+    summary = extract(manifest, films, specs, tmp_path, limit=3)
+    assert [path.name for path in summary.stores] == ["tiny.zarr"]
+    assert summary.done == 3
+    [reason] = summary.broken.values()
+    assert "\n" not in reason
+    with pytest.raises(BrokenBackbone, match=re.escape(reason)):
+        load_backbone(spec, "cpu")
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN)))
+def test_a_broken_class_is_left_out(number, mylab, manifest, films, tmp_path):
+    path = f"mylab.nets:C{number}"
+    specs = ["colours", f"mine={path}"]
+    summary = extract(manifest, films, specs, tmp_path, limit=3)
+    assert [path.name for path in summary.stores] == ["colours.zarr"]
+    assert (summary.done, summary.left, summary.failed) == (3, 0, {})
+    [(name, reason)] = summary.broken.items()
+    assert name == "mine"
+    assert f"{path} of mylab 0.1.0" in reason
+    assert re.search([*BROKEN.values()][number], reason)
+    assert "\n" not in reason
+    with pytest.raises(BrokenBackbone, match=re.escape(reason)):
+        extract(manifest, films, f"mine={path}", tmp_path, limit=3)
+
+
+LATE = '''
+
+class Late(Colours):
+    """Fails in its second block, as a network may that has a state."""
+    @staticmethod
+    def encode(pixels, present, wanted):
+        CALLS.append(len(pixels))
+        if sum(CALLS) > 40:
+            raise RuntimeError("no more")
+        return Colours.encode(pixels, present, wanted)
+
+class Nan(Colours):
+    @staticmethod
+    def encode(pixels, present, wanted):
+        arrays = Colours.encode(pixels, present, wanted)
+        arrays["native"][1:] = torch.nan
+        return arrays
+'''
+
+
+def test_one_that_fails_midway_leaves_the_other_complete(
+    install, manifest, films, weights, tmp_path, obygaze
+):
+    install({"nets.py": NETS + LATE}, {"late": "mylab.nets:Late"}, group=GROUP)
+    manifest.save(tmp_path / "m")
+    command = ("features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s",
+               "--backbone", "late", "--backbone", f"tiny={weights}")  # fmt: skip
+    result = obygaze(*command)
+    assert result.exit_code == 3, result.output
+    line = r"mylab.nets:Late of mylab 0.1.0: RuntimeError: no more \(mylab/nets.py:\d+\)"
+    assert re.search(f"^{line}. The other backbones go on$", result.stderr, re.MULTILINE)
+    assert re.search(f"^late was left out: {line}$", result.stderr, re.MULTILINE)
+    assert result.stdout.splitlines()[-1].startswith("70 of 70 clips done in")
+    assert "late.zarr" not in result.stdout
+    tiny, late = (open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny", "late"))
+    assert (tiny.status == 1).all()
+    assert 32 <= (late.status == 1).sum() < 70
+    assert set(late.status.tolist()) == {0, 1}
+    # The next run tries it again: its process has forgotten the calls.
+    install({"nets.py": NETS + LATE}, {"late": "mylab.nets:Late"}, group=GROUP)
+    result = obygaze(*command)
+    assert result.exit_code == 0, result.output
+    assert (open_store(tmp_path / "s/late.zarr").status == 1).all()
+
+
+def test_rows_with_nan_name_the_plugin(install, manifest, films, tmp_path, obygaze):
+    install({"nets.py": NETS + LATE}, {"nan": "mylab.nets:Nan"}, group=GROUP)
+    manifest.save(tmp_path / "m")
+    command = ("features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s")
+    specs = ("--backbone", "nan", "--backbone", "mylab.nets:Colours", "--limit", 4)
+    result = obygaze(*command, *specs)
+    assert result.exit_code == 3, result.output
+    line = r"clip-01: nan \(mylab.nets:Nan of mylab 0.1.0\): native has NaN or infinity"
+    assert re.search(line, result.stderr)
+    assert (open_store(tmp_path / "s/Colours.zarr").status[:4] == 1).all()
+
+
+def test_a_dry_run_names_what_is_left_out(mylab, manifest, films, tmp_path, obygaze):
+    manifest.save(tmp_path / "m")
+    result = obygaze("features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s",
+                     "--backbone", "colours", "--backbone", "bad", "--dry-run")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "colours: 70 clips" in result.stdout
+    assert "left out: mylab.bad:Net of mylab 0.1.0: OSError: no go" in result.stdout

@@ -1,0 +1,191 @@
+"""A repair drops no intact row: not for a wrong list, not for a file that cannot be read now."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import StoreError, StoreUnreadable
+from obygaze_features.store import finalise, merge, open_store, repair, verify
+from tests.store import toys
+from tests.store.making import flip_bit
+
+FLIPS = 40
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    toys.a_store(folder / "open.zarr")
+    finalise(shutil.copytree(folder / "open.zarr", folder / "final.zarr"))
+    return folder
+
+
+@pytest.fixture
+def copy(stores: Path, tmp_path: Path) -> Callable[[str], Path]:
+    def copy(state: str) -> Path:
+        return Path(shutil.copytree(stores / f"{state}.zarr", tmp_path / "toy.zarr"))
+
+    return copy
+
+
+def fail_on(monkeypatch: pytest.MonkeyPatch, file: Path, number: int) -> None:
+    """Have the system refuse to open a file."""
+    opened = Path.open
+
+    def refuse(path: Path, *args, **options):
+        if path == file:
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+
+
+def test_flipped_bits_of_the_list_cost_no_row(copy, stores):
+    """Nothing covers checksums.json itself; croissant.json has what it needs to be mended."""
+    path, whole = copy("final"), toys.contents(stores / "final.zarr")
+    size, dice, mended = len(whole["checksums.json"]), random.Random(5), 0
+    for position in dice.sample(range(size), FLIPS):
+        flip_bit(path / "checksums.json", position)
+        if verify(path):  # a line end may turn into another space
+            result = repair(path)
+            assert result.to_do == ()
+            assert result.aside is None or result.reopened  # README.md or croissant.json
+            mended += result.restored == ("checksums.json",)
+            assert np.array_equal(open_store(path).status, open_store(stores / "final.zarr").status)
+            assert verify(path) == []
+            assert result.reopened or toys.contents(path) == whole
+        shutil.rmtree(path)
+        copy("final")
+    assert mended > FLIPS * 0.8
+
+
+def test_a_list_that_is_lost_is_written_again(copy, stores):
+    path = copy("final")
+    (path / "checksums.json").unlink()
+    assert repair(path).restored == ("checksums.json",)
+    assert toys.contents(path) == toys.contents(stores / "final.zarr")
+
+
+def test_a_wrong_list_without_a_witness_is_left(copy):
+    """Its chunks hold, so the shard may be right; without croissant.json nobody can tell."""
+    path = copy("final")
+    (path / "croissant.json").write_text("{}")
+    listed = json.loads((path / "checksums.json").read_text())
+    listed["native/c/0/0"] = "0" * 64
+    (path / "checksums.json").write_text(json.dumps(listed))
+    before = toys.contents(path)
+    with pytest.raises(StoreError, match=r"native/c/0/0 cannot be repaired .*restore it"):
+        repair(path)
+    assert toys.contents(path) == before
+
+
+def test_a_shard_of_another_store_is_damage(copy, stores, tmp_path):
+    """Its chunks hold, but two files say that it was another."""
+    path = copy("final")
+    other = toys.a_store(tmp_path / "other.zarr", film="tt2")
+    finalise(other)
+    (path / "native/c/0/0").chmod(0o644)
+    shutil.copyfile(other / "native/c/0/0", path / "native/c/0/0")
+    [entry] = verify(path)
+    assert (entry.file, entry.why, len(entry.ids)) == ("native/c/0/0", "it was changed", 17)
+    assert len(repair(path).to_do) == 18
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE])
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [
+        ("open", "native/c/2/0"),
+        ("open", "blocks/000003.json"),
+        ("open", "checksums.json"),
+        ("open", "items.csv"),
+        ("final", "native/c/0/0"),
+        ("final", "status/c/0"),
+        ("final", "rows.csv"),
+        ("final", "croissant.json"),
+        ("final", "frames/zarr.json"),
+    ],
+)
+def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, number):
+    path = copy(state)
+    before = toys.contents(path)
+    fail_on(monkeypatch, path / name, number)
+    for change in (verify, repair):
+        with pytest.raises(StoreUnreadable) as problem:
+            change(path)
+        assert os.strerror(number) in str(problem.value)
+        assert str(path / name) in str(problem.value)
+        assert "stores repair" not in str(problem.value)
+    monkeypatch.undo()
+    assert toys.contents(path) == before
+    assert verify(path) == []
+
+
+def test_a_merge_names_what_it_lacks_and_not_a_repair(stores, tmp_path, monkeypatch):
+    parts = [toys.a_store(tmp_path / f"{film}.zarr", film=film) for film in ("tt1", "tt2")]
+    fail_on(monkeypatch, parts[1] / "native/c/1/0", errno.EMFILE)
+    with pytest.raises(StoreUnreadable, match=r"Too many open files.*ulimit") as problem:
+        merge(parts, tmp_path / "all.zarr")
+    assert "repair" not in str(problem.value)
+    assert not (tmp_path / "all.zarr").exists()
+
+
+@pytest.mark.parametrize("state", ["open", "final"])
+def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state):
+    path = copy(state)
+    flip_bit(path / "native/c/0/0", 3)
+    before = toys.contents(path)
+    count = 4 if state == "open" else 18
+    refused = obygaze("stores", "repair", path)
+    assert refused.exit_code == 1
+    assert f"{count} rows to drop, and to compute again: tt1-000" in refused.stderr
+    assert f"obygaze stores repair {path} --yes" in refused.stderr
+    assert toys.contents(path) == before
+
+    result = obygaze("stores", "repair", path, "--yes", "--json")
+    assert result.exit_code == 3
+    told = json.loads(result.stdout)
+    assert len(told["to_do"]) == count
+    aside = Path(told["aside"])
+    assert aside == path.with_name("toy.zarr.before-repair")
+    kept = toys.contents(aside)
+    assert kept.items() <= before.items()
+    dropped = before if state == "final" else {"blocks/000000.json", "native/c/0/0"}
+    assert kept.keys() >= set(dropped)
+    assert verify(path) == []
+    if state == "final":
+        assert open_store(aside).is_final
+
+    if state == "open":
+        flip_bit(path / "native/c/1/0", 3)
+        again = obygaze("stores", "repair", path, "--yes")
+        assert f"as it was: {aside}-2 (remove it" in again.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"y\n", 3)])
+def test_the_command_asks_on_a_terminal(copy, answer, code):
+    path = copy("open")
+    flip_bit(path / "native/c/0/0", 3)
+    before = toys.contents(path)
+    ours, theirs = os.openpty()
+    os.write(ours, answer)
+    asked = [sys.executable, "-m", "cli", "stores", "repair", str(path)]
+    done = subprocess.run(asked, stdin=theirs, capture_output=True, text=True, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == code
+    assert "native/c/0/0: its checksum is wrong; rows: tt1-000\n" in done.stderr
+    assert "Drop them? [y/N]" in done.stderr
+    assert (toys.contents(path) == before) == (code == 1)
