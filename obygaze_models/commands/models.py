@@ -14,11 +14,12 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.text import for_shell
+from obygaze_features.common.text import for_shell, redact_url
 from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
+from obygaze_models.commands.moments import evaluate_moments, moments
 from obygaze_models.commands.predict import evaluate, export, predict, train
 from obygaze_models.commands.trec import score_run, write_run
 
@@ -94,7 +95,7 @@ def run(
     loaded = load_experiment(experiment)
     loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
     if not as_json:
-        stores = " + ".join(Path(store).name for store in loaded.stores)
+        stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
             f"{loaded.feature} features of {stores}, {loaded.protocol} protocol"
@@ -173,6 +174,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 
 
 for command in (
-    train, evaluate, compare, predict, explain, export, write_run, score_run,
+    train, evaluate, compare, predict, moments, evaluate_moments, explain, export, write_run,
+    score_run,
 ):  # fmt: skip
     models.add_command(command)

@@ -197,7 +197,10 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        return softmax(self._logits(self._check(X)) / self.temperature_)
+        import torch  # noqa: F401  # as in fit
+
+        with threadpool_limits(1):
+            return softmax(self._logits(self._check(X)) / self.temperature_)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each clip."""
@@ -247,7 +250,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        with torch.inference_mode(), threadpool_limits(1):
+        with torch.inference_mode():
             parts = [self._clip_logits(*step, weights) for step in self._steps(X)]
         return as_logits(torch.cat(parts).double().numpy())
 
@@ -262,8 +265,10 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         import torch
 
         present = ~clips[..., 0].isnan()
-        frames = torch.sub(clips, torch.from_numpy(self.mean_)).mul_(1 / self.scale_)
-        return frames.nan_to_num_(0.0), present
+        # One pass from half precision; a second one only where frames are absent.
+        offset = torch.from_numpy(self.mean_ / -self.scale_)
+        frames = torch.add(offset, clips, alpha=1 / self.scale_)
+        return frames if present.all() else frames.nan_to_num_(0.0), present
 
 
 class AttentionProbe(_FrameProbe):
@@ -507,12 +512,16 @@ def _two_columns(logits: Any) -> Any:
 
 
 def _best_threshold(scores: Array, positive: Array) -> float:
-    """The highest threshold of the best F1, where clips that reach it are called positive."""
+    """The threshold of the best F1, where clips that reach it are called positive.
+
+    It is halfway between the last clip that reaches it and the next: frames vary around both.
+    """
     order = np.argsort(-scores, kind="stable")
     hits, called = np.cumsum(positive[order]), np.arange(1, len(scores) + 1)
     is_last = np.append(np.diff(scores[order]) != 0, True)  # clips of equal scores go together
     f1 = np.where(is_last, 2 * hits / (called + positive.sum()), -1.0)
-    return float(scores[order[f1.argmax()]]) if hits[-1] else 0.5
+    last = int(f1.argmax())
+    return float(scores[order[last : last + 2]].mean()) if hits[-1] else 0.5
 
 
 def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
