@@ -39,6 +39,7 @@ def report(
     title: str | None = None,
     thumbnails: str | Path | None = None,
     analyses: Sequence[str | Path] = (),
+    nearest: str | Path | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the results of runs as one HTML page, and return its path.
@@ -55,6 +56,8 @@ def report(
         A folder of pictures ID.jpg to hold inside the page; do not share such a page.
     analyses
         JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
+    nearest
+        A store, by whose vectors the five clips nearest to each clip are found.
     overwrite
         Replace an existing page.
     """
@@ -67,6 +70,7 @@ def report(
         title=title,
         thumbnails=None if thumbnails is None else Path(thumbnails),
         analyses=[Path(path) for path in analyses],
+        nearest=nearest,
         overwrite=overwrite,
     )
 

@@ -33,6 +33,11 @@ __all__ = ["report"]
     type=click.Path(path_type=Path),
     help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
 )
+@click.option(
+    "--nearest",
+    metavar="STORE",
+    help="Show the five nearest clips of each clip, by the cosine of this store's vectors.",
+)
 @overwrite_option
 def report(
     runs: tuple[Path, ...],
@@ -40,6 +45,7 @@ def report(
     title: str | None,
     thumbnails: Path | None,
     analyses: tuple[Path, ...],
+    nearest: str | None,
     overwrite: bool,
 ) -> None:
     """Write the results of RUNS as an HTML page.
@@ -73,6 +79,7 @@ def report(
         title=title,
         thumbnails=thumbnails,
         analyses=analyses,
+        nearest=nearest,
         overwrite=overwrite,
     )
     click.echo(f"Wrote {page}")

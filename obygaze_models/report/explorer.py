@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store import Store
+from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.experiments.run_folder import Clip, Explained
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model, default_run
@@ -43,7 +45,9 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
     return thumbnails
 
 
-def explorer_data(runs: Sequence[ReportRun], thumbnails: Mapping[str, str]) -> dict[str, Any]:
+def explorer_data(
+    runs: Sequence[ReportRun], thumbnails: Mapping[str, str], nearest: Store | None = None
+) -> dict[str, Any]:
     """The data of the explorer.
 
     ``clips`` has the sets of annotated clips, mostly a single set; ``runs`` and ``views`` (a model
@@ -65,6 +69,8 @@ def explorer_data(runs: Sequence[ReportRun], thumbnails: Mapping[str, str]) -> d
         if key not in sets:
             sets[key] = len(sets)
             clips.append(_clips(ordered, levels))
+            if nearest is not None:
+                clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         index = {clip.id: number for number, clip in enumerate(ordered)}
         unused: dict[str, list[int]] = {}
         for clip in ordered:
@@ -91,6 +97,7 @@ def explorer_data(runs: Sequence[ReportRun], thumbnails: Mapping[str, str]) -> d
         "run": default_run(runs).number,
         "total": len({clip for run in runs for clip in run.clips}),
         "pictures": dict(thumbnails),
+        "nearest": "" if nearest is None else nearest.attributes["name"],
     }
 
 
@@ -137,6 +144,19 @@ def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
         "end": _seconds([clip.end for clip in clips]),
         "level": [codes.index(clip.level) for clip in clips],
         "shows": [sorted(concepts.index(name) for name in clip.concepts) for clip in clips],
+    }
+
+
+def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
+    """The nearest clips of each clip, by index, and their cosines in thousandths."""
+    neighbours = find_neighbours(store, ids)
+    if not neighbours:
+        raise ExperimentError(f"{store.where} has none of these runs' clips, such as {ids[0]}")
+    index = {clip: number for number, clip in enumerate(ids)}
+    matches = [neighbours.get(clip, []) for clip in ids]
+    return {
+        "near": [[index[match.id] for match in of_clip] for of_clip in matches],
+        "cosine": [[round(match.cosine * 1000) for match in of_clip] for of_clip in matches],
     }
 
 

@@ -7,10 +7,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store import open_store
 from obygaze_models.experiments.run_folder import Results
 from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report import figures
@@ -38,34 +40,11 @@ SCRIPTS = (
 
 
 def write_report(
-    runs: Sequence[Results],
-    output: Path,
-    *,
-    title: str | None = None,
-    thumbnails: Path | None = None,
-    analyses: Iterable[Path] = (),
-    overwrite: bool = False,
+    runs: Sequence[Results], output: Path, *, overwrite: bool = False, **options: Any
 ) -> Path:
-    """Write the page of one or several runs; return its path.
-
-    Parameters
-    ----------
-    runs
-        As `read_results` reads them, in the order of the page.
-    output
-        The file to write.
-    title
-        The title of the page; by default the name of the only run.
-    thumbnails
-        A folder of pictures ``ID.jpg`` to embed in the page, which must then not be shared.
-    analyses
-        JSON files of ``obygaze models explain``: tests of concepts, shown as tables.
-    overwrite
-        Replace an existing file.
-    """
+    """Write the page of runs, with the options of `render_report`; return its path."""
     refuse_to_overwrite(output, overwrite=overwrite)
-    page = render_report(runs, title=title, thumbnails=thumbnails, analyses=analyses)
-    write_text(output, page)
+    write_text(output, render_report(runs, **options))
     return output
 
 
@@ -75,8 +54,23 @@ def render_report(
     title: str | None = None,
     thumbnails: Path | None = None,
     analyses: Iterable[Path] = (),
+    nearest: Path | str | None = None,
 ) -> str:
-    """The page of runs as HTML; whatever comes from data is escaped."""
+    """The page of one or several runs as HTML; whatever comes from data is escaped.
+
+    Parameters
+    ----------
+    runs
+        As `read_results` reads them, in the order of the page.
+    title
+        The title of the page; by default the name of the only run.
+    thumbnails
+        A folder of pictures ``ID.jpg`` to embed in the page, which must then not be shared.
+    analyses
+        JSON files of ``obygaze models explain``: tests of concepts, shown as tables.
+    nearest
+        A store, by whose vectors the clips nearest to each clip are found.
+    """
     jinja2 = need("jinja2", extra="report")
     if not runs:
         raise ExperimentError("a report needs one run or more; name a run folder")
@@ -113,7 +107,9 @@ def render_report(
         concept_figure=figures.concept_figure,
         tree=figures.tree_figure(prepared),
         errors=figures.error_figure(prepared),
-        explorer=script_json(explorer_data(prepared, images)),
+        explorer=script_json(
+            explorer_data(prepared, images, None if nearest is None else open_store(nearest))
+        ),
         images=len(images),
         clips=len(ids),
         count=count,
