@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.decoding import draw_film
 from benchmarks.result import Result
 from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.backbones.devices import arithmetic
+from obygaze_features.backbones.devices import arithmetic, free_memory
 from obygaze_features.backbones.preprocess import (
     AUTHOR_SQUASH,
     Preprocessing,
@@ -53,11 +54,24 @@ class Film:
 
 @dataclass(frozen=True)
 class Bench:
-    """A device, with networks and films to try on it, which are kept in `folder`."""
+    """A device, with networks and films to try on it, which are kept in `folder`.
+
+    No part of a section begins after the `deadline`, by the monotonic clock, but for its first.
+    """
 
     device: str
     folder: Path
     small: bool = False
+    deadline: float = math.inf
+
+    def parts(self, names: Iterable[str]) -> Iterator[str]:
+        """The names in turn, until the time is over; prints those that are left out."""
+        left = list(names)
+        while left:
+            yield left.pop(0)
+            if left and time.monotonic() > self.deadline:
+                print(f"  the time is over; left out: {'; '.join(left)}", flush=True)
+                return
 
     @property
     def is_gpu(self) -> bool:
@@ -152,7 +166,7 @@ def machine(bench: Bench) -> Iterator[Result]:
 
 def parity(bench: Bench) -> Iterator[Result]:
     """Every family in every number format, against float32 on the CPU."""
-    for name in bench.families:
+    for name in bench.parts(bench.families):
         reference = bench.backbone(name, "cpu")
         pixels, present = make_input(reference, 2)
         present[-1, -3:] = False
@@ -176,7 +190,9 @@ def parity(bench: Bench) -> Iterator[Result]:
 def resize(bench: Bench) -> Iterator[Result]:
     """Noise resized on the device and on the CPU, in both modes."""
     rows = [0, 1, 1, 4]
-    for label, preprocessing in _preprocessings(bench):
+    preprocessings = dict(_preprocessings(bench))
+    for label in bench.parts(preprocessings):
+        preprocessing = preprocessings[label]
         levels, share, changed = 0, 0.0, 0
         for height, width in ((360, 640), (720, 1280), (1080, 1920), (575, 433)):
             frames = bench.noise(5, height, width)
@@ -200,15 +216,15 @@ def batches(bench: Bench) -> Iterator[Result]:
     counts = (1, CLIPS_PER_BATCH) if bench.small else (1, 2, 4, CLIPS_PER_BATCH, 16, 32)
     largest = counts[-1]
     ceilings = {precision: _product_rate(bench, precision) for precision in LIMITS}
-    for name in bench.three:
+    for name in bench.parts(bench.three):
         exact = bench.backbone(name)
         tera, clips = _operations(exact) / 1e12, make_input(exact, largest)
         for precision, ceiling in ceilings.items():
             backbone = exact.with_changes(precision=precision)
-            rates, peaks = {}, {}
+            rates, peaks, reserved = {}, {}, {}
             for count in counts:
                 batch = [part[:count].to(bench.device) for part in clips]
-                rates[count], peaks[count] = _speed_and_memory(bench, backbone, batch)
+                rates[count], peaks[count], reserved[count] = _measure(bench, backbone, batch)
             for count, rate in rates.items():
                 label, peak = f"{name}, {precision}, batch {count}", peaks[count]
                 is_default = count == CLIPS_PER_BATCH and not bench.small
@@ -218,13 +234,15 @@ def batches(bench: Bench) -> Iterator[Result]:
                 )  # fmt: skip
                 yield beside(f"{label} (product of matrices)", rate * tera, "TFLOP/s", ceiling)
                 yield beside(f"{label}: peak (batch {largest})", peak, "GiB", peaks[largest])
+                name_reserved = f"{label}: most reserved (peak)"
+                yield beside(name_reserved, reserved[count], "GiB", peak)
 
 
 def stages(bench: Bench) -> Iterator[Result]:
     """What a batch goes through beside its forward pass, each step by itself."""
     frames = bench.noise(FRAMES)
     on_device = frames.to(bench.device)
-    for name in bench.three:
+    for name in bench.parts(bench.three):
         backbone = bench.backbone(name)
         pixels, present = (part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH))
         resized = torch.zeros(pixels.shape, dtype=torch.uint8, device=bench.device)
@@ -346,11 +364,15 @@ def _download(outputs: Mapping[str, Tensor]) -> None:
         output.cpu()
 
 
-def _speed_and_memory(
+def _measure(
     bench: Bench, backbone: Backbone, batch: Sequence[Tensor]
-) -> tuple[float, float]:
-    """Clips a second, and the peak of the GPU's memory in GiB (0 on a CPU)."""
+) -> tuple[float, float, float]:
+    """Clips a second, and the most GiB of a GPU that tensors take, and that are reserved."""
     if bench.is_gpu:
+        free_memory(bench.device)
         torch.cuda.reset_peak_memory_stats(bench.device)
     rate = len(batch[0]) / bench.seconds(partial(backbone.embed_clips, *batch), 3)
-    return rate, torch.cuda.max_memory_allocated(bench.device) / 2**30 if bench.is_gpu else 0.0
+    if not bench.is_gpu:
+        return rate, 0.0, 0.0
+    allocated = torch.cuda.max_memory_allocated(bench.device)
+    return rate, allocated / 2**30, torch.cuda.max_memory_reserved(bench.device) / 2**30

@@ -7,9 +7,9 @@ import math
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
@@ -17,6 +17,8 @@ from obygaze_features.errors import BackboneError, UsageError
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+T = TypeVar("T")
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 MAX_WORKERS = 32
@@ -195,6 +197,18 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
             f"out of memory: {name} does not fit on {device}. Use another --device, or free its "
             "memory"
         ) from None
+
+
+def run_if_it_fits(device: str, compute: Callable[[], T]) -> T | None:
+    """The result of a computation on a device; None, with its memory freed, if that runs out."""
+    try:
+        return compute()
+    except (RuntimeError, MemoryError) as problem:
+        if not is_out_of_memory(problem):
+            raise
+    # The error's traceback is gone by now, and with it all tensors of the attempt.
+    free_memory(device)
+    return None
 
 
 def free_memory(device: str) -> None:

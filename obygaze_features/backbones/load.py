@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from obygaze_features.backbones.checkpoints import (
 )
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
 from obygaze_features.backbones.registry import Maker, find_maker
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tokenizer import Tokenizer
 from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
 from obygaze_features.common.plugins import Plugin, plugin_errors
@@ -96,9 +98,28 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
     )
 
 
-def _check(backbone: object, plugin: Plugin | None) -> Backbone:
+def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
+    """A backbone; one of another package is refused where its fields are of other types."""
+    if not plugin:
+        return backbone
+    from torch.nn import Module
+
+    from obygaze_features.backbones.preprocess import Preprocessing
+
     if not isinstance(backbone, Backbone):
         raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
+    with plugin_errors(plugin, BrokenBackbone):
+        fields = [
+            ("module", backbone.module, Module),
+            ("sampling", backbone.sampling, Sampling),
+            ("preprocessing", backbone.preprocessing, Preprocessing),
+            *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
+        ]
+        json.dumps(dict(backbone.config))
+    for name, value, kind in fields:
+        if not isinstance(value, kind):
+            given = type(value).__name__
+            raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
     return backbone
 
 

@@ -248,6 +248,9 @@ def _describe(summary: Summary, noun: str) -> None:
         click.echo(f"Nothing was left to do{hint}.")
     for reason, count in summary.slow.items():
         click.echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
+    if summary.resized_by_cpu:
+        resized = counted(summary.resized_by_cpu, noun)
+        click.echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)
     if summary.cut:
         longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
         click.echo(

@@ -293,6 +293,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 def _print_info(path: object, facts: dict[str, Any]) -> None:
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
+    package = f" of {backbone['package']}" if backbone.get("package") else ""
     default = "none, of images and texts" if "texts" in preprocessing else "not stated"
     sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
     lines = [
@@ -300,7 +301,7 @@ def _print_info(path: object, facts: dict[str, Any]) -> None:
         f"state      {facts['state']}",
         f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "
         f"{rows['to_do']} to do",
-        f"backbone   {backbone['name']}, weights sha256 {backbone['weights_sha256']}",
+        f"backbone   {backbone['name']}{package}, weights sha256 {backbone['weights_sha256']}",
         f"frames     {sampling}; preprocessing {mode}",
         f"items      digest {facts['items_digest']}",
         f"precision  {facts['precision']}",

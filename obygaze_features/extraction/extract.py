@@ -84,7 +84,8 @@ def extract(
     broken = BrokenBackbones(len(backbones))
     loaded, engine = load(backbones, settings, kinds, broken)
     if settings.max_gpu_memory:
-        limit_gpu_memory(loaded[0].device, settings.max_gpu_memory)
+        for device in {backbone.device for backbone in loaded}:
+            limit_gpu_memory(device, settings.max_gpu_memory)
     return fill(manifest, media, loaded, output, settings, engine, broken=broken, begin=begin)
 
 

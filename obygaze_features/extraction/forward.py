@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import (
     explain_out_of_memory,
     free_memory,
-    is_out_of_memory,
+    run_if_it_fits,
 )
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import BackboneError, BrokenBackbone
@@ -46,21 +47,36 @@ class Forward:
         """The arrays of each item, given a clip's frames, an image (both resized) or a text."""
         return self.start(inputs)()
 
-    def start(self, inputs: Sequence[Tensor] | Sequence[str]) -> Callable[[], Rows]:
+    def start(
+        self, inputs: Sequence[Tensor] | Sequence[str], collect: Callable[[], object] = lambda: None
+    ) -> Callable[[], Rows]:
         """As a call, but a GPU only begins; what is returned waits for it.
 
-        A batch that does not fit into memory is halved, and so are all later ones.
+        If a batch does not fit into memory, the running ones are awaited first: those of this call,
+        and others by `collect`. If it still does not fit, it is halved, and so are all later ones.
         """
-        batches: list[Callable[[], Rows]] = []
-        count = 0
-        while count < len(inputs):
-            batch = inputs[count : count + self.batch]
-            if started := self._start_if_it_fits(batch):
-                batches.append(started)
-                count += len(batch)
+        running: dict[int, Callable[[], Rows]] = {}
+        computed: dict[int, Rows] = {}
+
+        def finish() -> Rows:
+            for begin in list(running):
+                computed[begin] = running[begin]()
+                del running[begin]  # only now: an interrupted wait can be repeated
+            return [row for begin in sorted(computed) for row in computed[begin]]
+
+        first = 0
+        while first < len(inputs):
+            batch = inputs[first : first + self.batch]
+            started = self._start_if_it_fits(batch)
+            if not started:
+                finish()
+                collect()
+                free_memory(self.backbone.device)
+                started = self._start_if_it_fits(batch)
+            if started:
+                running[first] = started
+                first += len(batch)
                 continue
-            # The error's traceback is gone by now, and with it all tensors of the attempt.
-            free_memory(self.backbone.device)
             if len(batch) == 1:
                 noun = "clip" if self.backbone.for_clips else "item"
                 raise BackboneError(
@@ -69,31 +85,25 @@ class Forward:
                     "--device"
                 )
             self.batch = len(batch) // 2
-        return lambda: [row for finish in batches for row in finish()]
+        return finish
 
     def _start_if_it_fits(self, inputs: Sequence[Any]) -> Callable[[], Rows] | None:
         begin = time.perf_counter()
         try:
-            return self._start_batch(inputs)
-        except (RuntimeError, MemoryError) as problem:
-            if not is_out_of_memory(problem):
-                raise
+            return run_if_it_fits(self.backbone.device, partial(self._start_batch, inputs))
         finally:
             if not self._on_gpu:
                 self.seconds += time.perf_counter() - begin
-        return None
 
     def _start_batch(self, inputs: Sequence[Any]) -> Callable[[], Rows]:
         """Enqueue a batch and the download of its arrays, in the number formats of the store."""
-        count, begin = len(inputs), self._record_event()
+        begin = self._record_event()
         outputs = self._embed(inputs)
         stored = {name: values.to(self._dtypes[name]) for name, values in outputs.items()}
-        infinite = {name: values.isinf().flatten(1).any(1) for name, values in stored.items()}
+        flags = torch.stack([values.isinf().flatten(1).any(1) for values in stored.values()], 1)
         # A copy that is not waited for is in pinned memory of its own, which its rows keep.
-        stored, infinite = (
-            {name: values.to("cpu", non_blocking=self._on_gpu) for name, values in arrays.items()}
-            for arrays in (stored, infinite)
-        )
+        download = partial(Tensor.to, device="cpu", non_blocking=self._on_gpu)
+        stored, infinite = {name: download(stored[name]) for name in stored}, download(flags)
         end = self._record_event()
 
         def finish() -> Rows:
@@ -103,10 +113,10 @@ class Forward:
             # An infinity may be a number too large for float16: the writer judges the original.
             return [
                 {
-                    name: (outputs[name][i].cpu() if infinite[name][i] else values[i]).numpy()
-                    for name, values in stored.items()
+                    name: (outputs[name][i].cpu() if is_infinite else stored[name][i]).numpy()
+                    for name, is_infinite in zip(stored, row, strict=True)
                 }
-                for i in range(count)
+                for i, row in enumerate(infinite.tolist())
             ]
 
         return finish
@@ -115,12 +125,15 @@ class Forward:
         backbone = self.backbone
         if isinstance(inputs[0], str):
             return {"native": backbone.embed_texts(inputs)}
+        for pixels in inputs:
+            if pixels.is_cuda:  # its memory belongs to the stream that uploaded it
+                pixels.record_stream(torch.cuda.current_stream(backbone.device))
         if not backbone.for_clips:
-            pixels = normalise(torch.stack(list(inputs)), backbone.preprocessing)
-            return {"native": backbone.embed_images(pixels)}
-        frames = backbone.sampling.frames
-        stacked = inputs[0].new_zeros(len(inputs), frames, *inputs[0].shape[1:])
-        present = torch.zeros(len(inputs), frames, dtype=torch.bool, device=stacked.device)
+            images = torch.stack([pixels.to(backbone.device) for pixels in inputs])
+            return {"native": backbone.embed_images(normalise(images, backbone.preprocessing))}
+        # Inputs may be on the CPU, if the device had no memory for them when they were read.
+        new = partial(torch.zeros, len(inputs), backbone.sampling.frames, device=backbone.device)
+        stacked, present = new(*inputs[0].shape[1:], dtype=torch.uint8), new(dtype=torch.bool)
         for i, clip in enumerate(inputs):
             stacked[i, : len(clip)] = clip
             present[i, : len(clip)] = True

@@ -11,11 +11,11 @@ import contextlib
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
+import torch
 from torch import Tensor
 
 from obygaze_features.backbones.devices import default_workers
@@ -52,8 +52,7 @@ class _Pending:
 
     row: int
     input: Tensor | str
-    sampled: Mapping[str, NDArray[Any]]
-    source: str | None
+    item: ReadItem
 
 
 def run_local(run: ExtractionRun) -> None:
@@ -152,9 +151,7 @@ class _LocalRun:
             else:
                 # Popped, so that a backbone that is done frees its input.
                 value = item.inputs.pop(name)
-                sampled = item.sampled.get(name, {})
-                pending = self._pending[name, isinstance(value, str)]
-                pending.append(_Pending(task.row, value, sampled, item.source))
+                self._pending[name, isinstance(value, str)].append(_Pending(task.row, value, item))
         for (name, _), pending in self._pending.items():
             # Batches never cross blocks, so a resumed run forms the same batches.
             if pending and (len(pending) >= self.forwards[name].batch or task.is_last):
@@ -170,8 +167,10 @@ class _LocalRun:
             return
         backbone = self.forwards[name].backbone
         inputs: list[Any] = [entry.input for entry in batch]
+        for event in {event for entry in batch for event in entry.item.uploads}:
+            torch.cuda.current_stream(backbone.device).wait_event(event)
         try:
-            finish = self.forwards[name].start(inputs)
+            finish = self.forwards[name].start(inputs, self._collect)
         except BrokenBackbone as problem:
             self.run.broken.add(name, problem)
             return
@@ -190,7 +189,8 @@ class _LocalRun:
         if self._running:
             name, batch, finish = self._running
             for entry, values in zip(batch, finish(), strict=True):
-                self._outcomes[name][entry.row] = Done({**values, **entry.sampled}, entry.source)
+                sampled = entry.item.sampled.get(name, {})
+                self._outcomes[name][entry.row] = Done({**values, **sampled}, entry.item.source)
             self._running = None  # only now: Ctrl-C while we wait must not lose the batch
 
     def _take_outcomes(self) -> dict[str, dict[int, Done | Failed]]:

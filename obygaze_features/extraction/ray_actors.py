@@ -33,7 +33,7 @@ from obygaze_features.errors import (
 from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import recipe_of
-from obygaze_features.extraction.readers import ItemReader, ReadItem
+from obygaze_features.extraction.readers import ItemReader, ReadItem, upload
 from obygaze_features.extraction.run import Load, Options
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed
@@ -109,7 +109,8 @@ class Computer:
         loaded = [load(self._plan.device) for load in self._loads]
         backbones = [backbone for backbone in loaded if backbone.name in self._recipes]
         if self._plan.device.startswith("cuda") and self._plan.gpus < 1:
-            limit_gpu_share(backbones[0].device, self._plan.gpus)
+            for device in {backbone.device for backbone in backbones}:
+                limit_gpu_share(device, self._plan.gpus)
         for backbone in backbones:
             if changed := recipe_differences(self._recipes[backbone.name], comparable(backbone)):
                 raise BackboneError(
@@ -125,9 +126,9 @@ class Computer:
 
         rows, before = {}, self._seconds()
         for name, clips in references.items():
-            device = self._forwards[name].backbone.device
-            pixels = [torch.tensor(clip[name]).to(device) for clip in ray.get(list(clips))]
-            rows[name] = self._forwards[name](pixels)
+            pixels = [torch.tensor(clip[name]) for clip in ray.get(list(clips))]
+            forward = self._forwards[name]
+            rows[name] = forward(upload(forward.backbone.device, pixels))
         batches = {name: forward.batch for name, forward in self._forwards.items()}
         return Computed(rows, batches, self._seconds() - before)
 

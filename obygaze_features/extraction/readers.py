@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import (
-    explain_out_of_memory,
-    free_memory,
-    is_out_of_memory,
-)
+from obygaze_features.backbones.devices import explain_out_of_memory, run_if_it_fits
 from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
@@ -50,11 +46,15 @@ class ReadItem:
     source
         The fingerprint of its file; None for a text.
     inputs
-        For each backbone its frames (``[T,3,h,w]``) or its image, on the device, or the text.
+        For each backbone its frames (``[T,3,h,w]``) or its image, or the text.
     sampled
         For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip.
     pictures, why_slow
         How many frames or images were read; why the film was decoded from its start, if it was.
+    uploads
+        Events after which the inputs are on their GPUs.
+    resized_by_cpu
+        Whether a GPU had no memory to resize them.
     """
 
     source: str | None
@@ -62,6 +62,8 @@ class ReadItem:
     sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     pictures: int = 0
     why_slow: str | None = None
+    uploads: Sequence[torch.cuda.Event] = ()
+    resized_by_cpu: bool = False
 
 
 class ItemReader:
@@ -107,7 +109,7 @@ class ItemReader:
             status = Status.UNREADABLE if answer["file"] else Status.MISSING
             return Failed(status, answer["error"], answer["source"])
         frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-        inputs = self._resize(frames, dict(zip(names, answer["rows"], strict=True)))
+        resized = self._resize(frames, dict(zip(names, answer["rows"], strict=True)))
         sampled: dict[str, Mapping[str, NDArray[Any]]] = {}
         for backbone, numbers, times in zip(
             backbones, answer["numbers"], answer["times"], strict=True
@@ -116,7 +118,9 @@ class ItemReader:
             frame_time = np.full(backbone.sampling.frames, np.nan)
             frame_index[: len(numbers)], frame_time[: len(times)] = numbers, times
             sampled[backbone.name] = {"frame_index": frame_index, "frame_time": frame_time}
-        return ReadItem(answer["source"], inputs, sampled, len(frames), answer["why_slow"])
+        return replace(
+            resized, source=answer["source"], sampled=sampled, why_slow=answer["why_slow"]
+        )
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         media, status, source = self._folder("image"), Status.MISSING, None
@@ -125,16 +129,17 @@ class ItemReader:
             status = Status.UNREADABLE
             picture = torch.from_numpy(read_picture(path))[None]
             source = fingerprint(path)
-            inputs = self._resize(picture, dict.fromkeys(names, range(1)))
-            return ReadItem(
-                source, {name: pixels[0] for name, pixels in inputs.items()}, pictures=1
-            )
+            resized = self._resize(picture, dict.fromkeys(names, range(1)))
+            inputs = {name: pixels[0] for name, pixels in resized.inputs.items()}
+            return replace(resized, source=source, inputs=inputs)
         except VideoError as problem:
             return Failed(status, portable_reason(str(problem), item, media.root), source)
 
-    def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> dict[str, Tensor | str]:
-        """For each backbone its rows of the frames, resized, on its device."""
+    def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> ReadItem:
+        """For each backbone its rows of the frames, resized."""
         inputs: dict[str, Tensor | str] = {}
+        uploads: list[torch.cuda.Event] = []
+        resized_by_cpu = False
         for device, resize in self._resizers.items():
             backbones = (self._backbones[name] for name in rows)
             if views := {
@@ -142,58 +147,66 @@ class ItemReader:
                 for backbone in backbones
                 if backbone.device == device
             }:
-                inputs |= resize(frames, views)
-        return inputs
+                resized, upload, fallback = resize(frames, views)
+                inputs |= resized
+                uploads += [upload] if upload else []
+                resized_by_cpu |= fallback
+        return ReadItem(
+            None,
+            inputs,
+            pictures=len(frames),
+            uploads=uploads,
+            resized_by_cpu=resized_by_cpu,
+        )
 
 
 class FrameResizer:
     """Resizes clips and images for the backbones of one device; several threads may call it.
 
-    A GPU gets each clip once, on a stream of its own beside that of the forward passes, so that
-    neither waits for the other. Another device gets what the CPU resized.
+    A GPU gets each clip once, on a stream of its own beside that of the forward passes, each of
+    which waits only for its own clips. Another device gets what the CPU resized.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._streams: queue.SimpleQueue[torch.cuda.Stream] = queue.SimpleQueue()
         if device.startswith("cuda"):
-            self._computing = torch.cuda.current_stream(device)
             for _ in range(MAX_UPLOADS):
                 self._streams.put(torch.cuda.Stream(device, priority=-1))
 
-    def __call__(self, frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-        """For each name its view of the frames, on the device once the forward passes run."""
+    def __call__(
+        self, frames: Tensor, views: Mapping[str, View]
+    ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
+        """For each name its view of the frames; after which event; if a GPU left it to the CPU.
+
+        When it returns, `frames` may be overwritten: their memory is not pinned, so that uploading
+        them waits.
+        """
         if not self._device.startswith("cuda"):
-            return resize_on(self._device, frames, views)
+            return _resize_by_cpu(self._device, frames, views), None, False
         stream = self._streams.get()
         try:
             # Without the device, leaving the stream would open a context on GPU 0.
             with torch.cuda.device(self._device), torch.cuda.stream(stream):
-                inputs = resize_on(self._device, frames, views)
-            self._computing.wait_stream(stream)
-            for pixels in inputs.values():
-                pixels.record_stream(self._computing)
-            return inputs
+                inputs = run_if_it_fits(
+                    self._device, lambda: _resize_views(frames.to(self._device), views)
+                )
+                by_cpu = inputs is None
+                inputs = inputs or _resize_by_cpu(self._device, frames, views)
+                return inputs, stream.record_event(), by_cpu
         finally:
             self._streams.put(stream)
 
 
-def resize_on(device: str, frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    """Resize on the device, or on the CPU where the device cannot or has no memory for it.
+def upload(device: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
+    return run_if_it_fits(device, lambda: [pixels.to(device) for pixels in inputs]) or inputs
 
-    When it returns, `frames` may be overwritten: their memory is not pinned, so that uploading
-    them waits.
-    """
-    if device.startswith("cuda"):
-        try:
-            return _resize_views(frames.to(device), views)
-        except RuntimeError as problem:
-            if not is_out_of_memory(problem):
-                raise
-        # The error's traceback is gone by now, and with it all tensors of the attempt.
-        free_memory(device)
-    with explain_out_of_memory("a clip's frames", device):
-        return {name: pixels.to(device) for name, pixels in _resize_views(frames, views).items()}
+
+def _resize_by_cpu(device: str, frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
+    with explain_out_of_memory("a clip's frames", "cpu"):
+        inputs = _resize_views(frames, views)
+    return dict(zip(inputs, upload(device, list(inputs.values())), strict=True))
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:

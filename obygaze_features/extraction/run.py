@@ -219,6 +219,7 @@ class ExtractionRun:
             failed=failed,
             slow=dict(tally.slow),
             lost=dict(tally.lost),
+            resized_by_cpu=tally.resized_by_cpu,
             cut=dict(tally.cut),
             seconds=seconds,
             shares=tally.shares(seconds),

@@ -21,7 +21,8 @@ class Tally:
 
     Items, and the frames read for them; the seconds that the run waited for frames (`decode`),
     computed (`device`) and waited for the disk (`write`); why files were `slow` and processes
-    `lost`, and how many; texts that were `cut`, and their token counts.
+    `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; texts that were
+    `cut`, and their token counts.
     """
 
     clips: int = 0
@@ -31,6 +32,7 @@ class Tally:
     device: float = 0.0
     write: float = 0.0
     lost: Counter[str] = field(default_factory=Counter)
+    resized_by_cpu: int = 0
     cut: dict[str, int] = field(default_factory=dict)
 
     def count(self, item: ReadItem | Failed) -> None:
@@ -38,6 +40,7 @@ class Tally:
         self.clips += 1
         if isinstance(item, ReadItem):
             self.frames += item.pictures
+            self.resized_by_cpu += item.resized_by_cpu
             if item.why_slow:
                 self.slow[item.why_slow] += 1
 
@@ -74,6 +77,8 @@ class Summary:
         ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items.
     slow, lost
         Why files were decoded from their start, and processes of a cluster lost; and how many.
+    resized_by_cpu
+        How many items a GPU had no memory to resize.
     cut
         Texts of which this run read only the beginning, and their token counts.
     shares
@@ -96,6 +101,7 @@ class Summary:
     failed: dict[str, dict[str, str]]
     slow: dict[str, int]
     lost: dict[str, int]
+    resized_by_cpu: int
     cut: dict[str, int]
     seconds: float
     shares: dict[str, float]

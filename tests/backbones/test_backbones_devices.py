@@ -139,9 +139,9 @@ def all_switches() -> list[Any]:
         lambda: torch.backends.mkldnn.matmul.fp32_precision,
     ]
     values = []
-    for one in read:
+    for read_switch in read:
         try:
-            values.append(one())
+            values.append(read_switch())
         except RuntimeError as problem:
             values.append(type(problem))
     return values

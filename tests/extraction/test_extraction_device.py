@@ -17,7 +17,7 @@ from obygaze_features.backbones.devices import (
     limit_gpu_memory,
     limit_gpu_share,
 )
-from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store, verify
@@ -48,8 +48,8 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, tmp_path
     summary = extract(MANIFEST, films, [replace(tiny, encode_clips=small)], tmp_path)
     assert summary.done == 40
     assert summary.batches == {"tiny": 2}
-    assert sizes[:4] == [1, 8, 4, 2]  # the first is the store's probe
-    assert set(sizes[4:]) == {2}
+    assert sizes[:6] == [1, 8, 8, 4, 4, 2]  # the store's probe, and each size twice
+    assert set(sizes[6:]) == {2}
     extract(MANIFEST, films, [tiny], tmp_path / "large")
     small_store, large = (
         open_store(tmp_path / "tiny.zarr"),
@@ -180,8 +180,8 @@ def gpu(monkeypatch) -> dict[int, float]:
     )
     monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    its = SimpleNamespace(total_memory=8 * 2**30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: its)
+    properties = SimpleNamespace(total_memory=8 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     return shares
 
 
@@ -191,6 +191,14 @@ def test_a_limit_holds_for_a_gpu_without_a_number_too(gpu, device, number):
     assert gpu == {number: 0.25}
     limit_gpu_share(device, 0.5)
     assert gpu == {number: 0.5}
+
+
+def test_a_limit_holds_for_every_gpu_of_a_run(gpu, films, tiny, tmp_path):
+    gpus = [replace(tiny, device="cuda:0"), replace(tiny, name="second", device="cuda:1")]
+    (tmp_path / "tiny.zarr").write_text("no store: the run ends before it computes")
+    with pytest.raises(ObygazeError):
+        extract(MANIFEST, films, gpus, tmp_path, max_gpu_memory="2GB")
+    assert gpu == {0: 0.25, 1: 0.25}
 
 
 def test_a_run_that_fails_is_logged_too(films, tiny, tmp_path):

@@ -1,7 +1,7 @@
 """Uploads, forward passes and downloads that overlap, shown on a GPU that is made of fakes.
 
-Its tensors are copies on the CPU. What reaches it is logged in order: uploads, streams that wait
-for each other, forward passes, and events that the caller waits for.
+Its tensors are copies on the CPU. What reaches it is logged in order: uploads, events that its
+streams or the caller wait for, forward passes, and downloads.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,29 @@ import torch
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.errors import BackboneError
-from obygaze_features.extraction import extract, readers
+from obygaze_features.extraction import extract, ray_actors, readers
 from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.ray_actors import Computer, WorkerPlan, comparable
 from obygaze_features.extraction.readers import FrameResizer
 from obygaze_features.store import open_store
 from tests.extraction.test_extraction_device import MANIFEST
+from tests.tiny_models import write_checkpoint
 
 GPU = "cuda:0"
 
 
+class GpuTensor(torch.Tensor):
+    """A tensor on the GPU, and all that is computed from it."""
+
+    is_cuda = True
+
+
 @dataclass
 class FakeGpu:
-    """The log, and the stream of each thread."""
+    """The log, and the stream of each thread; `upload` may raise an error for a tensor."""
 
     log: list[tuple[Any, ...]] = field(default_factory=list)
+    upload: Callable[[torch.Tensor], object] = len
     local: threading.local = field(default_factory=threading.local)
     compute: FakeStream = None  # type: ignore[assignment]
 
@@ -46,8 +56,15 @@ class FakeStream:
     def __init__(self, gpu: FakeGpu) -> None:
         self.gpu, self.users, self.most = gpu, 0, 0
 
-    def wait_stream(self, other: FakeStream) -> None:
-        self.gpu.log.append(("wait", self, other))
+    def record_event(self) -> FakeEvent:
+        assert self is self.gpu.stream
+        event = FakeEvent(self.gpu)
+        self.gpu.log.append(("uploaded", event, self))
+        return event
+
+    def wait_event(self, event: FakeEvent) -> None:
+        assert self is self.gpu.compute
+        self.gpu.log.append(("wait", event))
 
 
 class FakeEvent:
@@ -67,14 +84,15 @@ class FakeEvent:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    gpu, to = FakeGpu(), torch.Tensor.to
+    gpu, to, zeros = FakeGpu(), torch.Tensor.to, torch.zeros
     gpu.compute = FakeStream(gpu)
 
     @contextlib.contextmanager
     def enter(device: str):
+        before = getattr(gpu.local, "device", None)
         gpu.local.device = device
         yield
-        del gpu.local.device
+        gpu.local.device = before
 
     @contextlib.contextmanager
     def use(stream: FakeStream):
@@ -89,13 +107,22 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
             del gpu.local.stream
 
     def copy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if kwargs.get("device") == "cpu":
+            gpu.log.append(("download", tuple(tensor.shape)))
+            return tensor.clone().as_subclass(torch.Tensor)
         if args != (GPU,):
             return to(tensor, *args, **kwargs)
+        gpu.upload(tensor)
         gpu.log.append(("upload", gpu.stream, tuple(tensor.shape)))
-        return tensor.clone()
+        return tensor.clone().as_subclass(GpuTensor)
+
+    def new_zeros(*size: int, device: str = "cpu", dtype: Any = None) -> torch.Tensor:
+        tensor = zeros(*size, dtype=dtype)
+        return tensor.as_subclass(GpuTensor) if device == GPU else tensor
 
     def record_stream(tensor: torch.Tensor, stream: FakeStream) -> None:
         assert stream is gpu.compute
+        assert tensor.is_cuda
         gpu.log.append(("in use", tensor.data_ptr()))
 
     monkeypatch.setattr(torch.cuda, "Stream", lambda device, priority: FakeStream(gpu))
@@ -103,10 +130,15 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(torch.cuda, "device", enter)
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: gpu.compute)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: gpu.log.append(("free",)))
     monkeypatch.setattr(torch.Tensor, "to", copy)
+    monkeypatch.setattr(torch, "zeros", new_zeros)
     monkeypatch.setattr(torch.Tensor, "record_stream", record_stream)
-    monkeypatch.setattr(readers, "free_memory", lambda device: gpu.log.append(("free",)))
     return gpu
+
+
+def run_out(tensor: torch.Tensor) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 @pytest.fixture(scope="module")
@@ -125,24 +157,122 @@ def on(gpu: FakeGpu, backbone: Backbone) -> Backbone:
 
 
 def test_a_gpu_gets_each_clip_once_and_the_stores_the_same_bits(films, three, gpu, tmp_path):
-    extract(MANIFEST, films, three, tmp_path / "cpu", workers=3, batch=8)
-    summary = extract(MANIFEST, films, [on(gpu, one) for one in three], tmp_path / "gpu", workers=3)
-    assert (summary.done, summary.failed) == (40, {})
-    for backbone in three:
-        here, there = (open_store(tmp_path / w / f"{backbone.name}.zarr") for w in ("cpu", "gpu"))
-        for array in here.arrays:
-            np.testing.assert_array_equal(
-                here.read(array, missing="nan"), there.read(array, missing="nan")
-            )
+    summary = check_equal_bits(films, three, gpu, tmp_path)
+    assert summary.resized_by_cpu == 0
     uploads = [entry for entry in gpu.log if entry[0] == "upload" and len(entry[2]) == 4]
     aside = [stream for _, stream, _ in uploads if stream is not gpu.compute]
     assert len(aside) == len(MANIFEST)
     assert len(uploads) - len(aside) == len(three)  # the probe of each store
     assert len(set(aside)) <= readers.MAX_UPLOADS
     assert {stream.most for stream in aside} == {1}
-    waits = [entry[2] for entry in gpu.log if entry[0] == "wait"]
-    assert Counter(waits) == Counter(aside)
-    assert sum(entry[0] == "in use" for entry in gpu.log) == len(MANIFEST) * len(three)
+    uses = [entry[1] for entry in gpu.log if entry[0] == "in use"]
+    assert len(uses) == (len(MANIFEST) + 1) * len(three)
+
+
+def check_equal_bits(films, backbones, gpu, tmp_path):
+    """Fill stores on a CPU and on the GPU."""
+    extract(MANIFEST, films, backbones, tmp_path / "cpu", workers=3, batch=8)
+    on_gpu = [on(gpu, backbone) for backbone in backbones]
+    summary = extract(MANIFEST, films, on_gpu, tmp_path / "gpu", workers=3)
+    assert (summary.done, summary.failed) == (40, {})
+    for backbone in backbones:
+        stores = [open_store(tmp_path / kind / f"{backbone.name}.zarr") for kind in ("cpu", "gpu")]
+        for array in stores[0].arrays:
+            np.testing.assert_array_equal(*(store.read(array, missing="nan") for store in stores))
+    return summary
+
+
+def test_a_batch_waits_for_its_own_clips_alone(films, three, gpu, tmp_path):
+    extract(MANIFEST, films, [on(gpu, backbone) for backbone in three], tmp_path, workers=3)
+    events = [entry[1] for entry in gpu.log if entry[0] == "uploaded"]
+    assert len(set(events)) == len(MANIFEST)
+    waits: list[FakeEvent] = []
+    for kind, *details in gpu.log:
+        if kind == "wait":
+            waits += details
+        elif kind == "forward" and details[1] > 1:  # not the probe
+            assert len(set(waits)) == details[1]
+            waits.clear()
+    assert not waits
+
+
+def test_clips_that_a_full_gpu_cannot_take_are_taken_a_batch_at_a_time(films, three, gpu, tmp_path):
+    def upload(tensor: torch.Tensor) -> None:
+        if gpu.stream is not gpu.compute:
+            run_out(tensor)
+
+    gpu.upload = upload
+    assert check_equal_bits(films, three, gpu, tmp_path).resized_by_cpu == 40
+
+
+def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
+    backbone = load_backbone(write_checkpoint("tiny-clip", tmp_path / "clip"), "cpu")
+    backbone = backbone.for_images_and_texts()
+    images = [
+        torch.full((3, *backbone.preprocessing.crop), 9 * n, dtype=torch.uint8) for n in range(3)
+    ]
+    expected = Forward(backbone)(images)
+    rows = Forward(replace(backbone, device=GPU))(images)
+    for row, expected_row in zip(rows, expected, strict=True):
+        np.testing.assert_array_equal(row["native"], expected_row["native"])
+    assert [entry[0] for entry in gpu.log].count("upload") == len(images)
+
+
+def test_a_batch_brings_its_arrays_and_one_copy_of_flags(tiny, gpu):
+    clips = [torch.zeros(8, 3, 32, 32, dtype=torch.uint8)] * 4
+    Forward(on(gpu, tiny))(clips)
+    shapes = [entry[1] for entry in gpu.log if entry[0] == "download"]
+    assert len(shapes) == len(tiny.arrays) + 1
+    assert shapes[-1] == (4, len(tiny.arrays))
+
+
+def test_a_batch_that_does_not_fit_waits_for_the_running_one_and_is_tried_again(
+    films, tiny, gpu, tmp_path
+):
+    def full_once(pixels, present, names):
+        gpu.log.append(("forward", len(pixels)))
+        if sum(entry[0] == "forward" for entry in gpu.log) == 4:  # the probe's, two, this
+            run_out(pixels)
+        return tiny.encode_clips(pixels, present, names)
+
+    summary = extract(
+        MANIFEST, films, [replace(tiny, device=GPU, encode_clips=full_once)], tmp_path
+    )
+    steps = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize", "free")]
+    # The probe; two batches and the end of the first; the third, which begins twice.
+    assert "".join(step[1] for step in steps)[:11] == "oy" + "ooy" + "oryro" + "o"
+    assert (summary.done, summary.batches) == (40, {"tiny": 8})
+
+
+@pytest.mark.parametrize("share", [1, 0.5])
+def test_a_block_that_fits_on_no_gpu_of_a_cluster_is_computed_in_batches(
+    tiny, gpu, tmp_path, monkeypatch, share
+):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "get", list)
+    shares: dict[str, float] = {}
+    monkeypatch.setattr(ray_actors, "limit_gpu_share", lambda *pair: shares.update([pair]))
+    monkeypatch.chdir(tmp_path)
+    backbones = [replace(tiny, device=GPU), replace(tiny, name="second", device="cuda:1")]
+    recipes = {backbone.name: comparable(backbone) for backbone in backbones}
+    loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
+    plan = WorkerPlan(1, 1, 1.0, share, "cuda")
+    computer = Computer(loads, plan, recipes, None, tmp_path)
+    assert computer.start(version("obygaze")) == {"tiny": GPU, "second": "cuda:1"}
+    assert shares == ({GPU: 0.5, "cuda:1": 0.5} if share < 1 else {})
+    clips = [torch.full((8, 3, 32, 32), row, dtype=torch.uint8) for row in range(3)]
+    uploads: list[torch.Tensor] = []
+
+    def full_once(tensor: torch.Tensor) -> None:
+        uploads.append(tensor)
+        if len(uploads) == 2:
+            run_out(tensor)
+
+    gpu.upload = full_once
+    rows = computer.compute({"tiny": [{"tiny": clip.numpy()} for clip in clips]}).rows["tiny"]
+    assert len(uploads) == 2
+    for row, expected in zip(rows, Forward(tiny)(clips), strict=True):
+        np.testing.assert_array_equal(row["native"], expected["native"])
 
 
 def test_a_gpu_has_the_next_batch_before_the_former_is_waited_for(films, tiny, gpu, tmp_path):
@@ -197,7 +327,7 @@ def test_a_batch_that_does_not_fit_leaves_nothing_in_memory(films, tiny, tmp_pat
 
     left: list[weakref.ref[torch.Tensor]] = []
     extract(MANIFEST, films, [replace(tiny, encode_clips=large)], tmp_path)
-    assert len(left) == 4
+    assert len(left) == 8  # each size twice
 
 
 def test_what_was_computed_before_a_gpu_failed_is_kept(films, tiny, gpu, tmp_path, monkeypatch):
@@ -230,15 +360,16 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, mon
     left: list[weakref.ref[torch.Tensor]] = []
     monkeypatch.setattr(readers, "resize_and_crop", small)
     dead: list[torch.Tensor | None] = []
-    monkeypatch.setattr(readers, "free_memory", lambda device: dead.extend(t() for t in left))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: dead.extend(t() for t in left))
     view = (tiny.preprocessing, [0, 2])
-    inputs = FrameResizer(GPU)(frames, {"tiny": view})
+    inputs, event, by_cpu = FrameResizer(GPU)(frames, {"tiny": view})
+    assert by_cpu
     assert torch.equal(inputs["tiny"], resize_and_crop(frames, *view))
     assert dead == [None, None]
-    # What the CPU resized is uploaded on the same stream, which is waited for.
+    # What the CPU resized is uploaded on the same stream, before the event.
     (_, _, first), (_, stream, second) = (entry for entry in gpu.log if entry[0] == "upload")
     assert (first, second) == ((5, 40, 60, 3), tuple(inputs["tiny"].shape))
-    assert ("wait", gpu.compute, stream) in gpu.log
+    assert gpu.log[-1] == ("uploaded", event, stream)
 
 
 def test_a_clip_that_fits_neither_way_is_one_line(frames, tiny, gpu, monkeypatch):
@@ -246,7 +377,7 @@ def test_a_clip_that_fits_neither_way_is_one_line(frames, tiny, gpu, monkeypatch
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(readers, "resize_and_crop", never)
-    with pytest.raises(BackboneError, match=r"out of memory: .* cuda:0\.") as caught:
+    with pytest.raises(BackboneError, match=r"out of memory: .* cpu\.") as caught:
         FrameResizer(GPU)(frames, {"tiny": (tiny.preprocessing, [0])})
     assert "\n" not in str(caught.value)
     assert gpu.log[-1] == ("free",)

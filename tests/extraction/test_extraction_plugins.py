@@ -42,6 +42,13 @@ BROKEN = {
     "def __init__(self, mode): raise LookupError('gone')": r"LookupError: gone \(mylab/nets.py:",
     "def __init__(self): pass": "TypeError: .*takes 1 positional argument",
     "def __new__(self, mode): return 3": "makes a int, not a Backbone",
+    "def __init__(self, mode): pass": "AttributeError: .*has no attribute 'module'",
+    "def __init__(self, m): super().__init__(m); vars(self)['arrays'] = ('native',)":
+        "arrays has a str, not a ArraySpec",
+    "def __init__(self, m): super().__init__(m); vars(self)['sampling'] = 2":
+        "sampling has a int, not a Sampling",
+    "def __init__(self, mode): super().__init__({1, 2})":
+        "TypeError: Object of type set is not JSON serializable",
     "encode = lambda *a: {}['key']": r"KeyError: 'key' \(mylab/nets.py:",
     "encode = lambda *a: {'native': torch.ones(1, 3)}": "gives no array max",
     "encode = lambda p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
