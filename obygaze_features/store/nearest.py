@@ -113,7 +113,7 @@ def find_neighbours(
     Ids that the store lacks, or whose vectors have no direction, have no neighbours.
     """
     if has_frames(store, array):
-        raise UsageError(f"{store.where}: {array} has a vector a frame; give one of a vector a clip")
+        raise UsageError(f"{store.where}: {array} has a vector a frame, not one a clip")
     wanted = frozenset(ids)
     rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in wanted], int)
     starts = range(0, len(rows), NEIGHBOUR_ROWS)
