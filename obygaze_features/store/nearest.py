@@ -119,9 +119,11 @@ def find_neighbours(
     starts = range(0, len(rows), NEIGHBOUR_ROWS)
 
     def directions(start: int) -> NDArray[np.float32]:
-        vectors = store.read_rows(array, rows[start : start + NEIGHBOUR_ROWS]).astype(np.float32)
+        values = store.read_rows(array, rows[start : start + NEIGHBOUR_ROWS])
+        vectors: NDArray[np.float32] = values.astype(np.float32)
         with np.errstate(all="ignore"):
-            return vectors / np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+            vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+        return vectors
 
     neighbours: dict[str, list[Match]] = {}
     for start in starts:

@@ -17,7 +17,13 @@ from obygaze_models.experiments.run_folder import Results
 from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report import figures
 from obygaze_models.report.concepts import concept_tables
-from obygaze_models.report.explorer import explorer_data, read_thumbnails, script_json
+from obygaze_models.report.explorer import (
+    explorer_data,
+    in_scene_order,
+    read_thumbnails,
+    script_json,
+)
+from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_tables
 from obygaze_models.report.findings import findings, score_key
 from obygaze_models.report.glossary import about, glossary
@@ -35,7 +41,8 @@ from obygaze_models.report.warnings import (
 __all__ = ["render_report", "write_report"]
 
 SCRIPTS = (
-    "explorer-data.js", "theme.js", "explorer-strips.js", "explorer-clip.js", "explorer.js",
+    "explorer-data.js", "theme.js", "explorer-strips.js", "explorer-pointer.js",
+    "explorer-timeline.js", "explorer-clip.js", "explorer.js",
 )  # fmt: skip
 
 
@@ -55,6 +62,9 @@ def render_report(
     thumbnails: Path | None = None,
     analyses: Iterable[Path] = (),
     nearest: Path | str | None = None,
+    frames: Path | None = None,
+    moments: Path | None = None,
+    timelines: Path | None = None,
 ) -> str:
     """The page of one or several runs as HTML; whatever comes from data is escaped.
 
@@ -70,14 +80,17 @@ def render_report(
         JSON files of ``obygaze models explain``: tests of concepts, shown as tables.
     nearest
         A store, by whose vectors the clips nearest to each clip are found.
+    frames, moments, timelines
+        The probabilities of frames, the moments and a folder of annotators' segments, which the
+        explorer shows on a film's time axis.
     """
     jinja2 = need("jinja2", extra="report")
     if not runs:
         raise ExperimentError("a report needs one run or more; name a run folder")
     prepared = prepare_runs(runs)
     tables = score_tables(prepared)
-    ids = dict.fromkeys(clip for run in prepared for clip in run.clips)
-    images = {} if thumbnails is None else read_thumbnails(thumbnails, ids)
+    clips = {clip.id: clip for run in prepared for clip in run.clips.values()}
+    images = {} if thumbnails is None else read_thumbnails(thumbnails, clips)
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("obygaze_models.report"),
         autoescape=True,
@@ -85,6 +98,8 @@ def render_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    store = None if nearest is None else open_store(nearest)
+    lanes = film_timelines(in_scene_order(clips), frames, moments, timelines)
     script = _script()
     page: str = pages.get_template("page.html").render(
         title=title or _title(prepared),
@@ -107,11 +122,9 @@ def render_report(
         concept_figure=figures.concept_figure,
         tree=figures.tree_figure(prepared),
         errors=figures.error_figure(prepared),
-        explorer=script_json(
-            explorer_data(prepared, images, None if nearest is None else open_store(nearest))
-        ),
+        explorer=script_json(explorer_data(prepared, images, store, lanes)),
         images=len(images),
-        clips=len(ids),
+        clips=len(clips),
         count=count,
         number=number,
         score_key=score_key,

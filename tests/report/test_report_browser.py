@@ -9,20 +9,10 @@ import pytest
 from msgspec import to_builtins
 
 from obygaze_models.report.page import render_report
-from tests.report.chromium import find_chromium, open_tab
 from tests.report.conftest import with_record
 from tests.report.made import grown, renamed
 
 SERIOUS = {"serious", "critical"}
-
-
-@pytest.fixture(scope="module")
-def tab():
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("there is no Chromium here; install Debian's package chromium")
-    with open_tab(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
