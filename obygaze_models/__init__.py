@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
+    from obygaze_models.explain.moment_scores import evaluate_moments
+    from obygaze_models.explain.moments import Moments, find_moments
     from obygaze_models.inference import (
         FramePredictions,
         Predictions,
@@ -72,6 +74,7 @@ _ROOMS = {
     "LogisticProbe": "estimators.logistic",
     "MLPProbe": "estimators.mlp",
     "ManifestSplit": "protocols",
+    "Moments": "explain.moments",
     "OfficialSplit": "protocols",
     "OracleBottleneck": "estimators.bottlenecks",
     "PaperSplit": "protocols",
@@ -81,6 +84,8 @@ _ROOMS = {
     "Run": "experiments.run_folder",
     "compare": "api",
     "evaluate": "inference",
+    "evaluate_moments": "explain.moment_scores",
+    "find_moments": "explain.moments",
     "load_dataset": "dataset",
     "load_experiment": "experiments.experiment",
     "load_model": "persistence",
@@ -110,6 +115,7 @@ __all__ = [
     "LogisticProbe",
     "MLPProbe",
     "ManifestSplit",
+    "Moments",
     "OfficialSplit",
     "OracleBottleneck",
     "PaperSplit",
@@ -119,6 +125,8 @@ __all__ = [
     "Run",
     "compare",
     "evaluate",
+    "evaluate_moments",
+    "find_moments",
     "load_dataset",
     "load_experiment",
     "load_model",

@@ -1,19 +1,27 @@
-"""A model's predictions film by film, for spreadsheets and for ELAN."""
+"""A model's predictions and moments film by film, for spreadsheets and for ELAN."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from obygaze_features.common.elan import Annotation, Document, Tier, to_eaf
+from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
 from obygaze_features.common.tables import escape_formula, format_table
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.items import media_stem
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.inference import Predictions
+from obygaze_models.warnings import RunWarning
 
-__all__ = ["elan_files", "film_tables", "unique_names"]
+if TYPE_CHECKING:
+    from obygaze_models.explain.moments import Moments
+
+__all__ = ["elan_files", "film_tables", "moment_files", "unique_names"]
+
+_Notes = dict[tuple[str, str], list[Annotation]]
+"""The annotations of each film and media file."""
 
 NO_FILM = "no-film"
 BYTE_ORDER_MARK = "\ufeff"
@@ -50,23 +58,61 @@ def elan_files(predictions: Predictions, items: Items) -> dict[str, str]:
 
     `ExperimentError` if no clip has a start and an end; clips without them are left out.
     """
-    files: dict[tuple[str, str], list[ClipPrediction]] = {}
+    notes: _Notes = {}
     for clip in _by_clip(predictions, items):
         if clip.item.start is not None:
-            files.setdefault((clip.item.film, clip.item.media), []).append(clip)
-    if not files:
+            note = _annotation(clip, predictions.classes)
+            notes.setdefault((clip.item.film, clip.item.media), []).append(note)
+    if not notes:
         raise ExperimentError(
             f"none of the {len(predictions.ids):,} clips has a start and an end in its film, so "
             "ELAN has no place for them; --csv writes them for spreadsheets"
         )
-    films = [film for film, _ in files]
+    title = f"{predictions.about['estimator']}: {predictions.about['task']}"
+    return _documents(notes, title, "prediction", predictions.warnings)
+
+
+def moment_files(moments: Moments) -> dict[str, str]:
+    """An ELAN document for each film: file name -> text.
+
+    `ExperimentError` if there is no moment in a film; those within clips are left out.
+    """
+    notes: _Notes = {}
+    for moment in moments.moments:
+        if not moment.axis.clip:
+            values = {
+                "mean probability": f"{moment.score:.3f}",
+                "clips": ", ".join(moment.clips),
+                "seen in training": "" if moment.seen == "no" else moment.seen,
+            }
+            values = {name: text for name, text in values.items() if text}
+            note = Annotation(*milliseconds(moment.start, moment.end), "moment", values)
+            film = moment.axis.film
+            notes.setdefault((film, moments.media.get(film, "")), []).append(note)
+    if not notes:
+        raise ExperimentError(
+            "ELAN has no place for moments within clips; give the clips a start and an end: "
+            "--manifest FOLDER"
+            if moments.moments
+            else "there are no moments to write for ELAN; try a lower --threshold"
+        )
+    return _documents(notes, moments.title, "moment", moments.warnings)
+
+
+def _documents(
+    notes: _Notes, title: str, kind: str, warnings: Sequence[RunWarning]
+) -> dict[str, str]:
+    films = [film for film, _ in notes]
     stems = [
         film if film and films.count(film) == 1 else media_stem(media) or film or NO_FILM
-        for film, media in files
+        for film, media in notes
     ]
+    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
     return {
-        name: to_eaf(_document(clips, predictions))
-        for name, clips in zip(unique_names(stems, ".eaf"), files.values(), strict=True)
+        name: to_eaf(Document([Tier(title, kind, of_file)], media, properties))
+        for name, ((_, media), of_file) in zip(
+            unique_names(stems, ".eaf"), notes.items(), strict=True
+        )
     }
 
 
@@ -121,26 +167,13 @@ def _seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _document(clips: Sequence[ClipPrediction], predictions: Predictions) -> Document:
-    """The document of a media file, which all the clips are of."""
-    title = f"{predictions.about['estimator']}: {predictions.about['task']}"
-    spans = [_annotation(clip, predictions.classes) for clip in clips]
-    warnings = {
-        f"warning {number}": str(warning)
-        for number, warning in enumerate(predictions.warnings, start=1)
-    }
-    return Document([Tier(title, "prediction", spans)], clips[0].item.media, warnings)
-
-
 def _annotation(clip: ClipPrediction, classes: Sequence[str]) -> Annotation:
     assert clip.item.start is not None
     assert clip.item.end is not None
-    start = round(clip.item.start * 1000)
-    end = max(round(clip.item.end * 1000), start + 1)
     values = {"clip": clip.item.id}
     # Of two classes the second's probability is enough.
     for code in range(1 if len(classes) == 2 else 0, len(classes)):
         values[f"probability of {classes[code]}"] = f"{clip.probabilities[code]:.3f}"
     if clip.seen != "no":
         values["seen in training"] = clip.seen
-    return Annotation(start, end, clip.predicted, values)
+    return Annotation(*milliseconds(clip.item.start, clip.item.end), clip.predicted, values)

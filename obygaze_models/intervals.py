@@ -21,9 +21,11 @@ from obygaze_models.metrics import METRICS, TREC, ranking_scores, score, weighte
 
 __all__ = [
     "LEVEL",
+    "MIN_FILMS",
     "REPLICATES",
     "Difference",
     "ScoredClips",
+    "draw_films",
     "film_intervals",
     "paired_differences",
     "percentile_interval",
@@ -93,7 +95,7 @@ def film_intervals(
     films = sorted({film for fit in fits for film in fit.films})
     number = {film: index for index, film in enumerate(films)}
     columns = [np.array([number[film] for film in fit.films]) for fit in fits]
-    drawn = _draw_films(len(films), seed=seed, replicates=replicates)
+    drawn = draw_films(len(films), seed=seed, replicates=replicates)
     step = max(1, MAX_CELLS // max(len(fit.labels) for fit in fits))
     parts = [
         _weighted_means(fits, columns, drawn[start : start + step])
@@ -133,7 +135,7 @@ def paired_differences(
     names, column = np.unique(films, return_inverse=True)
     draws: dict[str, list[Array]] = {}
     if len(names) > 1:
-        drawn = _draw_films(len(names), seed=seed, replicates=replicates)
+        drawn = draw_films(len(names), seed=seed, replicates=replicates)
         step = max(1, MAX_CELLS // len(labels))
         for start in range(0, replicates, step):
             weights = drawn[start : start + step, column].astype(np.float64)
@@ -179,7 +181,7 @@ def percentile_interval(values: Array) -> tuple[float, float] | None:
     return low, high
 
 
-def _draw_films(count: int, *, seed: int, replicates: int) -> Array:
+def draw_films(count: int, *, seed: int, replicates: int) -> Array:
     """How often each of `count` films is drawn [replicates, count], with replacement."""
     return np.random.default_rng(seed).multinomial(
         count, np.full(count, 1 / count), size=replicates

@@ -196,6 +196,7 @@ PRINTED = {
     "embeddings": "(2, 2)\n",
     "gender-score": "0.453207 0.399123 53.17275\n",
     "mediaeval": "violence 16 16 False\n",
+    "moments": "ann True True\nben True True\n",
     "saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
     "zoo": "48 ['EN+HN', 'S'] (48, 2)\nEN+HN vs S 48 0\n9\n['Look' 'Body'] (400, 2)\n['Look']\n",
 }

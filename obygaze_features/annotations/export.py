@@ -16,7 +16,7 @@ from obygaze_features.annotations.importers.elan import (
     TITLE,
 )
 from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.elan import Annotation, Document, Tier, to_eaf
+from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
 from obygaze_features.common.tables import escape_formula, format_table
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.items import Item, format_seconds
@@ -57,7 +57,7 @@ def _document(timelines: Timelines, film: str, media: str = "") -> Document:
         for segment in segments:
             fields = {"concepts": format_concepts(segment.concepts), "comment": segment.comment}
             fields = {name: text for name, text in fields.items() if text}
-            start, end = _milliseconds(segment.start, segment.end)
+            start, end = milliseconds(segment.start, segment.end)
             notes.append(Annotation(start, end, name_of[segment.level], fields))
             times += [segment.start, segment.end]
         tiers.append(Tier(annotator, SEGMENT_KIND, notes, annotator))
@@ -82,14 +82,8 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
             if concepts := labels.concepts_of[item.id]:
                 fields["concepts"] = format_concepts(concepts)
             value = scheme.name_of[labels.level_of[item.id]]
-            notes.append(Annotation(*_milliseconds(item.start, item.end), value, fields))
+            notes.append(Annotation(*milliseconds(item.start, item.end), value, fields))
     return Tier(f"{labels.name}, clips", CLIP_KIND, notes)
-
-
-def _milliseconds(start: float, end: float) -> tuple[int, int]:
-    """A span in ELAN's times, where it lasts at least one millisecond."""
-    first = round(start * 1000)
-    return first, max(round(end * 1000), first + 1)
 
 
 def _format_exact_times(times: Sequence[float]) -> str:

@@ -10,15 +10,16 @@ from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.figures import (
-    PAPER,
     SOFT,
+    Bar,
     describe,
+    draw_level_bars,
     figure_style,
-    level_colours,
+    level_keys,
     plain,
-    tip,
+    show_time,
 )
-from obygaze_features.common.text import counted, format_time, unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
 
@@ -31,7 +32,7 @@ class Band:
     """A row of bars: start, end and the level's rank of each."""
 
     name: str
-    bars: Sequence[tuple[float, float, int]]
+    bars: Sequence[Bar]
 
 
 def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
@@ -70,47 +71,22 @@ def film_figure(
 ) -> Figure:
     """Draw the bands of `film_bands`; the higher the level, the taller the bar."""
     bands = film_bands(timelines, manifest, film, merged=merged)
-    levels = timelines.scheme.levels
-    colours = level_colours(timelines.scheme.codes)
+    levels = timelines.scheme.name_of
     with figure_style():
         from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-        from matplotlib.ticker import FuncFormatter, MultipleLocator
 
         figure = Figure(figsize=(11, 1.6 + 0.55 * len(bands)), layout="constrained")
         axes = figure.add_subplot()
         for row, band in enumerate(bands):
-            for start, end, rank in band.bars:
-                [bar] = axes.bar(
-                    start,
-                    0.8 * (rank + 1) / len(levels),
-                    width=end - start,
-                    bottom=-row - 0.4,
-                    align="edge",
-                    color=colours[rank],
-                    edgecolor=PAPER,
-                    linewidth=0.4,
-                )
-                span = f"{format_time(start)} to {format_time(end)}"
-                bar.set_gid(tip(f"{band.name}: {levels[rank].name}, {span}"))
+            draw_level_bars(axes, -row, band.name, band.bars, levels)
         axes.set_yticks([-row for row in range(len(bands))], [plain(band.name) for band in bands])
         axes.set_ylim(-len(bands) + 0.4, 0.6)
         ends = [end for band in bands for _, end, _ in band.bars]
-        end = max([timelines.end_of(film), *ends])
-        axes.set_xlim(0, end)
-        steps = (10, 30, 60, 120, 300, 600, 1200, 1800)
-        axes.xaxis.set_major_locator(
-            MultipleLocator(next((step for step in steps if end <= 8 * step), 3600))
-        )
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
+        show_time(axes, max([timelines.end_of(film), *ends]))
         title, text = timelines.films[film].title or film, _describe(timelines, manifest, film)
         axes.set_title(plain(title), loc="left", weight="bold")
         figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
-        keys = [
-            Patch(facecolor=colour, label=plain(level.name))
-            for colour, level in zip(colours, levels, strict=True)
-        ]
-        figure.legend(handles=keys, loc="outside upper right", ncols=len(levels))
+        figure.legend(handles=level_keys(levels), loc="outside upper right", ncols=len(levels))
     describe(figure, title, text)
     return figure
 
@@ -130,9 +106,7 @@ def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
     return text
 
 
-def _clip_bars(
-    clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme
-) -> list[tuple[float, float, int]]:
+def _clip_bars(clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme) -> list[Bar]:
     bars = []
     for item in clips:
         level = labels.level_of.get(item.id)

@@ -48,6 +48,12 @@ class Annotation:
     location: str = ""
 
 
+def milliseconds(start: float, end: float) -> tuple[int, int]:
+    """A span of seconds in ELAN's times, where it lasts at least one millisecond."""
+    first = round(start * 1000)
+    return first, max(round(end * 1000), first + 1)
+
+
 @dataclass(frozen=True)
 class Tier:
     """Annotations of one kind; `kind` is ELAN's linguistic type."""

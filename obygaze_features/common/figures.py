@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
+from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+Bar = tuple[float, float, int]
+"""Start, end and the level's rank of a bar on a time axis."""
 
 SUFFIXES = (".pdf", ".png", ".svg")
 LIGHT = {
@@ -94,6 +100,50 @@ def level_colours(codes: Sequence[str]) -> list[str]:
     if set(first) <= LEVELS.keys():
         return [LEVELS[code] for code in first]
     return [SERIES[number % len(SERIES)] for number in range(len(codes))]
+
+
+def draw_level_bars(
+    axes: Axes, y: float, name: str, bars: Sequence[Bar], levels: Mapping[str, str]
+) -> None:
+    """Draw the bars of a row around `y`; the higher the level, the taller.
+
+    `name` is the row's, in the tooltips; `levels` are codes and names, in ascending order.
+    """
+    colours, names = level_colours(list(levels)), list(levels.values())
+    for start, end, rank in bars:
+        [bar] = axes.bar(
+            start,
+            0.8 * (rank + 1) / len(names),
+            width=end - start,
+            bottom=y - 0.4,
+            align="edge",
+            color=colours[rank],
+            edgecolor=PAPER,
+            linewidth=0.4,
+        )
+        bar.set_gid(tip(f"{name}: {names[rank]}, {format_time(start)} to {format_time(end)}"))
+
+
+def level_keys(levels: Mapping[str, str]) -> list[Patch]:
+    """A legend's patch for each level."""
+    from matplotlib.patches import Patch
+
+    colours = level_colours(list(levels))
+    return [
+        Patch(facecolor=colour, label=plain(name))
+        for colour, name in zip(colours, levels.values(), strict=True)
+    ]
+
+
+def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
+    """Let the x axis be seconds, as h:mm:ss."""
+    from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+    axes.set_xlim(start, end)
+    steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
+    step = next((step for step in steps if end - start <= 8 * step), 3600)
+    axes.xaxis.set_major_locator(MultipleLocator(step))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
 
 
 def describe(figure: Figure, title: str, description: str) -> None:

@@ -19,6 +19,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
+from obygaze_models.commands.moments import evaluate_moments, moments
 from obygaze_models.commands.predict import evaluate, export, predict, train
 from obygaze_models.commands.trec import score_run, write_run
 
@@ -173,6 +174,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 
 
 for command in (
-    train, evaluate, compare, predict, explain, export, write_run, score_run,
+    train, evaluate, compare, predict, moments, evaluate_moments, explain, export, write_run,
+    score_run,
 ):  # fmt: skip
     models.add_command(command)

@@ -507,12 +507,16 @@ def _two_columns(logits: Any) -> Any:
 
 
 def _best_threshold(scores: Array, positive: Array) -> float:
-    """The highest threshold of the best F1, where clips that reach it are called positive."""
+    """The threshold of the best F1, where clips that reach it are called positive.
+
+    It is halfway between the last clip that reaches it and the next: frames vary around both.
+    """
     order = np.argsort(-scores, kind="stable")
     hits, called = np.cumsum(positive[order]), np.arange(1, len(scores) + 1)
     is_last = np.append(np.diff(scores[order]) != 0, True)  # clips of equal scores go together
     f1 = np.where(is_last, 2 * hits / (called + positive.sum()), -1.0)
-    return float(scores[order[f1.argmax()]]) if hits[-1] else 0.5
+    last = int(f1.argmax())
+    return float(scores[order[last : last + 2]].mean()) if hits[-1] else 0.5
 
 
 def check_frames(X: Array, ids: Sequence[str] = ()) -> None:

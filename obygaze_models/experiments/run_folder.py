@@ -46,6 +46,7 @@ from obygaze_models.stores import StoreLike, open_stores
 from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:
+    from obygaze_models.explain.moments import Moments
     from obygaze_models.inference import FramePredictions
 
 __all__ = [
@@ -209,6 +210,20 @@ class Run:
             )
             parts.append(predict_frames(line["folder"], opened, list(tested)))
         return average_frames(parts)
+
+    def moments(
+        self,
+        model: str | None = None,
+        *,
+        task: str | None = None,
+        store: StoreLike | None = None,
+        **options: Any,
+    ) -> Moments:
+        """The moments of films in the test clips: `find_moments` of `frames`, with its options."""
+        from obygaze_models.explain.moments import find_moments
+
+        opened = open_stores(self.record.experiment["store"] if store is None else store)
+        return find_moments(self.frames(model, task=task, store=opened), opened.items, **options)
 
     @cached_property
     def _results(self) -> Results:

@@ -1,0 +1,289 @@
+"""Frames on the time axes of films: the stretch and the probability of each, as a table.
+
+A frame stands for the stretch of time halfway to the frames before and after it, cut at the clip's
+ends. Where clips of a film overlap, the mean of their frames counts. A clip whose position in the
+film is unknown has an axis to itself. Times are whole microseconds inside, so that they compare
+exactly, and seconds in tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.common.text import counted, shorten
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Items, Manifest
+from obygaze_features.manifests.items import format_seconds, media_stem
+
+if TYPE_CHECKING:
+    from obygaze_models.inference import FramePredictions
+
+__all__ = [
+    "MAX_ROUNDING_US", "Axis", "AxisFrames", "FrameScores", "join_spans", "overlapping_parts",
+    "place_frames", "read_axes", "read_numbers", "read_spans", "to_microseconds",
+]  # fmt: skip
+
+Array = NDArray[Any]
+MAX_ROUNDING_US = 1000
+"""Clips at most so far apart touch: their times are rounded."""
+MAX_OUTSIDE_S = 1.0
+"""The frame that is shown at a clip's start has begun earlier."""
+FRAME_COLUMNS = ("film", "id", "start", "end", "probability")
+
+
+@dataclass(frozen=True, order=True)
+class Axis:
+    """The time axis of a film; or of a `clip`, where its position in the film is unknown."""
+
+    film: str
+    clip: str = ""
+
+    @property
+    def name(self) -> str:
+        """The clip, or else the film."""
+        return self.clip or self.film
+
+
+@dataclass(frozen=True, eq=False)
+class AxisFrames:
+    """What the frames of a time axis say, from the first to the last.
+
+    Parameters
+    ----------
+    edges
+        The K + 1 times, in order, at which any frame's stretch starts or ends.
+    probabilities
+        Between two edges, the mean of the frames that stand for this time [K]; NaN without any.
+    """
+
+    edges: Array
+    probabilities: Array
+
+    @cached_property
+    def unbroken(self) -> list[tuple[int, int]]:
+        """The stretches that clips cover without a gap."""
+        covered = np.flatnonzero(~np.isnan(self.probabilities))
+        spans = zip(self.edges[covered].tolist(), self.edges[covered + 1].tolist(), strict=True)
+        return join_spans(list(spans), MAX_ROUNDING_US)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameScores:
+    """The probability of each frame, and the stretch of time that it stands for.
+
+    Parameters
+    ----------
+    axes, ids
+        Each frame's time axis and clip.
+    starts, ends
+        In microseconds.
+    probabilities
+        From 0 to 1.
+    seen
+        Whether the model was trained on the clip, as in `Predictions`; empty where unknown.
+    """
+
+    axes: list[Axis]
+    ids: list[str]
+    starts: Array
+    ends: Array
+    probabilities: Array
+    seen: list[str]
+
+    @cached_property
+    def rows(self) -> dict[Axis, Array]:
+        """The rows of each axis, axes in order."""
+        rows: dict[Axis, list[int]] = {axis: [] for axis in sorted(set(self.axes))}
+        for row, axis in enumerate(self.axes):
+            rows[axis].append(row)
+        return {axis: np.array(of_axis) for axis, of_axis in rows.items()}
+
+    @cached_property
+    def by_axis(self) -> dict[Axis, AxisFrames]:
+        """The means of each axis."""
+        by_axis = {}
+        for axis, rows in self.rows.items():
+            edges = np.unique(np.concatenate([self.starts[rows], self.ends[rows]]))
+            frames, parts = overlapping_parts(edges, self.starts[rows], self.ends[rows])
+            counts = np.bincount(parts, minlength=len(edges) - 1)
+            means = np.full(len(counts), np.nan)
+            totals = np.bincount(parts, self.probabilities[rows][frames], len(counts))
+            np.divide(totals, counts, out=means, where=counts > 0)
+            by_axis[axis] = AxisFrames(edges, means)
+        return by_axis
+
+    def to_csv(self) -> str:
+        """A row a frame, times in seconds."""
+        return format_table(
+            {
+                "film": [axis.film for axis in self.axes],
+                "id": self.ids,
+                "start": [format_seconds(time / 1e6) for time in self.starts.tolist()],
+                "end": [format_seconds(time / 1e6) for time in self.ends.tolist()],
+                "probability": [f"{value:.6f}" for value in self.probabilities.tolist()],
+                "time_in": ["clip" if axis.clip else "film" for axis in self.axes],
+                "seen_in_training": self.seen,
+            }
+        )
+
+    @classmethod
+    def from_csv(cls, path: str | Path) -> FrameScores:
+        """Read what `to_csv` wrote, or any table of film, id, start, end and probability."""
+        table = read_table(Path(path), required=FRAME_COLUMNS)
+        if not len(table):
+            raise ExperimentError(f"{path} has no rows; write it again: obygaze models moments")
+        starts, ends = read_spans(table)
+        return cls(
+            read_axes(table, table["id"]),
+            table["id"],
+            starts,
+            ends,
+            read_numbers(table, "probability"),
+            table.get("seen_in_training"),
+        )
+
+
+def place_frames(
+    predictions: FramePredictions, items: Items, manifest: Manifest | None
+) -> FrameScores:
+    """Give each frame its stretch of time; frames without a time or a probability have none."""
+    probabilities = predictions.probabilities
+    if probabilities.ndim == 3:
+        probabilities = probabilities[..., -1]
+    present = ~np.isnan(predictions.times) & ~np.isnan(probabilities)
+    if not present.any():
+        lacking = "probability" if np.isnan(probabilities).all() else "time"
+        raise ExperimentError(
+            f"none of the frames of {counted(len(predictions.ids), 'clip')} has a {lacking}; "
+            "extract the clips again: obygaze features extract"
+        )
+    parts, about = [], []
+    for row in np.flatnonzero(present.any(axis=1)).tolist():
+        clip = predictions.ids[row]
+        order = np.argsort(predictions.times[row], kind="stable")
+        order = order[present[row][order]]
+        item, times = items[items.row(clip)], predictions.times[row][order]
+        located = manifest.items.row_of.get(clip) if manifest is not None else None
+        if item.start is None and manifest is not None and located is not None:
+            span = manifest.items[located]
+            item = replace(item, film=span.film or item.film, start=span.start, end=span.end)
+            times = times + (span.start or 0.0)  # they count from the start of the clip's file
+        if (
+            item.start is not None
+            and item.end is not None
+            and (times[-1] < item.start - MAX_OUTSIDE_S or times[0] > item.end + MAX_OUTSIDE_S)
+        ):
+            raise ExperimentError(
+                f"clip {clip}: its frames (at {times[0]:g} to {times[-1]:g} s) are outside of its "
+                f"span ({item.start:g} to {item.end:g} s); frame_time counts from the start of the "
+                "film's file"
+            )
+        starts, ends = _stretches(times, item.start, item.end)
+        is_shown = ends > starts
+        if item.start is None:
+            axis = Axis(item.film, clip)
+        else:
+            axis = Axis(item.film or media_stem(item.media))
+        parts.append((starts[is_shown], ends[is_shown], probabilities[row][order][is_shown]))
+        about += [(axis, clip, predictions.seen[row])] * int(is_shown.sum())
+    starts, ends, values = map(np.concatenate, zip(*parts, strict=True))
+    axes, ids, seen = map(list, zip(*about, strict=True))
+    return FrameScores(axes, ids, starts, ends, values, seen)
+
+
+def _stretches(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:
+    """The stretch of each frame of a clip; where its ends are unknown, as long on both sides."""
+    middles = (times[1:] + times[:-1]) / 2
+    first, last = (middles[0], middles[-1]) if len(middles) else (times[0] + 0.5, times[0] - 0.5)
+    low = max(0.0, 2 * times[0] - first) if start is None else start
+    high = 2 * times[-1] - last if end is None else end
+    edges = to_microseconds(np.clip([low, *middles, high], low, high))
+    return edges[:-1], edges[1:]
+
+
+def join_spans(spans: Sequence[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
+    """Spans in order of their starts, joined where they overlap or are at most `gap` apart.
+
+    Examples
+    --------
+    >>> join_spans([(0, 2), (1, 4), (6, 8), (11, 12)], gap=2)
+    [(0, 8), (11, 12)]
+    """
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and start - joined[-1][1] <= gap:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def to_microseconds(seconds: ArrayLike) -> Array:
+    """Seconds as whole microseconds."""
+    return np.rint(np.asarray(seconds, float) * 1e6).astype(np.int64)
+
+
+def overlapping_parts(edges: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
+    """The pairs of spans and parts that overlap; a part is between two edges.
+
+    Parameters
+    ----------
+    edges
+        In order; every start and end is one of them.
+    starts, ends
+        Of the spans.
+
+    Returns
+    -------
+    spans, parts
+        The indices of each pair.
+    """
+    first, last = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
+    counts = last - first
+    spans = np.repeat(np.arange(len(starts)), counts)
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return spans, first[spans] + offsets
+
+
+def read_axes(table: Table, clips: Sequence[str]) -> list[Axis]:
+    """The axis of each row, where `clips` are the rows' clips."""
+    times_in = table.get("time_in")
+    return [
+        Axis(film, clip if time_in == "clip" else "")
+        for film, clip, time_in in zip(table["film"], clips, times_in, strict=True)
+    ]
+
+
+def read_numbers(table: Table, column: str, highest: float = 1.0) -> Array:
+    """The numbers of a column, from 0 to `highest`."""
+    numbers = np.array([_number(cell) for cell in table[column]])
+    wrong = np.flatnonzero(~((numbers >= 0) & (numbers <= highest)))
+    if len(wrong):
+        cell = shorten(table[column][wrong[0]])
+        wish = f"a number from 0 to {highest:g}" if highest < 10 else "a number of seconds"
+        raise table.problem(int(wrong[0]), f"{column} is not {wish} (got {cell})")
+    return numbers
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def read_spans(table: Table) -> tuple[Array, Array]:
+    """The columns start and end, in microseconds."""
+    starts, ends = (to_microseconds(read_numbers(table, name, 1e9)) for name in ("start", "end"))
+    if len(wrong := np.flatnonzero(ends <= starts)):
+        raise table.problem(int(wrong[0]), "it ends before it starts")
+    return starts, ends

@@ -1,0 +1,201 @@
+"""Moments: the intervals of films in which a model of frame sequences sees what it learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.text import counted
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests import Items, Manifest
+from obygaze_features.manifests.items import format_seconds
+from obygaze_features.manifests.labels import SEPARATOR
+from obygaze_models.explain.frame_scores import (
+    MAX_ROUNDING_US,
+    Axis,
+    AxisFrames,
+    FrameScores,
+    join_spans,
+    place_frames,
+    read_axes,
+    read_numbers,
+    read_spans,
+    to_microseconds,
+)
+
+if TYPE_CHECKING:
+    from obygaze_models.inference import FramePredictions
+    from obygaze_models.warnings import RunWarning
+
+__all__ = ["CLOSE_GAPS_S", "MIN_LENGTH_S", "Moment", "Moments", "find_moments"]
+
+MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
+MOMENT_COLUMNS = ("film", "start", "end", "score")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An interval of a time axis, in seconds.
+
+    `score` is the mean probability in it. `clips` are those that show it, and `seen` says whether
+    the model was trained on any of them.
+    """
+
+    axis: Axis
+    start: float
+    end: float
+    score: float
+    clips: tuple[str, ...] = ()
+    seen: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The moments of films, and the frames that they were found in.
+
+    Parameters
+    ----------
+    moments
+        In order of film and time.
+    frames
+        The probability of each frame.
+    threshold, min_length, close_gaps
+        As in `find_moments`.
+    title
+        The model, and what it was trained to tell apart.
+    media
+        The name of each film's file.
+    warnings
+        What a reader must know.
+    """
+
+    moments: list[Moment]
+    frames: FrameScores
+    threshold: float | None = None
+    min_length: float | None = None
+    close_gaps: float | None = None
+    title: str = "moments"
+    media: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[RunWarning] = ()
+
+    def __repr__(self) -> str:
+        films = len({axis.film for axis in self.frames.axes})
+        return f"Moments({counted(len(self.moments), 'moment')} in {counted(films, 'film')})"
+
+    def to_csv(self) -> str:
+        """A row a moment, times in seconds."""
+        return format_table(
+            {
+                "film": [moment.axis.film for moment in self.moments],
+                "start": [format_seconds(moment.start) for moment in self.moments],
+                "end": [format_seconds(moment.end) for moment in self.moments],
+                "score": [f"{moment.score:.6f}" for moment in self.moments],
+                "clips": [SEPARATOR.join(moment.clips) for moment in self.moments],
+                "time_in": ["clip" if moment.axis.clip else "film" for moment in self.moments],
+                "seen_in_training": [moment.seen for moment in self.moments],
+            }
+        )
+
+    @classmethod
+    def from_csv(cls, moments: str | Path, frames: str | Path) -> Moments:
+        """Read two tables: of moments (film, start, end, score), and of frames."""
+        table = read_table(Path(moments), required=MOMENT_COLUMNS)
+        starts, ends = read_spans(table)
+        columns = zip(
+            read_axes(table, table.get("clips")),
+            (starts / 1e6).tolist(),
+            (ends / 1e6).tolist(),
+            read_numbers(table, "score").tolist(),
+            [tuple(filter(None, cell.split(SEPARATOR))) for cell in table.get("clips")],
+            table.get("seen_in_training"),
+            strict=True,
+        )
+        return cls([Moment(*cells) for cells in columns], FrameScores.from_csv(frames))
+
+
+def find_moments(
+    predictions: FramePredictions,
+    items: Items,
+    *,
+    manifest: Manifest | str | Path | None = None,
+    threshold: float | None = None,
+    min_length: float = MIN_LENGTH_S,
+    close_gaps: float = CLOSE_GAPS_S,
+) -> Moments:
+    """Find the intervals in which frames reach a threshold.
+
+    Parameters
+    ----------
+    predictions
+        From `predict_frames`.
+    items
+        Those of the store: each clip's film, and its start and end there.
+    manifest
+        Says where clips that are files of their own are in their films: its items of the same ids.
+    threshold
+        A probability; by default the model's own, which was chosen on validation clips.
+    min_length
+        Drop shorter intervals, in seconds, once gaps are closed.
+    close_gaps
+        Close shorter gaps between two intervals, in seconds, where clips cover all of the gap.
+    """
+    threshold = predictions.threshold if threshold is None else threshold
+    if not 0 <= threshold <= 1:
+        raise UsageError(f"the threshold is a probability from 0 to 1 (got {threshold:g})")
+    for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps)):
+        if not 0 <= seconds < math.inf:
+            raise UsageError(f"the {name} is a number of seconds, 0 or more (got {seconds:g})")
+    if manifest is not None and not isinstance(manifest, Manifest):
+        manifest = Manifest.load(manifest)
+    frames = place_frames(predictions, items, manifest)
+    shortest, gap = to_microseconds([min_length, close_gaps]).tolist()
+    moments = []
+    for axis, film in frames.by_axis.items():
+        for start, end in _intervals(film, threshold, shortest, gap):
+            moments.append(_moment(axis, start, end, film, frames))
+    about = predictions.about
+    media = {
+        axis.film: items[items.row(clip)].media
+        for axis, clip in dict.fromkeys(zip(frames.axes, frames.ids, strict=True))
+    }
+    title = f"{about['estimator']}: {about['task']}"
+    return Moments(
+        moments, frames, threshold, min_length, close_gaps, title, media, predictions.warnings
+    )
+
+
+def _intervals(
+    film: AxisFrames, threshold: float, shortest: int, gap: int
+) -> list[tuple[int, int]]:
+    """The intervals of an axis: runs of frames, joined within what clips cover."""
+    reached = np.flatnonzero(film.probabilities >= threshold)  # NaN is not
+    starts, ends = film.edges[reached], film.edges[reached + 1]
+    intervals = []
+    for low, high in film.unbroken:
+        inside = (starts >= low) & (ends <= high)
+        spans = zip(starts[inside].tolist(), ends[inside].tolist(), strict=True)
+        intervals += join_spans(list(spans), max(gap - 1, MAX_ROUNDING_US))
+    return [(start, end) for start, end in intervals if end - start >= shortest]
+
+
+def _moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: FrameScores) -> Moment:
+    edges = np.clip(film.edges, start, end)
+    weights = np.where(np.isnan(film.probabilities), 0, np.diff(edges))
+    score = float(np.average(np.nan_to_num(film.probabilities), weights=weights))
+    rows = frames.rows[axis]
+    inside = rows[(frames.starts[rows] < end) & (frames.ends[rows] > start)].tolist()
+    seen = {frames.seen[row] for row in inside}
+    return Moment(
+        axis,
+        start / 1e6,
+        end / 1e6,
+        score,
+        tuple(dict.fromkeys(frames.ids[row] for row in inside)),
+        "yes" if "yes" in seen else max(seen),
+    )

@@ -1,0 +1,175 @@
+"""From frame probabilities to intervals, against a plain walk over milliseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.errors import ExperimentError, ManifestError, UsageError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_models.explain.frame_scores import Axis
+from obygaze_models.explain.moments import Moments, find_moments
+from obygaze_models.inference import FramePredictions
+
+
+def predicted(clips, threshold=0.5, seen=None):
+    """Frame predictions of clips: id -> (times, probabilities), of any number of frames each."""
+    size = max(len(times) for times, _ in clips.values())
+    table = np.full((2, len(clips), size), np.nan)
+    for row, columns in enumerate(clips.values()):
+        for part, values in zip(table, columns, strict=True):
+            part[row, : len(values)] = values
+    about = {"estimator": "frame-mil", "task": "EN vs S"}
+    seen = seen or ["no"] * len(clips)
+    return FramePredictions(about, list(clips), *table, threshold, seen, [])
+
+
+def spans_of(moments):
+    return [(moment.start, moment.end) for moment in moments.moments]
+
+
+FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)])
+
+
+def test_a_frame_stands_for_the_stretch_halfway_to_its_neighbours():
+    frames = predicted({"a": ([12, 14, 18], [0.9, 0.1, 0.7])})
+    moments = find_moments(frames, FILM, min_length=0, close_gaps=0)
+    assert spans_of(moments) == [(10, 13), (16, 20)]
+    assert [moment.score for moment in moments.moments] == [0.9, 0.7]
+    assert [moment.clips for moment in moments.moments] == [("a",), ("a",)]
+
+
+def test_a_clip_without_a_position_has_an_axis_of_its_own():
+    """Its ends are unknown: the outer frames reach as far out as in."""
+    items = Items.of([Item("a", film="film"), Item("b", film="film")])
+    frames = predicted({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])})
+    moments = find_moments(frames, items, min_length=0)
+    assert [(m.axis, m.start, m.end) for m in moments.moments] == [
+        (Axis("film", "a"), 2, 6),
+        (Axis("film", "b"), 0.5, 1.5),
+    ]
+
+
+def test_a_manifest_says_where_files_are_in_their_film():
+    items = Items.of([Item("a", media="a.mp4")])
+    frames = predicted({"a": ([1, 3], [0.2, 0.9])})
+    moments = find_moments(frames, items, manifest=Manifest("m", FILM), min_length=0)
+    assert [(m.axis, m.start, m.end) for m in moments.moments] == [(Axis("film"), 12, 20)]
+
+
+def test_where_clips_overlap_their_mean_counts():
+    items = Items.of(
+        [Item(name, film="f", start=start, end=start + 4.0) for name, start in (("a", 0), ("b", 2))]
+    )
+    frames = predicted({"a": ([2], [0.8]), "b": ([4], [0.4])}, seen=["no", "yes"])
+    moments = find_moments(frames, items, threshold=0.55, min_length=0)
+    [moment] = moments.moments
+    assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "yes")
+    assert moment.score == pytest.approx((0.8 + 0.6) / 2)
+
+
+def test_gaps_that_no_clip_shows_stay_open():
+    items = Items.of(
+        [Item(name, film="f", start=start, end=start + 4.0) for name, start in (("a", 0), ("b", 5))]
+    )
+    frames = predicted({"a": ([2], [0.8]), "b": ([7], [0.8])})
+    assert spans_of(find_moments(frames, items, close_gaps=60)) == [(0, 4), (5, 9)]
+
+
+CLIPS = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.integers(1, 12),
+        st.lists(st.tuples(st.integers(0, 99), st.sampled_from([0.1, 0.4, 0.6, 0.9])), min_size=1),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(CLIPS, st.integers(0, 40), st.integers(0, 40))
+def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
+    items, given_frames, heard = [], {}, {}
+    for number, (start, length, frames) in enumerate(clips):
+        name = f"clip{number}"
+        frames = sorted({time % (10 * length): value for time, value in frames}.items())
+        times = [10 * start + time for time, _ in frames]  # in tenths
+        items.append(Item(name, film="f", start=float(start), end=float(start + length)))
+        given_frames[name] = ([time / 10 for time in times], [value for _, value in frames])
+        for step in range(200 * start, 200 * (start + length)):
+            middle = step / 20 + 0.025  # in tenths, too
+            near = min(range(len(times)), key=lambda row: (abs(times[row] - middle), row))
+            heard.setdefault(step, []).append(frames[near][1])
+    means = {step: sum(values) / len(values) for step, values in heard.items()}
+    reached = sorted(step for step, mean in means.items() if mean >= 0.5)
+    expected = []
+    for step in reached:
+        if expected:
+            between = range(expected[-1][1], step)
+            if not between or (
+                len(between) < 20 * gap and all(between_step in means for between_step in between)
+            ):
+                expected[-1][1] = step + 1
+                continue
+        expected.append([step, step + 1])
+    expected = [(low / 200, high / 200) for low, high in expected if high - low >= 20 * shortest]
+    moments = find_moments(
+        predicted(given_frames), Items.of(items), min_length=shortest / 10, close_gaps=gap / 10
+    )
+    np.testing.assert_allclose(
+        np.reshape(spans_of(moments), (-1, 2)), np.reshape(expected, (-1, 2))
+    )
+    for moment in moments.moments:
+        steps = [s for s in means if moment.start <= s / 200 < moment.end]
+        assert moment.score == pytest.approx(np.mean([means[step] for step in steps]))
+
+
+def test_tables_are_read_as_they_were_written(tmp_path):
+    items = Items.of([*FILM, Item("b", film="film")])
+    clips = {"a": ([12, 14, 18], [0.9, 0.1, 0.7]), "b": ([1, 2], [0.2, 0.8])}
+    moments = find_moments(predicted(clips, seen=["yes", "no"]), items, min_length=0, close_gaps=0)
+    tables = tmp_path / "moments.csv", tmp_path / "frames.csv"
+    for path, text in zip(tables, (moments.to_csv(), moments.frames.to_csv()), strict=True):
+        path.write_text(text)
+    again = Moments.from_csv(*tables)
+    assert len(moments.moments) == 3
+    assert again.moments == moments.moments
+    assert (again.to_csv(), again.frames.to_csv()) == (moments.to_csv(), moments.frames.to_csv())
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("f,a,0,1,2", r"line 3: probability is not a number from 0 to 1 \(got '2'\)"),
+        ("f,a,0,1,nan", "line 3: probability"),
+        ("f,a,x,1,0", r"line 3: start is not a number of seconds \(got 'x'\)"),
+        ("f,a,2,1,0", "line 3: it ends before it starts"),
+    ],
+)
+def test_a_wrong_cell_is_named(row, problem, tmp_path):
+    frames, moments = tmp_path / "frames.csv", tmp_path / "moments.csv"
+    moments.write_text("film,start,end,score\nf,0,1,0.5\n")
+    frames.write_text(f"film,id,start,end,probability\nf,a,0,1,0.5\n{row}\n")
+    with pytest.raises(ManifestError, match=problem):
+        Moments.from_csv(moments, frames)
+
+
+def test_frames_without_times_or_probabilities_are_refused():
+    nothing = predicted({"a": ([12, 14], [np.nan, np.nan])})
+    with pytest.raises(ExperimentError, match="none of the frames of 1 clip has a probability"):
+        find_moments(nothing, FILM)
+    with pytest.raises(ExperimentError, match="has a time"):
+        find_moments(predicted({"a": ([np.nan], [0.5])}), FILM)
+    with pytest.raises(ExperimentError, match=r"clip a: its frames \(at 1 to 2 s\) are outside"):
+        find_moments(predicted({"a": ([1, 2], [0.5, 0.5])}), FILM)
+
+
+@pytest.mark.parametrize(
+    "options", [{"threshold": 1.1}, {"min_length": -1}, {"close_gaps": float("nan")}]
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(UsageError, match="got"):
+        find_moments(predicted({"a": ([12], [0.9])}), FILM, **options)
