@@ -88,7 +88,8 @@ def passes(bench: Bench) -> Iterator[Result]:
         ):
             least, is_goal = BUSY[goal], precision == goal and (count == 3 or goal == "bfloat16")
             target = 1 if is_goal and decoding_allows else None
-            note = "" if target or not is_goal else ", not judged: decoding is slower"
+            is_slower = is_goal and rate <= rate_alone
+            note = ", not judged: decoding is slower" if is_slower else ""
             yield Result(f"{label}: {name} (least{note})", value, "", least, least / value, target)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import new_folder, read_format, to_json
+from obygaze_features.common.files import new_folder, read_format
 from obygaze_features.common.text import first_line, is_folder_of
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
@@ -80,6 +80,7 @@ def save_model(
     durable
         False within a folder that `new_folder` is making, which flushes everything to disk.
     """
+    import msgspec
     from safetensors.numpy import save
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
@@ -108,7 +109,9 @@ def save_model(
     with new_folder(path) if durable else _within(path) as folder:
         for name, data in files.items():
             (folder / name).write_bytes(data)
-        (folder / HEADER).write_bytes(to_json(header | {"sha256": _digest(header)}).encode())
+        text = json.dumps(header | {"sha256": _digest(header)}, ensure_ascii=False, allow_nan=False)
+        # The bytes of `to_json`, sooner: a model lists thousands of clips.
+        (folder / HEADER).write_bytes(msgspec.json.format(text.encode(), indent=2) + b"\n")
 
 
 def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:

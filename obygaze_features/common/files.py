@@ -2,7 +2,8 @@
 
 Everything is written next to its destination under a temporary name, flushed to disk and renamed.
 A reader, or a machine that lost power, sees the old file or the new one. What killed processes left
-of `new_file` and `new_folder` is removed when the same path is written again.
+of `new_file` and `new_folder` is removed when the same path is written again. What is written into
+a folder that `new_folder` is making is flushed once, before that folder gets its name.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ def _read_umask() -> int:
 
 #: Read at import: reading it later would race with other threads.
 _UMASK = _read_umask()
+#: The folders that `new_folder` is making in this process, under their temporary names.
+_UNFINISHED: set[Path] = set()
+
+
+def _is_in_unfinished(path: Path) -> bool:
+    """Whether `new_folder` will flush `path`: a crash before that leaves nothing of its folder."""
+    return bool(_UNFINISHED) and not _UNFINISHED.isdisjoint(path.absolute().parents)
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
@@ -66,7 +74,9 @@ def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file survive a loss of power."""
+    """Make the content of a file survive a loss of power, unless its folder is unfinished."""
+    if _is_in_unfinished(path):
+        return
     # Windows flushes only files opened for writing; elsewhere a read-only file cannot be.
     with path.open("rb+" if os.name == "nt" else "rb") as file:
         os.fsync(file.fileno())
@@ -77,7 +87,7 @@ def sync_folder(path: Path) -> None:
 
     Windows cannot open folders, and needs not: its renames are journalled.
     """
-    if os.name == "nt":
+    if os.name == "nt" or _is_in_unfinished(path / "name"):
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -205,7 +215,12 @@ def new_folder(
     try:
         # mkdtemp makes private folders; a store is for the whole lab.
         temporary.chmod(0o777 & ~_UMASK)
-        yield temporary
+        unfinished = temporary.absolute()
+        _UNFINISHED.add(unfinished)
+        try:
+            yield temporary
+        finally:
+            _UNFINISHED.remove(unfinished)
         if path.exists() and not allow_missing:
             _refuse_to_lose(path, temporary)
         for folder, _, names in os.walk(temporary):
@@ -346,7 +361,8 @@ def _write_beside(path: Path, data: bytes) -> Path:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if not _is_in_unfinished(path):
+                os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_UMASK)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
@@ -26,6 +26,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, check_both
 from obygaze_models.estimators.svm import DEFAULT_CS, as_cs, as_cv, choose_svm
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
+from obygaze_models.metrics import weighted_scores
 from obygaze_models.warnings import RunWarning
 
 Array = NDArray[Any]
@@ -472,12 +473,13 @@ def _quality(
         truth, values = y[tested], held_out[tested]
     else:
         values = fit.decide(X)
-    predicted = (values > 0).astype(np.int8)
+    # scikit-learn's F1 and balanced accuracy take as long as the concept's SVM.
+    scores = weighted_scores(truth, (values > 0).astype(float), np.ones((1, len(truth))))
     return {
         "on": on,
         "auc": float(roc_auc_score(truth, values)),
-        "f1": float(f1_score(truth, predicted)),
-        "balanced_accuracy": float(balanced_accuracy_score(truth, predicted)),
+        "f1": float(scores["f1"][0]),
+        "balanced_accuracy": float(scores["balanced_accuracy"][0]),
         "positives": int(truth.sum()),
         "negatives": int(len(truth) - truth.sum()),
         "training_positives": int(y.sum()),

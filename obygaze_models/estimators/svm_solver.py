@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
@@ -131,7 +132,11 @@ class LinearSVM:
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
         weight = self._class_weight
         model = SVC(C=C, kernel="precomputed", class_weight=weight, max_iter=steps)
-        with warnings.catch_warnings():
+        with (
+            # The callers have checked the arrays; the checks take longer than libsvm.
+            config_context(assume_finite=True, skip_parameter_validation=True),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(self._products, self.y, **self._libsvm)
         if model.fit_status_ != 0:

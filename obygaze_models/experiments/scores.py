@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def _score_test_set(fits: Sequence[Prediction], seed: int) -> TestSet:
             name: _over_fits(np.mean, [scores[name] for scores in closed_forms])
             for name in closed_forms[0]
         }
-        throws = [simulated(len(fit.labels), int(fit.labels.sum()), seed=seed) for fit in fits]
+        throws = [_throw_coins(len(fit.labels), int(fit.labels.sum()), seed=seed) for fit in fits]
         coin = Simulated(
             mean=_over_fits(np.mean, [scores["mean"] for scores in throws]),
             std=_over_fits(np.mean, [scores["std"] for scores in throws]),
@@ -136,6 +137,10 @@ def _score_test_set(fits: Sequence[Prediction], seed: int) -> TestSet:
         baselines=guesses,
         simulated=coin,
     )
+
+
+#: Many fits have test sets of the same size.
+_throw_coins = cache(simulated)
 
 
 def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:

@@ -98,6 +98,29 @@ def test_new_folder_appears_at_the_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_new_folder_flushes_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However deep in unfinished folders it was written, and before the folder gets its name."""
+    flushed: list[tuple[int, bool]] = []
+
+    def observed(descriptor: int) -> None:
+        flushed.append((os.fstat(descriptor).st_ino, (tmp_path / "outer").exists()))
+
+    monkeypatch.setattr(os, "fsync", observed)
+    with new_folder(tmp_path / "outer") as outer:
+        write_text(outer / "file", "")
+        with new_folder(outer / "inner") as inner:
+            write_text(inner / "file", "")
+        publish_exclusively(outer / "record", b"")
+        assert flushed == []
+    made = [tmp_path / "outer", *(tmp_path / "outer").rglob("*")]
+    assert len(made) == 5
+    before = [number for number, published in flushed if not published]
+    assert sorted(before) == sorted(path.stat().st_ino for path in made)
+    assert flushed[len(before) :] == [(tmp_path.stat().st_ino, True)]
+    write_text(tmp_path / "outer" / "later", "")
+    assert len(flushed) == len(made) + 1 + 2
+
+
 def test_new_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         with new_folder(tmp_path / "out") as new:
