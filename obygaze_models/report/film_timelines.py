@@ -17,7 +17,8 @@ from obygaze_features.common.figures import SERIES, level_colours
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.moments import FrameScores, Moment, Moments
+from obygaze_models.explain.frame_scores import FrameScores
+from obygaze_models.explain.moments import Moment, Moments
 
 __all__ = ["film_timelines", "level_columns"]
 
@@ -49,8 +50,8 @@ def film_timelines(
     if moments is None:
         scores, intervals = FrameScores.from_csv(frames), []
     else:
-        both = Moments.from_csv(moments, frames)
-        scores, intervals = both.frames, both.moments
+        tables = Moments.from_csv(moments, frames)
+        scores, intervals = tables.frames, tables.moments
     annotated = None if timelines is None else Timelines.load(timelines)
     of_film: dict[str, list[Clip]] = {}
     for clip in clips:
@@ -88,10 +89,10 @@ def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _no_film(path: Path | None, films: Mapping[str, Any], expected: Mapping[str, Any]) -> Exception:
-    given, wanted = (shorten(next(iter(names), "")) for names in (films, expected))
+    film, expected_film = (shorten(next(iter(names), "")) for names in (films, expected))
     return ExperimentError(
-        f"{path} has no film of these runs (it has films such as {given}, the runs such as "
-        f"{wanted}); give the file of these films"
+        f"{path} has no film of these runs (it has films such as {film}, the runs such as "
+        f"{expected_film}); give the file of these films"
     )
 
 
@@ -104,8 +105,8 @@ def _film(
     for of_clip in by_clip.values():
         of_clip.sort(key=lambda row: int(scores.starts[row]))
     starts, ends = (_hundredths(times / 1e6) for times in (scores.starts, scores.ends))
-    known = {clip.id: clip for clip in clips if clip.start is not None}
-    pasted = all(scores.axes[row].clip and scores.ids[row] not in known for row in rows)
+    timed = {clip.id: clip for clip in clips if clip.start is not None}
+    pasted = all(scores.axes[row].clip and scores.ids[row] not in timed for row in rows)
     spans: dict[str, tuple[int, int]] = {}
     offsets: dict[str, int] = {}
     reached = 0
@@ -117,7 +118,7 @@ def _film(
             spans[clip], offsets[clip] = (reached, reached + length), reached
             reached += length
             continue
-        start, end = (known[clip].start, known[clip].end) if clip in known else (None, None)
+        start, end = (timed[clip].start, timed[clip].end) if clip in timed else (None, None)
         if own_axis and start is None:
             continue  # it has no place among clips that have
         offsets[clip] = round((start or 0) * 100) if own_axis else 0
@@ -196,8 +197,8 @@ def _lanes(film: str, timelines: Timelines, *, placed: bool) -> dict[str, Any]:
         }
 
     lanes = [lane(annotator, segments) for annotator, segments in by_annotator.items()]
-    known = timelines.films.get(film)
-    return {"lanes": lanes, "until": round((known.end or 0) * 100) if known and placed else 0}
+    details = timelines.films.get(film)
+    return {"lanes": lanes, "until": round((details.end or 0) * 100) if details and placed else 0}
 
 
 def _hundredths(seconds: Any) -> Any:

@@ -15,6 +15,7 @@ from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.report.page import render_report
 from tests.report.made import grown
+from tests.report.test_report_browser import axe
 
 FRAMES = 8
 FILM, BARE = "tt0000001", "tt0000002"
@@ -50,22 +51,26 @@ def write_frames(folder, clips, *, in_film=True, frames=FRAMES):
     return rows, moments
 
 
+def tables(folder):
+    return {name: folder / f"{name}.csv" for name in ("frames", "moments")}
+
+
 @pytest.fixture(scope="module")
-def few(results):
+def short_run(results):
     """Twelve films of four clips, on their films' time axis."""
     return grown(results["first"], clips=48, timed=True)
 
 
 @pytest.fixture(scope="module")
-def files(few, tmp_path_factory):
+def files(short_run, tmp_path_factory):
     """The report's files: frames and moments, as rows too, and their folder."""
     folder = tmp_path_factory.mktemp("timeline")
-    clips = [clip for clip in few.clips.values() if clip.film != BARE]
+    clips = [clip for clip in short_run.clips.values() if clip.film != BARE]
     clips[4] = replace(clips[4], level="S")  # so that the film has a moment
     rows, moments = write_frames(folder, clips)
     Timelines.of("two", SEGMENTS, names={"anna": HOSTILE}).save(folder / "timelines")
     (folder / "pictures").mkdir()
-    for clip in few.clips:
+    for clip in short_run.clips:
         (folder / "pictures" / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
     in_film = [[row for row in table if row["film"] == FILM] for table in (rows, moments)]
     return folder, *in_film
@@ -74,16 +79,12 @@ def files(few, tmp_path_factory):
 @pytest.fixture(scope="module")
 def options(files):
     folder = files[0]
-    return {
-        "frames": folder / "frames.csv",
-        "moments": folder / "moments.csv",
-        "timelines": folder / "timelines",
-    }
+    return tables(folder) | {"timelines": folder / "timelines"}
 
 
 @pytest.fixture(scope="module")
-def html(few, files, options):
-    return render_report([few], **options, thumbnails=files[0] / "pictures")
+def html(short_run, files, options):
+    return render_report([short_run], **options, thumbnails=files[0] / "pictures")
 
 
 @pytest.fixture
@@ -136,8 +137,12 @@ def test_a_pointer_is_told_the_frame_and_the_segment(page, files):
     _, rows, _ = files
     length = max(row["end"] for row in rows)
     anna = f"{HOSTILE}: "
-    told = {4.1: f"{anna}Sure, Look", 42.0: f"{anna}Hard Negative", 100.3: "bert: Easy Negative"}
-    for seconds, segment in told.items():
+    segments = {
+        4.1: f"{anna}Sure, Look",
+        42.0: f"{anna}Hard Negative",
+        100.3: "bert: Easy Negative",
+    }
+    for seconds, segment in segments.items():
         x, y = page.point_in(f"{TRACKS} .ticks", seconds / length)
         page.mouse("mouseMoved", x, y - 60, buttons=0)
         frames = [row for row in rows if row["start"] <= seconds < row["end"]]
@@ -148,18 +153,18 @@ def test_a_pointer_is_told_the_frame_and_the_segment(page, files):
 
 
 def test_buttons_wheel_and_drag_change_the_axis(page):
-    start, whole = shown_range(page)
-    assert (start, whole) == (0, 124.5)
+    start, length = shown_range(page)
+    assert (start, length) == (0, 124.5)
     before = ticks(page)
     assert before[:3] == ["0:00", "0:10", "0:20"]
     page.click(".film:not([hidden]) .zoom button[aria-label='Zoom in']")
-    assert shown_range(page) == pytest.approx((whole / 4, whole / 2))
+    assert shown_range(page) == pytest.approx((length / 4, length / 2))
     assert ticks(page) != before
     x, y = page.point_in(f"{TRACKS} .ticks", 0.25)
     page.mouse("mouseWheel", x, y - 60, deltaX=0, deltaY=-200)
     start, long = shown_range(page)
-    assert long < whole / 2
-    assert start + long / 4 == pytest.approx(whole * 3 / 8, abs=0.2)  # what is under it stays
+    assert long < length / 2
+    assert start + long / 4 == pytest.approx(length * 3 / 8, abs=0.2)  # what is under it stays
     page.mouse("mousePressed", x, y - 60)
     for by in (20, 40, 60):
         page.mouse("mouseMoved", x + by, y - 60, buttons=1)
@@ -170,7 +175,7 @@ def test_buttons_wheel_and_drag_change_the_axis(page):
     for clicks in (1, 2):
         page.mouse("mousePressed", x, y - 60, clicks=clicks)
         page.mouse("mouseReleased", x, y - 60, clicks=clicks)
-    assert shown_range(page) == (0, whole)
+    assert shown_range(page) == (0, length)
     page.run("new Promise(after => setTimeout(after, 400))")
     assert not page.run("document.getElementById('clip').open")
 
@@ -221,10 +226,12 @@ def test_films_without_frames_keep_their_strip(page):
 
 
 def test_clips_of_unknown_time_follow_each_other(tab, results, tmp_path, page_of):
-    few = grown(results["first"], clips=36)
-    clips = [clip for clip in few.clips.values() if not clip.id.endswith("002")]
+    short_run = grown(results["first"], clips=36)
+    clips = [clip for clip in short_run.clips.values() if not clip.id.endswith("002")]
     rows, _ = write_frames(tmp_path, clips, in_film=False)
-    html = render_report([few], frames=tmp_path / "frames.csv", moments=tmp_path / "moments.csv")
+    html = render_report(
+        [short_run], frames=tmp_path / "frames.csv", moments=tmp_path / "moments.csv"
+    )
     tab.prefer()
     tab.open(page_of(html, "pasted.html"), width=390)
     tab.choose("choose-film", "1")
@@ -241,34 +248,41 @@ def test_clips_of_unknown_time_follow_each_other(tab, results, tmp_path, page_of
     assert f"frames {min(chances):.2f} to {max(chances):.2f}" in label
 
 
-def test_files_that_do_not_fit_are_refused(few, options, tmp_path):
+def test_files_that_do_not_fit_are_refused(short_run, options, tmp_path):
     with pytest.raises(UsageError, match=r"--frames frames\.csv"):
-        render_report([few], moments=options["moments"])
-    strangers = [replace(clip, film="tt9") for clip in few.clips.values()]
+        render_report([short_run], moments=options["moments"])
+    strangers = [replace(clip, film="tt9") for clip in short_run.clips.values()]
     write_frames(tmp_path, strangers)
     with pytest.raises(ExperimentError, match=r"no film of these runs .*tt9"):
-        render_report([few], frames=tmp_path / "frames.csv")
+        render_report([short_run], frames=tmp_path / "frames.csv")
 
 
 def test_the_command_takes_the_files(results, tmp_path):
     run = results["first"]
     clips = list(run.clips.values())[:8]
     write_frames(tmp_path, clips, in_film=False)
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli.main,
         [
             "report", str(run.run.folder), "-o", str(tmp_path / "page.html"),
             "--frames", str(tmp_path / "frames.csv"), "--moments", str(tmp_path / "moments.csv"),
         ],
     )  # fmt: skip
-    assert told.exit_code == 0, told.output
+    assert result.exit_code == 0, result.output
     html = (tmp_path / "page.html").read_text()
     assert f'"count":[{",".join(["8"] * 8 + ["0"] * 42)}]' in html
 
 
 @pytest.mark.slow
+def test_axe_finds_nothing_serious_on_a_timeline(page):
+    assert axe(page) == []
+
+
+@pytest.mark.slow
 def test_2567_clips_of_32_frames_stay_under_5_megabytes(results, tmp_path):
-    many = grown(results["first"], clips=2567, timed=True)
-    write_frames(tmp_path, many.clips.values(), frames=32)
-    html = render_report([many], frames=tmp_path / "frames.csv", moments=tmp_path / "moments.csv")
+    long_run = grown(results["first"], clips=2567, timed=True)
+    write_frames(tmp_path, long_run.clips.values(), frames=32)
+    html = render_report(
+        [long_run], frames=tmp_path / "frames.csv", moments=tmp_path / "moments.csv"
+    )
     assert len(html.encode()) < 5e6

@@ -22,9 +22,9 @@ function read_timeline(film) {
     return span;
   });
   const read = (lane) => lane.start.map((start, at) => ({ start: start / 100, end: (start + lane.length[at]) / 100, at }));
-  film.found = read(film.moments).map((one) => ({ ...one, score: film.moments.score[one.at] / 1000 }));
+  film.intervals = read(film.moments).map((one) => ({ ...one, score: film.moments.score[one.at] / 1000 }));
   for (const lane of film.lanes) lane.segments = read(lane);
-  const ends = [film.spans, film.found, ...film.lanes.map((lane) => lane.segments)].flatMap((spans) => spans.map((one) => one.end));
+  const ends = [film.spans, film.intervals, ...film.lanes.map((lane) => lane.segments)].flatMap((spans) => spans.map((one) => one.end));
   film.last = ends.reduce((most, end) => Math.max(most, end), (film.until || 0) / 100);
   film.range = [0, film.last];
   return film;
@@ -70,8 +70,8 @@ function timeline(view, film, clips, open) {
   const rows = film.spans.reduce((sum, span) => sum + span.frames.length, 0);
   lane("Model, by frame", LANE_HEIGHT.frame, `Probability of each of ${count(rows, "frame")}`,
     [...film.spans.filter((span) => span.frames.length).map(frame_mark), half(LANE_HEIGHT.frame)]);
-  lane(film.found.length ? "Found moments" : "No moments found", LANE_HEIGHT.moment, count(film.found.length, "moment"),
-    film.found.map((one) => make("rect", { class: "moment", x: one.start, y: 1, width: one.end - one.start, height: LANE_HEIGHT.moment - 2 })));
+  lane(film.intervals.length ? "Found moments" : "No moments found", LANE_HEIGHT.moment, count(film.intervals.length, "moment"),
+    film.intervals.map((one) => make("rect", { class: "moment", x: one.start, y: 1, width: one.end - one.start, height: LANE_HEIGHT.moment - 2 })));
   track(film.pasted ? "Scene" : "Time", ticks);
   tracks.append(over);
 
@@ -168,7 +168,7 @@ function timeline(view, film, clips, open) {
     if (span) words.push(clip === undefined ? span.id : `${scene(view, clip)}, ${level_of(view, clip).code}`);
     const frame = span && span.frames.find(covers(seconds));
     if (frame) words.push(`frame ${probability(frame.p)}`);
-    const moment = film.found.find(covers(seconds));
+    const moment = film.intervals.find(covers(seconds));
     if (moment) words.push(`moment of ${probability(moment.score)}`);
     for (const one of film.lanes) {
       for (const segment of one.segments.filter(covers(seconds))) {
