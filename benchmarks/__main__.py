@@ -25,6 +25,7 @@ BENCHMARKS = (
     "extraction",
     "gpu",
     "zoo",
+    "sequences",
     "reproduction",
     "rehearsal",
     "association",

@@ -59,13 +59,18 @@ def measure() -> Iterator[Result]:
 
 def _table_2(folder: Path, name: str, known: ClipDataset, share: int) -> Iterator[Result]:
     """Eight runs for each pair of training levels, as the paper's text has them."""
+    yield from _mlps(folder, f"16 MLPs that {name}", known, TABLE_2, paper_folds(known), share)
+
+
+def paper_folds(known: ClipDataset) -> Callable[[Problem], list[Fold]]:
+    """Makes the folds of a problem."""
 
     def make_folds(problem: Problem) -> list[Fold]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
         return PaperSplit(known.folds, last=9).make_folds(labels, tests)
 
-    yield from _mlps(folder, f"16 MLPs that {name}", known, TABLE_2, make_folds, share)
+    return make_folds
 
 
 def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:

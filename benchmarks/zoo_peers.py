@@ -55,11 +55,11 @@ class _InMemory:
             yield self.clips[batch], self.targets[batch]
 
 
-def batches_of_files(folder: Path) -> Batches:
+def batches_of_files(folder: Path, batch: int = BATCH) -> Batches:
     """The authors' way: every clip is loaded from its file in every epoch."""
 
     def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
-        return DataLoader(_Files(folder, rows, labels), BATCH, shuffle=shuffle)
+        return DataLoader(_Files(folder, rows, labels), batch, shuffle=shuffle)
 
     return batches
 
@@ -74,7 +74,7 @@ def batches_in_memory(features: NDArray[np.float32]) -> Batches:
     return batches
 
 
-def save_clips(folder: Path, features: NDArray[np.float32]) -> None:
+def save_clips(folder: Path, features: NDArray[np.floating]) -> None:
     """Write a file a clip, named by its row."""
     folder.mkdir()
     for row, values in enumerate(features):

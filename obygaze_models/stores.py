@@ -196,8 +196,8 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     for row, source in enumerate(np.flatnonzero(present).tolist()):
         if row != source:
             frames[row] = frames[source]
-    kept = list(itertools.compress(have, present.tolist()))
-    return kept, frames[: len(kept)]
+    have = list(itertools.compress(have, present.tolist()))
+    return have, frames[: len(have)]
 
 
 def read_frame_times(store: Store, ids: Sequence[str], count: int) -> Array:

@@ -198,7 +198,8 @@ PRINTED = {
     "mediaeval": "violence 16 16 False\n",
     "moments": "ann True True\nben True True\n",
     "saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
-    "zoo": "48 ['EN+HN', 'S'] (48, 2)\nEN+HN vs S 48 0\n9\n['Look' 'Body'] (400, 2)\n['Look']\n",
+    "zoo": "48 ['EN+HN', 'S'] (48, 2)\nEN+HN vs S 48 0\n9\n(1, 8) (1, 8)\n(9, 8) {'no'}\n"
+    "['Look' 'Body'] (400, 2)\n['Look']\n",
 }
 
 

@@ -197,7 +197,10 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        return softmax(self._logits(self._check(X)) / self.temperature_)
+        import torch  # noqa: F401  # as in fit
+
+        with threadpool_limits(1):
+            return softmax(self._logits(self._check(X)) / self.temperature_)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each clip."""
@@ -247,7 +250,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        with torch.inference_mode(), threadpool_limits(1):
+        with torch.inference_mode():
             parts = [self._clip_logits(*step, weights) for step in self._steps(X)]
         return as_logits(torch.cat(parts).double().numpy())
 
@@ -262,8 +265,10 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         import torch
 
         present = ~clips[..., 0].isnan()
-        frames = torch.sub(clips, torch.from_numpy(self.mean_)).mul_(1 / self.scale_)
-        return frames.nan_to_num_(0.0), present
+        # One pass from half precision; a second one only where frames are absent.
+        offset = torch.from_numpy(self.mean_ / -self.scale_)
+        frames = torch.add(offset, clips, alpha=1 / self.scale_)
+        return frames if present.all() else frames.nan_to_num_(0.0), present
 
 
 class AttentionProbe(_FrameProbe):

@@ -90,8 +90,8 @@ def planted(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(planted):
-    few = [{"name": name, "max_iter": 20} for name in PROBES]
-    return om.run_experiment(planted.experiment("mlp", *few), planted.folder / "run")
+    settings = [{"name": name, "max_iter": 20} for name in PROBES]
+    return om.run_experiment(planted.experiment("mlp", *settings), planted.folder / "run")
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +127,8 @@ def test_sequence_models_find_what_the_mean_of_frames_hides(planted, run):
 
 def test_without_a_signal_they_score_as_chance_does(tmp_path):
     flat = Planted(tmp_path, 0.0, size=16)
-    few = [{"name": name, "max_iter": 10} for name in PROBES]
-    run = om.run_experiment(flat.experiment(*few), tmp_path / "run")
+    settings = [{"name": name, "max_iter": 10} for name in PROBES]
+    run = om.run_experiment(flat.experiment(*settings), tmp_path / "run")
     for score in aurocs(run).values():
         assert abs(score - 0.5) < 3 / np.sqrt(12 * CLIPS / FOLDS / 2)
 
@@ -208,9 +208,9 @@ def test_the_commands_take_sequence_models(small, model, obygaze, tmp_path):
 
 
 def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
-    """To the same bytes; and where the frames have changed, anew."""
+    """To the same bytes; and where the frames have changed, from the start."""
     experiment = small.experiment(*({"name": name, "max_iter": 3} for name in PROBES))
-    whole = om.run_experiment(experiment, tmp_path / "whole").folder
+    uninterrupted = om.run_experiment(experiment, tmp_path / "at-once").folder
     real, calls = evaluate.fit_estimator, []
 
     def fit(*arguments):
@@ -227,7 +227,7 @@ def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
     resumed = om.run_experiment(experiment, tmp_path / "run", log=lines.append).folder
     assert lines[0].startswith("Resuming: 2 finished")
     for name in ("predictions.csv", "history.jsonl", "models.jsonl"):
-        assert (whole / name).read_bytes() == (resumed / name).read_bytes()
+        assert (uninterrupted / name).read_bytes() == (resumed / name).read_bytes()
     changed = write_store(tmp_path / "s.zarr", small.manifest, 2 * small.frames, small.native)
     om.run_experiment(replace(experiment, store=changed), tmp_path / "other", log=lines.append)
     assert any("store, features changed. Starting anew." in line for line in lines)
