@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.annotations.timelines import Segment, Timelines
+from obygaze_features import Timelines
 from obygaze_features.common.figures import SERIES, level_colours
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
@@ -183,7 +183,7 @@ def _lanes(film: str, timelines: Timelines, *, placed: bool) -> dict[str, Any]:
     codes = timelines.scheme.codes
     concepts = sorted({name for s in timelines.segments for name in s.concepts})
 
-    def lane(annotator: str, segments: Sequence[Segment]) -> dict[str, Any]:
+    def lane(annotator: str, segments: Sequence[Any]) -> dict[str, Any]:
         starts, ends = (
             _hundredths(np.array([getattr(segment, name) for segment in segments], float))
             for name in ("start", "end")
