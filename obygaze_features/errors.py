@@ -9,7 +9,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── AnnotationError          timelines, or a source they are made from, are not right
 ├── StoreError               a feature store is damaged, incomplete or does not fit
 │   └── BlockTaken           a block that another writer has written meanwhile
-├── StoreUnreadable          the system cannot read a store's file now; its data may be whole
+├── StoreUnreadable          a store's file cannot be read now, or the store was replaced
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
 │   └── BrokenBackbone       the code of a backbone failed; others need not suffer
@@ -84,7 +84,7 @@ class BlockTaken(StoreError):
 
 
 class StoreUnreadable(ObygazeError, OSError):
-    """The system cannot read a store's file now (permissions, limits, the disk).
+    """A store's file cannot be read now (permissions, limits, the disk), or the store was replaced.
 
     Not a `StoreError`: it says nothing about the data, so nothing may be dropped because of it.
     """

@@ -39,6 +39,10 @@ def report(
     title: str | None = None,
     thumbnails: str | Path | None = None,
     analyses: Sequence[str | Path] = (),
+    nearest: str | Path | None = None,
+    frames: str | Path | None = None,
+    moments: str | Path | None = None,
+    timelines: str | Path | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the results of runs as one HTML page, and return its path.
@@ -55,6 +59,12 @@ def report(
         A folder of pictures ID.jpg to hold inside the page; do not share such a page.
     analyses
         JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
+    frames, moments
+        CSV files of ``obygaze models moments``, shown on the time axis of each film.
+    timelines
+        A folder of annotators' segments, shown above these.
+    nearest
+        A store, by whose vectors the five clips nearest to each clip are found.
     overwrite
         Replace an existing page.
     """
@@ -67,6 +77,10 @@ def report(
         title=title,
         thumbnails=None if thumbnails is None else Path(thumbnails),
         analyses=[Path(path) for path in analyses],
+        nearest=nearest,
+        frames=None if frames is None else Path(frames),
+        moments=None if moments is None else Path(moments),
+        timelines=None if timelines is None else Path(timelines),
         overwrite=overwrite,
     )
 

@@ -131,8 +131,9 @@ def extract(
     interruption. Run it several times in parallel, on machines that share the output, and each run
     takes blocks that no other has (or divide the work with --part 1/4 ... 4/4). A clip that cannot
     be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
-    --retry-failed tries those clips again. It is also 3 if --max-hours ended the run, or a backbone
-    of another package failed: the others go on. Every run is logged in OUTPUT/log.jsonl.
+    --retry-failed tries those clips again. It is also 3 if clips are left (--max-hours ended the
+    run, or other runs, dead ones for two minutes, have them), or a backbone of another package
+    failed: the others go on. Every run is logged in OUTPUT/log.jsonl.
 
     A manifest of images, texts or both needs backbones that take them (clip, siglip and xclip;
     dinov2 and dinov3 for images),
@@ -227,7 +228,7 @@ def _report(ctx: click.Context, summary: Summary, noun: str, *, as_json: bool) -
         _describe(summary, noun)
     if summary.clips and not summary.done and not summary.left:
         raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
-    if summary.failed or summary.broken or summary.ended == "time":
+    if summary.failed or summary.broken or summary.left:
         ctx.exit(PARTLY_DONE)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -16,10 +16,25 @@ import click
 from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.package import missing_extra
-from obygaze_features.common.text import redact_url, unknown_name
+from obygaze_features.common.text import printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _filtered(write: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(write)
+    def write_printable(message: Any = None, *arguments: Any, **options: Any) -> None:
+        text = message if message is None else printable(str(message))
+        write(text, *arguments, **options)
+
+    return write_printable
+
+
+# Here, so that no command can forget it: names and reasons come from other people's files and
+# servers, and click offers no hook.
+for _name in ("echo", "secho"):
+    setattr(click, _name, _filtered(getattr(click, _name)))
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 overwrite_option = click.option(
@@ -278,5 +293,4 @@ def _in_main_thread() -> bool:
 
 def echo_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -71,6 +72,16 @@ def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
             f"cannot write {path}: {reason} (the old content is unchanged); free or check the disk "
             "and run the same command again"
         ) from problem
+
+
+def require_plain_file(path: Path, error: type[ObygazeError]) -> None:
+    """Raise `error` if there is a link, a device or a folder in a file's place.
+
+    Who follows a link in somebody else's folder copies a file of their own into it.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise error(f"{path} is a link, a device or a folder, not a plain file; remove it")
 
 
 def sync_file(path: Path) -> None:

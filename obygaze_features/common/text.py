@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 _DIGITS = re.compile(r"\d+")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -176,21 +178,63 @@ def first_line(problem: object) -> str:
     return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
+def printable(text: str) -> str:
+    """A text whose characters cannot steer a terminal, nor turn the direction of a line.
+
+    Control characters but the tab and the line end, bidirectional controls and lone surrogates
+    become escapes, which JSON reads back.
+
+    Examples
+    --------
+    >>> print(printable("a\\x1b]0;title\\x07 b\\u202ec"))
+    a\\u001b]0;title\\u0007 b\\u202ec
+    """
+    return _CONTROLS.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
+
+
 def shorten(text: str, limit: int = 60) -> str:
     """A text for an error message: quoted, and cut where it is long."""
     return repr(text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def redact_url(address: object) -> str:
-    """A path, or a URL without its user, password and query, which may be secret.
+    """A path, or a URL without its user, password, query and fragment, which may be secret.
+
+    Where a password cannot be told from the rest, as one with a slash, nothing but the scheme is
+    left.
 
     Examples
     --------
     >>> redact_url("https://ann:p@ss@lab.example/x.zarr?token=1"), redact_url("file:///mnt/a@b/x.zarr")
     ('https://lab.example/x.zarr', 'file:///mnt/a@b/x.zarr')
+    >>> redact_url("https://ann:p/ss@lab.example/x.zarr"), redact_url("hf://datasets/lab/x@main#1")
+    ('https://...', 'hf://datasets/lab/x@main')
     """
     text = str(address)
-    return re.sub(r"://[^/]*@", "://", text).partition("?")[0] if "://" in text else text
+    scheme, mark, rest = text.partition("://")
+    if not mark or scheme == "file":
+        return text
+    rest = re.sub(r"^[^/]*@", "", rest)
+    path, _, _ = rest.partition("?")
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    _, colon, port = host.partition(":")
+    is_port = host.startswith("[") or port.isdecimal()
+    if colon and "@" in (path if is_port else rest):
+        return f"{scheme}://..."
+    return f"{scheme}://{path.partition('#')[0]}"
+
+
+def redact(message: str) -> str:
+    """The message of a library without the secrets of the URLs in it, whole or in parts.
+
+    Examples
+    --------
+    >>> redact("cannot open '/x.zarr?token=a b'"), redact('Invalid bucket name "KEY:SECRET@lab"')
+    ("cannot open '/x.zarr'", 'Invalid bucket name "lab"')
+    """
+    message = re.sub(r"\?[^\s=\"'<>]*=[^\"'<>]*", "", message)
+    message = _URL.sub(lambda url: redact_url(url[0]), message)
+    return re.sub(r"[^\s/:\"']+:[^\s\"']*@", "", message)
 
 
 def for_shell(path: object) -> str:

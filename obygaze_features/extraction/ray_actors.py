@@ -12,7 +12,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from obygaze_features.backbones.devices import limit_gpu_share
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import (
     BackboneError,
+    BrokenBackbone,
     ClusterError,
     ObygazeError,
     UsageError,
@@ -48,11 +49,12 @@ Pixels = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Computed:
-    """The results of a block: for each backbone a row of arrays a clip."""
+    """The results of a block: for each backbone a row of arrays a clip, or why it is broken."""
 
     rows: dict[str, list[dict[str, NDArray[Any]]]]
     batches: dict[str, int]
     seconds: float
+    broken: dict[str, str] = field(default_factory=dict)
 
 
 class Reader:
@@ -124,13 +126,16 @@ class Computer:
         """Run the backbones over a block's clips, given references to their pixels in order."""
         import ray
 
-        rows, before = {}, self._seconds()
+        rows, broken, before = {}, {}, self._seconds()
         for name, clips in references.items():
             pixels = [torch.tensor(clip[name]) for clip in ray.get(list(clips))]
             forward = self._forwards[name]
-            rows[name] = forward(upload(forward.backbone.device, pixels))
+            try:
+                rows[name] = forward(upload(forward.backbone.device, pixels))
+            except BrokenBackbone as problem:
+                broken[name] = str(problem)
         batches = {name: forward.batch for name, forward in self._forwards.items()}
-        return Computed(rows, batches, self._seconds() - before)
+        return Computed(rows, batches, self._seconds() - before, broken)
 
     def _seconds(self) -> float:
         return sum(forward.seconds for forward in self._forwards.values())

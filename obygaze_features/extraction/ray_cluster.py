@@ -10,12 +10,14 @@ import contextlib
 import io
 import logging
 import os
+import secrets
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 from obygaze_features.common.package import need
@@ -132,6 +134,8 @@ def _init(ray: ModuleType, address: str | None, resources: Mapping[str, int], me
         "object_store_memory": memory,
         "include_dashboard": False,
     }
+    if not address:
+        make_private_token()
     try:
         ray.init(
             address or "local",
@@ -150,6 +154,21 @@ def _init(ray: ModuleType, address: str | None, resources: Mapping[str, int], me
                 "RAY_AUTH_MODE=token"
             )
         raise ClusterError(f"a Ray cluster cannot be {action}: {reason}") from None
+
+
+def make_private_token() -> None:
+    """Make the token of a new cluster a file that only its user can read; Ray's own is for all.
+
+    Who has the token can run programs as this user.
+    """
+    with contextlib.suppress(OSError, RuntimeError):  # no home: Ray says what it lacks
+        path = Path.home() / ".ray/auth_token"
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(32))
+        path.chmod(0o600)
 
 
 def check_address(address: str) -> None:

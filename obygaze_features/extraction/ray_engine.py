@@ -24,7 +24,7 @@ import torch
 
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.progress import meter
-from obygaze_features.errors import ClusterError, UsageError, VideoError
+from obygaze_features.errors import BrokenBackbone, ClusterError, UsageError, VideoError
 from obygaze_features.extraction.plan import BlockTask
 from obygaze_features.extraction.ray_actors import (
     Computed,
@@ -115,11 +115,12 @@ class _Block:
 
     def outcomes(self, computed: Computed) -> dict[str, dict[int, Done | Failed]]:
         """For each store the outcome of each of its rows."""
-        outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self.task.missing}
+        names = self.task.missing.keys() - computed.broken
+        outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in names}
         values = {name: iter(rows) for name, rows in computed.rows.items()}
         for row in self.task.rows:
             clip = self.clips[row]
-            for name in self.task.names(row):
+            for name in names.intersection(self.task.names(row)):
                 outcomes[name][row] = (
                     clip
                     if isinstance(clip, Failed)
@@ -376,6 +377,8 @@ class _RayRun:
         for clip in block.clips.values():
             self.run.tally.count(clip)
         self._remove(block)
+        for name, reason in computed.broken.items():
+            self.run.broken.add(name, BrokenBackbone(reason))
         self._writer.submit(block.task, block.outcomes(computed))
         self._advance(len(block.clips), self.run.progress_note())
 

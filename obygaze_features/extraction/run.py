@@ -123,6 +123,8 @@ class BrokenBackbones:
 
     def add(self, name: str, problem: BrokenBackbone) -> None:
         """Leave out a backbone; raises the error if it is the last."""
+        if name in self.reasons:
+            return
         self.reasons[name] = str(problem)
         if len(self.reasons) == self.count:
             raise problem

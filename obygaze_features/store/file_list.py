@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from obygaze_features.common.files import require_plain_file
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
@@ -33,6 +34,7 @@ def list_final_files(path: Path, action: str) -> tuple[dict[str, str], dict[str,
         )
     checksums = read_checksums(store.location)
     check_listed_files(store.where, store, checksums)
+    require_plain_file(path / fmt.LOG, StoreError)  # the only file without a checksum
     sizes = {}
     for name in (*checksums, fmt.CHECKSUMS, fmt.LOG):
         try:

@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import disk_errors, new_folder, sha256_of
+from obygaze_features.common.files import (
+    disk_errors,
+    new_folder,
+    require_plain_file,
+    sha256_of,
+)
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import StoreError
@@ -106,11 +111,16 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     checksums: dict[str, str] = {}
     for spec in store.specs:
         checksums |= _write_shards(folder, store, spec, compress=compress)
+    probe = store.path / fmt.PROBE
+    for file in (*([probe] if probe.is_symlink() else []), *probe.rglob("*")):
+        if file.is_symlink() or not file.is_dir():
+            require_plain_file(file, StoreError)
     for name in (fmt.ITEMS, fmt.LOG):
+        require_plain_file(store.path / name, StoreError)
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
-    if (store.path / fmt.PROBE).exists():
-        shutil.copytree(store.path / fmt.PROBE, folder / fmt.PROBE, copy_function=shutil.copyfile)
+    if probe.exists():
+        shutil.copytree(probe, folder / fmt.PROBE, copy_function=shutil.copyfile)
     _consolidate(folder)
     columns: dict[str, Any] = {
         "id": store.ids,

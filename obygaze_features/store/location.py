@@ -83,15 +83,61 @@ class Location(Protocol):
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
 
+    def refuse_if_changed(self) -> bool:
+        """Raise if another store, or none, is there by now; False if nobody can tell."""
+
 
 class Folder:
-    """A folder on this machine."""
+    """A folder on this machine.
+
+    From `pin` on it is the store that was there then: files of another one are not read.
+    """
 
     is_local = True
 
     def __init__(self, path: Path) -> None:
         self.path = self.address = path
         self.where = str(path)
+        self._pinned: tuple[int, int] | None = None
+
+    def pin(self) -> None:
+        """Take the store that is at the path now for the one to read."""
+        self._pinned = self._identify()
+
+    def refuse_if_changed(self) -> bool:
+        """Raise if another store, or none, is at the path by now."""
+        if self._pinned != self._identify():
+            raise StoreUnreadable(
+                f"{self.where} was replaced since it was opened (finalised, repaired or "
+                "overwritten); open it again"
+            )
+        return True
+
+    def _identify(self) -> tuple[int, int] | None:
+        """What tells a store from another at its path: nobody changes ``zarr.json`` in place."""
+        try:
+            with _reading(self.path / "zarr.json") as path:
+                status = path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    @contextlib.contextmanager
+    def file(self, name: str) -> Iterator[Path]:
+        """The path of a file to be opened and read while the block runs.
+
+        Whether it is still the same store's is looked at afterwards: what was open before another
+        store took the path belongs to the first.
+        """
+        try:
+            with _reading(self.path / name) as path:
+                yield path
+        except FileNotFoundError:
+            if self._pinned:
+                self.refuse_if_changed()
+            raise
+        if self._pinned and name != "zarr.json":
+            self.refuse_if_changed()
 
     def join(self, name: str) -> str:
         """The file's path."""
@@ -99,7 +145,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """A whole file."""
-        with _reading(self.path / name) as path:
+        with self.file(name) as path:
             return path.read_bytes()
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
@@ -109,7 +155,7 @@ class Folder:
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         """Several parts of a file."""
         parts = []
-        with _reading(self.path / name) as path, path.open("rb") as file:
+        with self.file(name) as path, path.open("rb") as file:
             for start, length in spans:
                 file.seek(max(0, start if start >= 0 else file.seek(0, os.SEEK_END) + start))
                 parts.append(file.read(length))
@@ -117,7 +163,7 @@ class Folder:
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` on."""
-        with _reading(self.path / name) as path, path.open("rb") as file:
+        with self.file(name) as path, path.open("rb") as file:
             file.seek(start)
             yield from iter(lambda: file.read(BLOCK_BYTES), b"")
 
@@ -132,7 +178,7 @@ class Folder:
 
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
-        with _reading(self.path / name) as path:
+        with self.file(name) as path:
             return map_file(path)
 
 
@@ -185,6 +231,10 @@ class ZipArchive:
         start += _HEADER_BYTES + sum(struct.unpack("<HH", header[26:30]))
         content = archive[start : start + info.file_size]
         return MappedFile(self.join(name), content, self._mapped.memory)
+
+    def refuse_if_changed(self) -> bool:
+        """Nothing: what is mapped stays what it was."""
+        return True
 
     @property
     def names(self) -> list[str]:
@@ -289,7 +339,8 @@ def location_of(address: str | Path) -> Location:
         return Remote(address)
     path = Path(address)
     if (cut := _CUT_URL.match(str(path))) and not path.exists():
-        raise UsageError(f"{path}: did you mean {cut[1]}://{str(path)[cut.end() :]}?")
+        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
+        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
     if path.suffix == ".zip" and path.is_file():
         return ZipArchive(path)
     return Folder(path)
@@ -315,7 +366,7 @@ def as_file(location: Location, name: str) -> Iterator[Path]:
     A `ManifestError` that names it names the address instead.
     """
     if isinstance(location, Folder):
-        with _reading(location.path / name) as file:
+        with location.file(name) as file:
             try:
                 yield file
             except ManifestError as problem:

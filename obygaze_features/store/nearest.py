@@ -23,6 +23,8 @@ from obygaze_features.store.reader import Rows, Store
 
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
 """Size of the rows that a thread compares at a time, in float32; a request has its cost."""
+NEIGHBOUR_ROWS = 1024
+"""How many rows are compared with as many others at a time."""
 FORGET_BYTES = 64 * 2**20
 """How much is read before the memory of mapped shards is released."""
 MAX_THREADS = 4
@@ -101,6 +103,50 @@ def find_nearest(
         best = None if frame is None else int(frame[position])
         matches.append(_match(stores[number], row, float(cosine[position]), best))
     return matches
+
+
+def find_neighbours(
+    store: Store, ids: Collection[str], *, array: str = "native", top: int = 5
+) -> dict[str, list[Match]]:
+    """The nearest of `ids` to each of them by cosine, itself left out, as `find_nearest` does.
+
+    Ids that the store lacks, or whose vectors have no direction, have no neighbours.
+    """
+    if has_frames(store, array):
+        raise UsageError(f"{store.where}: {array} has a vector a frame, not one a clip")
+    wanted = frozenset(ids)
+    rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in wanted], int)
+    starts = range(0, len(rows), NEIGHBOUR_ROWS)
+
+    def directions(start: int) -> NDArray[np.float32]:
+        values = store.read_rows(array, rows[start : start + NEIGHBOUR_ROWS])
+        vectors: NDArray[np.float32] = values.astype(np.float32)
+        with np.errstate(all="ignore"):
+            vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+        return vectors
+
+    neighbours: dict[str, list[Match]] = {}
+    for start in starts:
+        queries = directions(start)
+        best = np.full((len(queries), 0), -np.inf, np.float32)
+        near = np.zeros((len(queries), 0), np.intp)
+        for other in starts:
+            cosines = queries @ directions(other).T
+            if start == other:
+                np.fill_diagonal(cosines, -np.inf)
+            cosines[~np.isfinite(cosines)] = -np.inf
+            positions = np.broadcast_to(rows[other : other + NEIGHBOUR_ROWS], cosines.shape)
+            best, near = np.hstack([best, cosines]), np.hstack([near, positions])
+            order = np.argsort(-best, axis=1, kind="stable")[:, :top]
+            best, near = np.take_along_axis(best, order, 1), np.take_along_axis(near, order, 1)
+        store.forget()
+        for number in range(len(queries)):
+            neighbours[store.ids[int(rows[start + number])]] = [
+                _match(store, row, cosine, None)
+                for row, cosine in zip(near[number].tolist(), best[number].tolist(), strict=True)
+                if cosine > -np.inf
+            ]
+    return neighbours
 
 
 def has_frames(store: Store, array: str) -> bool:

@@ -117,13 +117,16 @@ def _push_files(
 
     sizes_there = _sizes_there(target, there.where)
     send = partial(_send, path, target, checksums, sizes)
-    sent = 0
+    sent, listed_there = 0, b""
     if fmt.CHECKSUMS in sizes_there:
-        refuse_other_store()
-    elif sizes_there:
-        raise _holds_something_else(there.where, sizes_there)
-    else:
+        listed_there = there.read(fmt.CHECKSUMS)
+    # What a killed push left of its first file, or nothing, is nobody's.
+    if len(listed_there) < len(listed) and listed.startswith(listed_there):
+        if others := sizes_there.keys() - {fmt.CHECKSUMS}:
+            raise _holds_something_else(there.where, others)
         sent += send([fmt.CHECKSUMS])
+    else:
+        refuse_other_store()
     body = [name for name in sizes if name not in (fmt.CHECKSUMS, GROUP)]
     sent += send([name for name in body if sizes_there.get(name) != sizes[name]])
     for part in (body, [GROUP]):
@@ -226,7 +229,7 @@ def _push_to_hub(path: Path, address: str, checksums: Mapping[str, str], names: 
                 raise _holds_something_else(address, odd)
             return list(names)
         if there.read(fmt.CHECKSUMS) != (path / fmt.CHECKSUMS).read_bytes():
-            raise StoreError(f"{address} holds another store; choose another name")
+            raise StoreError(f"{there.where} holds another store; choose another name")
         return [
             name
             for name, sha256 in checksums.items()

@@ -219,6 +219,8 @@ class Store:
 
     def refresh(self) -> Store:
         """Read again what other processes may have changed: the state, rows and their status."""
+        if isinstance(self.location, Folder):
+            self.location.pin()
         before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
         self._records: dict[int, BlockRecord | None] = {}
         keep = ["location", "checksums", "attributes", "_records"]
@@ -523,8 +525,8 @@ class Store:
         raise StoreError(f"{self.where}: {first} {reason}{more}")
 
     def _refuse_if_replaced(self) -> None:
-        """Raise if the store was finalised or reopened since it was opened."""
-        if isinstance(self.location, Remote) and self.location.refuse_if_changed():
+        """Raise if the store was replaced since it was opened."""
+        if self.location.refuse_if_changed():
             return
         if read_attributes(self.location)["state"] != self.attributes["state"]:
             raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")

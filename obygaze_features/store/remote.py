@@ -21,7 +21,7 @@ from urllib.request import getproxies
 
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.package import need, obygaze_version
-from obygaze_features.common.text import redact_url
+from obygaze_features.common.text import format_size, redact, redact_url
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
 from obygaze_features.store import format as fmt
 
@@ -33,6 +33,9 @@ MAX_REQUESTS = 8
 """Requests at a time."""
 PIECE_BYTES = 8 * 2**20
 """Bytes of one request of a large file; neighbouring parts are joined up to this."""
+MAX_JSON_BYTES = 16 * 2**20
+MAX_FILE_BYTES = 2**30
+"""What is read of one answer of a web server at most, so that none can fill the memory."""
 TIMEOUT_S = 30
 """Seconds without a byte after which a connection counts as cut."""
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
@@ -225,7 +228,7 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
         repo, revision, folder = parse_hf_address(address)
         constants = need("huggingface_hub.constants", extra="remote")
         if constants.HF_HUB_OFFLINE:
-            raise StoreError(f"{address} cannot be read: HF_HUB_OFFLINE is set; unset it")
+            raise StoreError(f"{where} cannot be read: HF_HUB_OFFLINE is set; unset it")
         endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
         token = need("huggingface_hub", extra="remote").get_token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -243,7 +246,12 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
         return _open_http({}), url.rstrip("/"), query and f"?{query}"
     bucket = urlsplit(address).netloc
     if address.startswith(("s3://", "s3a://", "gs://", "gcs://")) and not bucket:
-        raise UsageError(f"{address} has no bucket; give s3://BUCKET/NAME.zarr")
+        raise UsageError(f"{where} has no bucket; give s3://BUCKET/NAME.zarr")
+    if "@" in bucket or where.endswith("://..."):
+        raise UsageError(
+            f"{where}: an address that is not of a web server has no user and no password; set "
+            "them where its tools look for them, for S3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     settings = _S3_OPTIONS if address.startswith(("s3://", "s3a://")) else {}
     with one_line_errors(where):
         try:
@@ -254,7 +262,7 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
                 "pip install 'obygaze[remote]'"
             ) from None
         except ValueError as problem:
-            raise UsageError(f"{where} cannot be opened: {problem}") from None
+            raise UsageError(f"{where} cannot be opened: {redact(str(problem))}") from None
     return system, root.rstrip("/"), ""
 
 
@@ -262,15 +270,36 @@ def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, 
     """Repository, revision and folder; `dataset_only` refuses a part of a data set."""
     parts = _HF_ADDRESS.fullmatch(address.rstrip("/"))
     if not parts or (dataset_only and (parts[2] or parts[3])):
-        raise UsageError(f"{address} is not an address of the Hub; give hf://datasets/OWNER/NAME")
+        where = redact_url(address)
+        raise UsageError(f"{where} is not an address of the Hub; give hf://datasets/OWNER/NAME")
     return parts[1], parts[2] or "main", parts[3] or ""
 
 
 def _open_http(headers: Mapping[str, str]) -> Any:
     aiohttp = need("aiohttp", extra="remote")
     http = need("fsspec.implementations.http", extra="remote")
+
+    async def read(response: Any) -> bytes:
+        if response._body is None:
+            first = (response.history or [response])[0].url.path
+            limit = MAX_JSON_BYTES if first.endswith(".json") else MAX_FILE_BYTES
+            body = bytearray()
+            try:
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > limit:
+                        where = redact_url(str(response.url))
+                        raise StoreError(f"{where} has more than {format_size(limit)}")
+            except BaseException:
+                response.close()
+                raise
+            response._body = bytes(body)
+        data: bytes = await aiohttp.ClientResponse.read(response)
+        return data
+
     return http.HTTPFileSystem(
         client_kwargs={
+            "response_class": type("BoundedResponse", (aiohttp.ClientResponse,), {"read": read}),
             "trust_env": bool(getproxies()),  # takes a thread for each request
             "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
             "headers": {
@@ -303,8 +332,7 @@ def _describe(problem: Exception, where: str) -> str:
     """What went wrong and what to do, without users, passwords and queries of URLs."""
     kind = type(problem).__name__
     message = " ".join(str(problem).split()) or kind
-    message = re.sub(r"\[Errno -?\d+\] ", "", re.sub(r"://[^/]*@", "://", message))
-    message = _URL.sub(lambda url: redact_url(url[0]), message)
+    message = redact(re.sub(r"\[Errno -?\d+\] ", "", message))
     status = getattr(problem, "status", None)
     if status is None:  # the Hub's client
         status = getattr(getattr(problem, "response", None), "status_code", None)

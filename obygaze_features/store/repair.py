@@ -17,7 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.common.files import disk_errors, new_folder, to_json, write_text
+from obygaze_features.common.files import (
+    disk_errors,
+    new_folder,
+    require_plain_file,
+    to_json,
+    write_text,
+)
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import LEASE_S, Claims, file_system_time
@@ -234,6 +240,7 @@ def _reopen(
 
     with new_folder(path, overwrite=True, allow_missing=True, after_swap=keep) as folder:
         write_plan(folder, plan, store.attributes, probe)
+        require_plain_file(path / fmt.LOG, StoreError)
         if (path / fmt.LOG).exists():
             shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
         append_to_log(folder, "reopened", damaged=[entry.file for entry in damage])

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
+from obygaze_features.errors import StoreUnreadable
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
@@ -92,7 +93,9 @@ class StoreDataset:
     ) -> None:
         self.address, self.array = address, array
         self._opened: tuple[int, Store] | None = None
+        self._attributes: dict[str, Any] | None = None
         store = self._store()
+        self._attributes = store.attributes
         # Chosen now, so that every worker has the same rows of a store that is being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
@@ -123,5 +126,10 @@ class StoreDataset:
 
     def _store(self) -> Store:
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), open_store(self.address)
+            store = open_store(self.address)
+            if self._attributes not in (None, store.attributes):
+                raise StoreUnreadable(
+                    f"{store.where} was replaced since this dataset was made; make it again"
+                )
+            self._opened = os.getpid(), store
         return self._opened[1]

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import disk_errors, new_folder, sha256_of, to_json, write_text
+from obygaze_features.common.files import (
+    disk_errors,
+    new_folder,
+    require_plain_file,
+    sha256_of,
+    to_json,
+    write_text,
+)
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
@@ -349,5 +356,6 @@ def append_to_log(path: Path, event: str, **fields: Any) -> None:
         "zarr": version("zarr"),
         **fields,
     }
+    require_plain_file(path / fmt.LOG, StoreError)
     with (path / fmt.LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -14,7 +14,7 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.text import for_shell
+from obygaze_features.common.text import for_shell, redact_url
 from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.commands.compare import compare
@@ -95,7 +95,7 @@ def run(
     loaded = load_experiment(experiment)
     loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
     if not as_json:
-        stores = " + ".join(Path(store).name for store in loaded.stores)
+        stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
             f"{loaded.feature} features of {stores}, {loaded.protocol} protocol"

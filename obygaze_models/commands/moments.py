@@ -16,7 +16,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
     store_argument,
 )
-from obygaze_features.common.text import counted, for_shell, format_time, shorten
+from obygaze_features.common.text import counted, for_shell, format_time
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings
 
@@ -159,7 +159,7 @@ def _echo_moments(done: Moments) -> None:
 
     rows = [
         [
-            shorten(moment.axis.name, 40),
+            _cut(moment.axis.name, 40),
             format_time(moment.start),
             format_time(moment.end),
             f"{moment.score:.2f}",
@@ -261,8 +261,8 @@ def _describe_annotator(entry: AnnotatorScores, scored: MomentScores) -> str:
     seconds = sum(film.seconds for film in films)
     share = sum(film.positive_seconds for film in films) / seconds
     title = (
-        f"{shorten(entry.annotator, 30)}: {counted(segments, 'segment')} of "
-        f"{shorten(' or '.join(scored.positives), 30)} in {counted(len(films), 'film')}, "
+        f"{_cut(entry.annotator, 30)}: {counted(segments, 'segment')} of "
+        f"{_cut(' or '.join(scored.positives), 30)} in {counted(len(films), 'film')}, "
         f"{share:.1%} of {format_time(round(seconds))}"
     )
     rows = [
@@ -280,7 +280,7 @@ def _describe_annotator(entry: AnnotatorScores, scored: MomentScores) -> str:
     table = align(["measure", "the model", "95% interval", "constant", "random"], rows)
     by_film = [
         [
-            shorten(film.film, 24),
+            _cut(film.film, 24),
             f"{film.positive_seconds / film.seconds:.1%}",
             film.segments,
             film.moments,
@@ -291,6 +291,11 @@ def _describe_annotator(entry: AnnotatorScores, scored: MomentScores) -> str:
     names = [*(f"mAP {tiou:g}" for tiou in TIOUS)]
     header = ["film", "positive", "segments", "moments", "frame AP", "AUROC", *names]
     return f"{title}\n{table}\n\n{align(header, by_film)}"
+
+
+def _cut(text: str, width: int) -> str:
+    """A name that fits in a table."""
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def _number(value: float | None) -> str:

@@ -33,6 +33,27 @@ __all__ = ["report"]
     type=click.Path(path_type=Path),
     help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
 )
+@click.option(
+    "--nearest",
+    metavar="STORE",
+    help="Show the five nearest clips of each clip, by the cosine of this store's vectors.",
+)
+@click.option(
+    "--frames",
+    type=click.Path(path_type=Path),
+    help="Probabilities of frames, frames.csv of models moments: a time axis of each film.",
+)
+@click.option(
+    "--moments",
+    type=click.Path(path_type=Path),
+    help="The moments found in these frames, moments.csv.",
+)
+@click.option(
+    "--timelines",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Annotators' segments, shown above the frames, as annotations import makes them.",
+)
 @overwrite_option
 def report(
     runs: tuple[Path, ...],
@@ -40,6 +61,10 @@ def report(
     title: str | None,
     thumbnails: Path | None,
     analyses: tuple[Path, ...],
+    nearest: str | None,
+    frames: Path | None,
+    moments: Path | None,
+    timelines: Path | None,
     overwrite: bool,
 ) -> None:
     """Write the results of RUNS as an HTML page.
@@ -52,6 +77,7 @@ def report(
       obygaze report runs/sure-against-easy
       obygaze report runs/* -o report.html --title "All protocols"
       obygaze report runs/bottlenecks --analysis interventions.json
+      obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
     from obygaze_features.errors import UsageError
     from obygaze_models.experiments.run_folder import read_results
@@ -73,6 +99,10 @@ def report(
         title=title,
         thumbnails=thumbnails,
         analyses=analyses,
+        nearest=nearest,
+        frames=frames,
+        moments=moments,
+        timelines=timelines,
         overwrite=overwrite,
     )
     click.echo(f"Wrote {page}")

@@ -94,11 +94,12 @@ def moment_figure(
         text = _describe(moments, axis, len(own))
         axes.set_title(plain(title or axis.name), loc="left", weight="bold")
         figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
+        drawn = {list(levels.values())[bar[2]] for _, bars, levels in rows for bar in bars}
         keys = {
-            str(key.get_label()): key
-            for _, bars, levels in rows
-            for rank, key in enumerate(level_keys(levels))
-            if rank in {bar[2] for bar in bars}
+            key.get_label(): key
+            for _, _, levels in rows
+            for name, key in zip(levels.values(), level_keys(levels), strict=True)
+            if name in drawn
         }
         if keys:
             figure.legend(handles=keys.values(), loc="outside upper right", ncols=len(keys))

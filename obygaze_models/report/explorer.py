@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store import Store
+from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.experiments.run_folder import Clip, Explained
+from obygaze_models.report.film_timelines import level_columns
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model, default_run
 from obygaze_models.report.score_tables import PROTOCOLS
 
-__all__ = ["explorer_data", "read_thumbnails", "script_json"]
+__all__ = ["explorer_data", "in_scene_order", "read_thumbnails", "script_json"]
 
 Array = NDArray[Any]
 _JPEG = b"\xff\xd8\xff"
@@ -43,19 +46,25 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
     return thumbnails
 
 
-def explorer_data(runs: Sequence[ReportRun], thumbnails: Mapping[str, str]) -> dict[str, Any]:
+def explorer_data(
+    runs: Sequence[ReportRun],
+    thumbnails: Mapping[str, str],
+    nearest: Store | None = None,
+    timelines: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The data of the explorer.
 
     ``clips`` has the sets of annotated clips, mostly a single set; ``runs`` and ``views`` (a model
     of a run) refer to them by number, and to clips by their index in such a set. A column is
-    ``{"unit", "of"}``: whole numbers in that unit, None where there is no value.
+    ``{"unit", "of"}``: whole numbers in that unit, None where there is no value. ``timelines`` is
+    as `film_timelines` makes it.
     """
     sets: dict[tuple[Any, ...], int] = {}
     clips: list[dict[str, Any]] = []
     run_data: list[dict[str, Any]] = []
     views: list[dict[str, Any]] = []
     for run in runs:
-        ordered = _in_scene_order(run.clips)
+        ordered = in_scene_order(run.clips)
         levels = run.record.manifest.levels
         # Two label sets of a manifest are two sets of clips; folds and reasons are the run's.
         key = (
@@ -65,6 +74,8 @@ def explorer_data(runs: Sequence[ReportRun], thumbnails: Mapping[str, str]) -> d
         if key not in sets:
             sets[key] = len(sets)
             clips.append(_clips(ordered, levels))
+            if nearest is not None:
+                clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         index = {clip.id: number for number, clip in enumerate(ordered)}
         unused: dict[str, list[int]] = {}
         for clip in ordered:
@@ -91,6 +102,8 @@ def explorer_data(runs: Sequence[ReportRun], thumbnails: Mapping[str, str]) -> d
         "run": default_run(runs).number,
         "total": len({clip for run in runs for clip in run.clips}),
         "pictures": dict(thumbnails),
+        "timelines": timelines or {"films": {}},
+        "nearest": "" if nearest is None else nearest.attributes["name"],
     }
 
 
@@ -102,7 +115,7 @@ def script_json(value: Any) -> Html:
     return Html(text)
 
 
-def _in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
+def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
     """Film by film; in time where all clips of a film have seconds, else by scene number."""
     films: dict[str, list[Clip]] = {}
     for clip in clips.values():
@@ -127,8 +140,11 @@ def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
         films.setdefault(clip.film, []).append(clip)
     names = list(films)
     return {
-        "films": [{"title": same[0].title, "timed": _timed(same)} for same in films.values()],
-        "levels": [{"code": code, "name": levels.get(code, code)} for code in codes],
+        "films": [
+            {"id": film, "title": same[0].title, "timed": _timed(same)}
+            for film, same in films.items()
+        ],
+        "levels": level_columns({code: levels.get(code, code) for code in codes}),
         "concepts": concepts,
         "ids": [clip.id for clip in clips],
         "film": [names.index(clip.film) for clip in clips],
@@ -137,6 +153,19 @@ def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
         "end": _seconds([clip.end for clip in clips]),
         "level": [codes.index(clip.level) for clip in clips],
         "shows": [sorted(concepts.index(name) for name in clip.concepts) for clip in clips],
+    }
+
+
+def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
+    """The nearest clips of each clip, by index, and their cosines in thousandths."""
+    neighbours = find_neighbours(store, ids)
+    if not neighbours:
+        raise ExperimentError(f"{store.where} has none of these runs' clips, such as {ids[0]}")
+    index = {clip: number for number, clip in enumerate(ids)}
+    matches = [neighbours.get(clip, []) for clip in ids]
+    return {
+        "near": [[index[match.id] for match in of_clip] for of_clip in matches],
+        "cosine": [[round(match.cosine * 1000) for match in of_clip] for of_clip in matches],
     }
 
 

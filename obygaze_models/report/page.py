@@ -7,15 +7,23 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store import open_store
 from obygaze_models.experiments.run_folder import Results
 from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report import figures
 from obygaze_models.report.concepts import concept_tables
-from obygaze_models.report.explorer import explorer_data, read_thumbnails, script_json
+from obygaze_models.report.explorer import (
+    explorer_data,
+    in_scene_order,
+    read_thumbnails,
+    script_json,
+)
+from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_tables
 from obygaze_models.report.findings import findings, score_key
 from obygaze_models.report.glossary import about, glossary
@@ -33,39 +41,17 @@ from obygaze_models.report.warnings import (
 __all__ = ["render_report", "write_report"]
 
 SCRIPTS = (
-    "explorer-data.js", "theme.js", "explorer-strips.js", "explorer-clip.js", "explorer.js",
+    "explorer-data.js", "theme.js", "explorer-strips.js", "explorer-pointer.js",
+    "explorer-timeline.js", "explorer-clip.js", "explorer.js",
 )  # fmt: skip
 
 
 def write_report(
-    runs: Sequence[Results],
-    output: Path,
-    *,
-    title: str | None = None,
-    thumbnails: Path | None = None,
-    analyses: Iterable[Path] = (),
-    overwrite: bool = False,
+    runs: Sequence[Results], output: Path, *, overwrite: bool = False, **options: Any
 ) -> Path:
-    """Write the page of one or several runs; return its path.
-
-    Parameters
-    ----------
-    runs
-        As `read_results` reads them, in the order of the page.
-    output
-        The file to write.
-    title
-        The title of the page; by default the name of the only run.
-    thumbnails
-        A folder of pictures ``ID.jpg`` to embed in the page, which must then not be shared.
-    analyses
-        JSON files of ``obygaze models explain``: tests of concepts, shown as tables.
-    overwrite
-        Replace an existing file.
-    """
+    """Write the page of runs, with the options of `render_report`; return its path."""
     refuse_to_overwrite(output, overwrite=overwrite)
-    page = render_report(runs, title=title, thumbnails=thumbnails, analyses=analyses)
-    write_text(output, page)
+    write_text(output, render_report(runs, **options))
     return output
 
 
@@ -75,15 +61,36 @@ def render_report(
     title: str | None = None,
     thumbnails: Path | None = None,
     analyses: Iterable[Path] = (),
+    nearest: Path | str | None = None,
+    frames: Path | None = None,
+    moments: Path | None = None,
+    timelines: Path | None = None,
 ) -> str:
-    """The page of runs as HTML; whatever comes from data is escaped."""
+    """The page of one or several runs as HTML; whatever comes from data is escaped.
+
+    Parameters
+    ----------
+    runs
+        As `read_results` reads them, in the order of the page.
+    title
+        The title of the page; by default the name of the only run.
+    thumbnails
+        A folder of pictures ``ID.jpg`` to embed in the page, which must then not be shared.
+    analyses
+        JSON files of ``obygaze models explain``: tests of concepts, shown as tables.
+    nearest
+        A store, by whose vectors the clips nearest to each clip are found.
+    frames, moments, timelines
+        The probabilities of frames, the moments and a folder of annotators' segments, which the
+        explorer shows on a film's time axis.
+    """
     jinja2 = need("jinja2", extra="report")
     if not runs:
         raise ExperimentError("a report needs one run or more; name a run folder")
     prepared = prepare_runs(runs)
     tables = score_tables(prepared)
-    ids = dict.fromkeys(clip for run in prepared for clip in run.clips)
-    images = {} if thumbnails is None else read_thumbnails(thumbnails, ids)
+    clips = {clip.id: clip for run in prepared for clip in run.clips.values()}
+    images = {} if thumbnails is None else read_thumbnails(thumbnails, clips)
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("obygaze_models.report"),
         autoescape=True,
@@ -91,6 +98,8 @@ def render_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    store = None if nearest is None else open_store(nearest)
+    lanes = film_timelines(in_scene_order(clips), frames, moments, timelines)
     script = _script()
     page: str = pages.get_template("page.html").render(
         title=title or _title(prepared),
@@ -113,9 +122,9 @@ def render_report(
         concept_figure=figures.concept_figure,
         tree=figures.tree_figure(prepared),
         errors=figures.error_figure(prepared),
-        explorer=script_json(explorer_data(prepared, images)),
+        explorer=script_json(explorer_data(prepared, images, store, lanes)),
         images=len(images),
-        clips=len(ids),
+        clips=len(clips),
         count=count,
         number=number,
         score_key=score_key,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -181,3 +184,31 @@ def test_sigterm_ends_cleanly_and_soon(tmp_path: Path) -> None:
     )
     assert time.monotonic() - begin < 5
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
+def test_nothing_that_is_printed_steers_a_terminal(tmp_path: Path) -> None:
+    """Names come from other people's files; click takes such codes out of files only."""
+    hostile = "\x1b]0;title\x07\x1b[2A\x9b1A\r\u202e\u2066x"
+    folder = tmp_path / "m"
+    table = tmp_path / "m.csv"
+    table.write_text(f"id,film,level\na,\u202e{hostile[:4]}film,S\nb,g,EN\n", encoding="utf-8")
+    main = [sys.executable, "-m", "cli"]
+    subprocess.run([*main, "manifests", "import", "csv", table, "-o", folder], check=True)
+    header = folder / "manifest.json"
+    values = json.loads(header.read_text(encoding="utf-8"))
+    values |= {"name": f"name{hostile}", "licence": hostile, "source": hostile}
+    header.write_text(json.dumps(values), encoding="utf-8")
+    store = tmp_path / f"{hostile.replace('/', '')}.zarr"
+    for command in (["manifests", "show", folder], ["stores", "info", store]):
+        ours, theirs = os.openpty()
+        with subprocess.Popen([*main, *command], stdout=theirs, stderr=theirs) as process:
+            os.close(theirs)
+            printed = b""
+            with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+                while data := terminal.read(2**16):
+                    printed += data
+            process.wait()
+        text = printed.decode("utf-8").replace("\r\n", "\n")
+        assert "\\u001b]0;title" in text
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)

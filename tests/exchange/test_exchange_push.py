@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import diff, open_store, verify
+from obygaze_features.store import diff, finalise, open_store, repair, verify
+from obygaze_features.store.pack import pack
 from obygaze_features.store.pull import pull
 from obygaze_features.store.push import push
 from obygaze_features.store.remote import open_file_system
@@ -44,6 +45,46 @@ def test_what_is_pushed_is_what_is_read_there(target, final_store, other_store, 
     with pytest.raises(StoreError, match=r"toy.zarr holds another store"):
         push(other_store, target)
     assert verify(target) == []
+
+
+@pytest.mark.parametrize("share", [0, 0.02, 0.9])
+def test_a_push_that_was_cut_off_in_its_first_file_is_resumed(share, final_store, tmp_path):
+    target = tmp_path / "shared/toy.zarr"
+    target.mkdir(parents=True)
+    listed = (final_store / "checksums.json").read_bytes()
+    (target / "checksums.json").write_bytes(listed[: int(share * len(listed))])
+    push(final_store, target)
+    assert verify(target) == []
+    assert files_of(target) == files_of(final_store)
+
+
+def test_a_link_in_the_place_of_the_log_is_not_followed(final_store, tmp_path):
+    """Of all files of a store the log alone has no checksum."""
+    (tmp_path / "secret").write_text("key")
+    store = Path(shutil.copytree(final_store, tmp_path / "toy.zarr"))
+    (store / "log.jsonl").unlink()
+    (store / "log.jsonl").symlink_to(tmp_path / "secret")
+    for send in (
+        lambda: push(store, tmp_path / "there.zarr"),
+        lambda: pack(store, tmp_path / "toy.zip"),
+        lambda: repair(store, reopen=True),
+    ):
+        with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
+            send()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "toy.zarr"]
+    unfinished = toys.a_store(tmp_path / "open.zarr")
+    (unfinished / "log.jsonl").unlink()
+    (unfinished / "log.jsonl").symlink_to(tmp_path / "secret")
+    with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
+        finalise(unfinished)
+    with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
+        toys.resume(unfinished).log("extracted")
+    (unfinished / "log.jsonl").unlink()
+    shutil.rmtree(unfinished / "probe")
+    (unfinished / "probe").symlink_to(tmp_path)
+    with pytest.raises(StoreError, match=r"probe is a link"):
+        finalise(unfinished)
+    assert (tmp_path / "secret").read_text() == "key"
 
 
 def test_a_folder_gets_a_store_under_its_own_name(target, final_store, other_store):

@@ -59,6 +59,18 @@ def test_a_mistake_is_one_line(in_folder):
     assert result.stderr == "Error: other.toml cannot be read: No such file or directory\n"
 
 
+def test_a_stores_address_is_shown_without_its_secrets(in_folder):
+    experiment = in_folder / "sure.toml"
+    lines = experiment.read_text(encoding="utf-8").splitlines()
+    url = "http://ann:hush@127.0.0.1:1/x.zarr?token=hush"
+    lines = [f'store = "{url}"' if "store =" in line else line for line in lines]
+    experiment.write_text("\n".join(lines), encoding="utf-8")
+    result = obygaze("models", "run", "sure.toml")
+    assert result.exit_code == 1
+    assert "features of x.zarr, " in result.stdout
+    assert "hush" not in result.output
+
+
 @pytest.mark.parametrize("name", ["models", "report"])
 def test_the_list_of_commands_repeats_their_first_line(name):
     root = cli.main

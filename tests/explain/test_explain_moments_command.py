@@ -103,7 +103,9 @@ def test_the_commands_are_the_python_calls(mobygaze, sample_moments, obygaze, tm
         assert values == {key: score.value for key, score in scored.scores.items()}
     table = read_table(named["scores"])
     assert len(table) == len(expected.rows())
-    assert max(map(len, obygaze("models", "evaluate-moments", *tables).stdout.splitlines())) <= 100
+    lines = obygaze("models", "evaluate-moments", *tables).stdout.splitlines()
+    assert lines[0].startswith("annotator1: 16 segments of Sure in 1 film, ")
+    assert max(map(len, lines)) <= 100
 
 
 def test_bad_input_is_one_line(mobygaze, sample_moments, obygaze, tmp_path):

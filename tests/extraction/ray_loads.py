@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone
+from obygaze_features.common.plugins import Plugin
 
 
 def slow(spec: str, device: str, **settings: Any) -> Backbone:
@@ -45,6 +46,19 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
         return backbone.embed_clips(pixels, present)
 
     return replace(backbone, encode_clips=encode)
+
+
+def failing(spec: str, device: str) -> Backbone:
+    """Of another package, whose code fails in the second batch of each process."""
+    backbone = load_backbone(spec, device)
+    seen = []
+
+    def encode(pixels: Any, present: Any, names: Any) -> Any:
+        seen.append(len(pixels))
+        return {}["key"] if len(seen) > 1 else backbone.embed_clips(pixels, present)
+
+    plugin = Plugin("failing", "tests.extraction.ray_loads:failing", "tests 1.0")
+    return replace(backbone, encode_clips=encode, plugin=plugin)
 
 
 def broken(spec: str, device: str) -> Backbone:

@@ -75,6 +75,18 @@ def test_failed_clips_are_listed_and_the_exit_code_says_so(world):
     assert "tt0000002_scene_1.mp4 is empty" in info
 
 
+def test_clips_that_another_run_has_are_not_done(world):
+    assert extract(world, "--limit", 4).exit_code == 0
+    claim = world / "stores/tiny.zarr/claims/000000.json"
+    claim.parent.mkdir(exist_ok=True)
+    claim.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
+    result = extract(world)
+    assert result.exit_code == 3
+    assert "Other runs have 8 clips" in result.stdout
+    claim.unlink()
+    assert extract(world).exit_code == 0
+
+
 def test_a_run_without_one_good_clip_has_failed(world):
     for clip in (world / "data/videos").rglob("*.mp4"):
         clip.write_bytes(b"")

@@ -12,15 +12,19 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.errors import BackboneError, ClusterError, VideoError
+from obygaze_features.errors import BackboneError, BrokenBackbone, ClusterError, VideoError
+from obygaze_features.extraction.extract import fill
+from obygaze_features.extraction.run import Options
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
 from tests.extraction.ray_clusters import STORE, Watching, extract_on, finish_locally, head, once
-from tests.extraction.ray_loads import broken, mortal, slow
+from tests.extraction.ray_loads import broken, failing, mortal, slow
 from tests.extraction.test_extraction_pipeline import contents
 from tests.tiny_models import write_checkpoint
 
 pytest.importorskip("ray")
+from obygaze_features.extraction.ray_engine import run_ray
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes as Linux has them"
 )
@@ -50,6 +54,25 @@ def test_processes_killed_in_mid_block_change_nothing(
     resources = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
     assert resources == [{"CPU": 0.5, "GPU": 0.5}] * len(resources)
     assert len(resources) in (2, 3)
+
+
+@pytest.mark.slow
+def test_a_broken_backbone_leaves_the_other_complete(
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path
+):
+    loads = [partial(load_backbone, f"tiny={weights}"), partial(failing, f"late={weights}")]
+    late = load_backbone(f"late={weights}", "cpu")
+    options = Options(engine="ray", ray_address=cluster.address, device="cpu")
+    engine = partial(run_ray, loads=loads)
+    summary = fill(manifest, films, [tiny, late], tmp_path, options, engine)
+    [(name, reason)] = summary.broken.items()
+    assert name == "late"
+    assert re.search(r"ray_loads:failing of tests 1.0: KeyError: 'key' \(tests/extr.*:\d+", reason)
+    assert (summary.done, summary.left, summary.ended) == (70, 0, "done")
+    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
+    assert not open_store(tmp_path / "late.zarr").status.any()
+    with pytest.raises(BrokenBackbone, match="KeyError"):
+        fill(manifest, films, [late], tmp_path, options, partial(run_ray, loads=loads[1:]))
 
 
 @pytest.mark.faults

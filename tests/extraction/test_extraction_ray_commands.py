@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from obygaze_features.extraction import extract
+from obygaze_features.extraction.ray_cluster import make_private_token
 from tests.extraction.ray_clusters import below, children, finish_locally, named
 from tests.extraction.test_extraction_pipeline import contents
 
@@ -235,3 +236,14 @@ def test_without_ray_it_is_said_what_to_install(obygaze, manifest, films, tmp_pa
     [line] = result.stderr.splitlines()
     assert line.endswith("install it with: pip install 'obygaze[ray]'")
     assert not (tmp_path / "stores").exists()
+
+
+def test_a_new_clusters_token_is_its_users_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = tmp_path / ".ray/auth_token"
+    make_private_token()
+    first = token.read_text()
+    assert (len(first), token.stat().st_mode & 0o777) == (64, 0o600)
+    token.chmod(0o644)  # as Ray writes it
+    make_private_token()
+    assert (token.read_text(), token.stat().st_mode & 0o777) == (first, 0o600)

@@ -26,7 +26,8 @@ FLAGS = [
 ]  # fmt: skip
 KEYS = {
     "Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34, "End": 35,
-    "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
+    "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "0": 48,
+    "+": 187, "-": 189,
 }  # fmt: skip
 PATIENCE = 30.0
 
@@ -98,15 +99,25 @@ class Tab:
 
     def click(self, selector: str) -> None:
         """Click in the middle of an element with a real pointer."""
+        at = self.point_in(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.mouse(kind, *at)
+
+    def point_in(self, selector: str, share: float = 0.5) -> tuple[float, float]:
+        """Where an element is: a share of the way across it, half way down."""
         x, y = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
             "const b = e.getBoundingClientRect();"
-            "return [b.x + b.width / 2, b.y + b.height / 2] })()"
+            f"return [b.x + b.width * {share}, b.y + b.height / 2] }})()"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            about = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
-            self._call("Input.dispatchMouseEvent", about)
+        return x, y
+
+    def mouse(self, kind: str, x: float, y: float, *, clicks: int = 1, **about: Any) -> None:
+        """A real pointer's event, such as ``mouseMoved`` or ``mouseWheel`` (with its delta)."""
+        button = "none" if kind == "mouseWheel" else "left"
+        about = {"type": kind, "x": x, "y": y, "button": button, "clickCount": clicks, **about}
+        self._call("Input.dispatchMouseEvent", about)
 
     def choose(self, select_id: str, value: str) -> None:
         """Choose in a select, by value."""

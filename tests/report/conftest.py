@@ -12,6 +12,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Results, read_results
+from tests.report.chromium import find_chromium, open_tab
 from tests.world import RECIPE, World, make_world
 
 BOTTLENECKS = (
@@ -51,6 +52,16 @@ def results(marked: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **given)
         run_experiment(experiment, folder / name)
     return {name: read_results(folder / name) for name in EXPERIMENTS}
+
+
+@pytest.fixture(scope="session")
+def tab():
+    """A tab of a real browser."""
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("there is no Chromium here; install Debian's package chromium")
+    with open_tab(chromium) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

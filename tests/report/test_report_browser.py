@@ -4,11 +4,11 @@ import json
 import re
 from importlib.resources import files
 
+import numpy as np
 import pytest
 from msgspec import to_builtins
 
 from obygaze_models.report.page import render_report
-from tests.report.chromium import find_chromium, open_tab
 from tests.report.conftest import with_record
 from tests.report.made import grown, renamed
 
@@ -16,17 +16,8 @@ SERIOUS = {"serious", "critical"}
 
 
 @pytest.fixture(scope="module")
-def tab():
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("there is no Chromium here; install Debian's package chromium")
-    with open_tab(chromium) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def html(results):
-    return render_report(list(results.values()))
+def html(results, marked):
+    return render_report(list(results.values()), nearest=marked.store)
 
 
 @pytest.fixture
@@ -246,6 +237,27 @@ def test_keyboard_alone_opens_walks_and_comes_back(page):
     assert page.run("document.getElementById('clip').open")
     page.press("Escape")
     assert page.run("document.activeElement.className") == "open"
+
+
+def test_the_nearest_clips_equal_brute_force_and_open(page, html, marked):
+    vectors = marked.features / np.linalg.norm(marked.features, axis=1, keepdims=True)
+    cosines = vectors @ vectors.T - 2 * np.eye(len(vectors))
+    clips = explorer(html)["clips"][0]
+    rows = [marked.ids.index(clip) for clip in clips["ids"]]
+    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :5]
+    assert [[rows[at] for at in of_clip] for of_clip in clips["near"]] == nearest[rows].tolist()
+    given = np.sort(cosines[rows])[:, :-6:-1]
+    assert np.array(clips["cosine"]) == pytest.approx(1000 * given, abs=0.51)
+    page.click("#clips-body button")
+    title = page.run("document.getElementById('clip-title').textContent")
+    near = "[...document.querySelectorAll('#clip .near button')].map(one => +one.dataset.clip)"
+    assert page.run(near) == clips["near"][listed(page)[0]]
+    page.click("#clip .near li:nth-child(3) button")
+    third = clips["near"][listed(page)[0]][2]
+    assert clips["ids"][third] in page.run("document.getElementById('clip-body').innerText")
+    page.click("#clip-back")
+    assert page.run("document.getElementById('clip-title').textContent") == title
+    assert page.run("document.getElementById('clip-back').hidden")
 
 
 def test_more_clips_take_the_focus_along(page):

@@ -54,6 +54,24 @@ def test_vector_search_equals_brute_force(made, any_store, query):
     assert matches[0].frame is matches[0].time is None
 
 
+def test_neighbours_equal_brute_force_in_any_blocks(made, store, monkeypatch):
+    monkeypatch.setattr(nearest_module, "NEIGHBOUR_ROWS", 7)
+    ids = [made.ids[row] for row in range(len(made.ids)) if row % 3]
+    neighbours = nearest_module.find_neighbours(store, [*ids, "unknown"], top=4)
+    for row, item_id in enumerate(made.ids):
+        if item_id not in ids or not made.done[row]:
+            assert item_id not in neighbours
+            continue
+        others = np.isin(made.ids, ids) & (np.arange(len(made.ids)) != row)
+        if row == ZERO:
+            assert neighbours[item_id] == []
+            continue
+        nearest, cosines, _ = brute(made, made.values["native"][row], keep=others)
+        assert [match.id for match in neighbours[item_id]] == nearest[:4]
+        given = [match.cosine for match in neighbours[item_id]]
+        np.testing.assert_allclose(given, cosines[:4], atol=1e-6)
+
+
 def test_rows_not_done_or_without_direction_do_not_match(made, store, query):
     matches = {match.id for match in of.search(store, vector=query, top=100)}
     assert matches.isdisjoint({made.ids[FAILED], made.ids[ZERO], *made.ids[32:]})

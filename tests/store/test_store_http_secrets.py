@@ -80,6 +80,29 @@ def test_an_address_that_is_wrong_is_shown_without_its_secrets(address):
     assert not re.search("secret|hush|se", str(problem.value).removesuffix("of one"))
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:HU/SH@127.0.0.1/x.zarr",
+        "http://user:80/HUSH@127.0.0.1/x.zarr",
+        "SERVER/x.zarr?token=HUSH x",
+        "SERVER/x.zarr?token=a@HUSH",
+        "SERVER/x.zarr#HUSH",
+        "http:/user:HUSH@127.0.0.1/x.zarr",
+        "s3://WHO:HUSH@bucket/x",
+        "s3://WHO:HU/SH@bucket/x",
+        "hf://HUSH@datasets/x",
+        "hf://datasets/x#HUSH",
+    ],
+)
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_no_address_is_shown_with_its_secret(server, obygaze, impatient, command, address):
+    result = obygaze("stores", command, address.replace("SERVER", server.url))
+    assert result.exit_code in (1, 2)
+    assert "Error: " in result.stderr
+    assert not re.search("HUSH|HU/|SH@|WHO", result.output)
+
+
 def test_commands_show_no_secret(server, own, tmp_path, obygaze):
     url = f"{server.url.replace('://', '://ann:hush@')}/final.zarr?token=hush"
     for ask in (["info", url], ["verify", url], ["diff", url, own], ["diff", own, f"{url}x"]):

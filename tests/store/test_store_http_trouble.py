@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import open_store
+from obygaze_features.store import open_store, remote
 from obygaze_features.store.pull import pull
 from tests.store.served_stores import ROWS, N
 from tests.store.serving import serve
@@ -181,3 +181,14 @@ def test_a_proxy_is_asked_where_there_is_one(server, monkeypatch):
     server.forget()
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert len(open_store(f"{server.url}/final.zarr").ids) == N
+
+
+@pytest.mark.parametrize("name", ["checksums.json", "rows.csv"])
+def test_an_answer_without_end_fills_no_memory(server, own, monkeypatch, name):
+    """Of whatever length it says that it is."""
+    monkeypatch.setattr(remote, "MAX_JSON_BYTES", 100_000)
+    monkeypatch.setattr(remote, "MAX_FILE_BYTES", 300_000)
+    with (own / name).open("r+b") as file:
+        file.truncate(2**20)
+    with pytest.raises(StoreError, match=rf"{name} has more than [13]00 kB"):
+        assert open_store(f"{server.url}/final.zarr").sources

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import multiprocessing
+import os
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
-from obygaze_features.errors import BlockTaken, OutputExists, StoreError
+from obygaze_features.errors import BlockTaken, OutputExists, StoreError, StoreUnreadable
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, StoreWriter, open_store
 from obygaze_features.store import commit as committing
@@ -273,8 +275,55 @@ def test_a_reader_is_told_that_its_store_was_finalised(path: Path) -> None:
     assert asked.status.all()
     finalise(path)
     for store in (asked, unasked):
-        with pytest.raises(StoreError, match="was finalised or repaired meanwhile; open it again"):
+        with pytest.raises(StoreUnreadable, match=r"was replaced .*; open it again"):
             store.read("native", missing="nan")
+
+
+@pytest.mark.parametrize("state", ["open", "final", "compressed"])
+def test_no_row_of_a_store_that_took_the_place(tmp_path: Path, state: str) -> None:
+    """The same ids in another order, so that a row number means another clip."""
+    path = tmp_path / "toy.zarr"
+    item_ids = [f"tt{number}" for number in range(6)]
+
+    def make(at: Path, ids: list[str]) -> Path:
+        manifest = Manifest("made-up", Items.of([Item(item_id) for item_id in ids]))
+        writer = StoreWriter.create(at, manifest, RECIPE, block_rows=2)
+        for block in writer.missing_blocks():
+            writer.write_block(block, [row(int(ids[n][2:])) for n in writer.rows_of(block)])
+        if state != "open":
+            finalise(at, compress=state == "compressed")
+        return at
+
+    make(path, item_ids)
+    unread, asked, partly, mapped = (open_store(path) for _ in range(4))
+    assert asked.ids == partly.ids == item_ids
+    assert partly.read("native")[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    first = mapped.read("native", ["tt0"])
+    dataset = asked.dataset("native")
+    pickled = pickle.dumps(dataset)
+    os.rename(path, tmp_path / "old.zarr")
+    make(tmp_path / "new.zarr", item_ids[::-1])
+    os.rename(tmp_path / "new.zarr", path)
+    for read in (
+        lambda: unread.read("native", item_ids),
+        lambda: unread.ids,
+        lambda: unread.items,
+        lambda: unread.status,
+        lambda: asked.read("native", item_ids),
+        lambda: asked["tt1"],
+        lambda: list(asked.iter_blocks()),
+        lambda: partly.read("frame_index"),
+        lambda: asked.sources,
+        lambda: dataset[1],
+        lambda: pickle.loads(pickled)[0],
+    ):
+        with pytest.raises(StoreUnreadable, match="was replaced"):
+            read()
+    if state != "compressed":  # what is mapped stays the first store's
+        assert partly.read("native", item_ids)[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+        assert np.array_equal(mapped.read("native", ["tt0"]), first)
+    assert asked.refresh().read("native", item_ids)[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert open_store(path).ids == item_ids[::-1]
 
 
 @pytest.mark.parametrize("values", [[2**32 + 5.0, 7], [np.nan, 1], [1.5, 2], [-1, 2]])

@@ -1,11 +1,23 @@
 // One clip and why: a dialog that walks through the clips it was opened among.
 const dialog = find("clip");
-let walk = { view: null, clips: [], at: 0 };
+let walk = { view: null, clips: [], at: 0, past: null };
 
 function open_clip(view, clip, clips) {
-  walk = { view, clips, at: clips.indexOf(clip) };
+  walk = { view, clips, at: clips.indexOf(clip), past: null };
   show_clip();
   dialog.showModal();
+  find("clip-title").focus();
+}
+
+// A clip from within the panel, whose clip can be gone back to.
+function visit_clip(clips, at) {
+  walk = { view: walk.view, clips, at, past: walk };
+  revisit();
+}
+
+function revisit() {
+  show_clip();
+  dialog.scrollTop = 0;
   find("clip-title").focus();
 }
 
@@ -17,6 +29,7 @@ function show_clip() {
   find("clip-place").textContent = `${(at + 1).toLocaleString("en")} of ${clips.length.toLocaleString("en")}`;
   find("clip-before").disabled = at === 0;
   find("clip-after").disabled = at === clips.length - 1;
+  find("clip-back").hidden = !walk.past;
   find("clip-body").replaceChildren(...clip_parts(view, clip));
 }
 
@@ -47,7 +60,25 @@ function clip_parts(view, clip) {
   );
   parts.push(facts);
   if (view.row[clip] >= 0) parts.push(...why_parts(view, clip, concepts));
+  if (view.clips.near) parts.push(...nearest_parts(view, clip));
   return parts;
+}
+
+function nearest_parts(view, clip) {
+  const near = view.clips.near[clip];
+  const title = make("h3", {}, "Nearest clips");
+  if (!near.length) return [title, make("p", { class: "soft" }, `${data.nearest} has no vector of this clip.`)];
+  const list = make("ol", { class: "near" });
+  near.forEach((other, rank) => {
+    const id = view.clips.ids[other];
+    const button = make("button", { type: "button", class: "open", "data-clip": other }, `${film_of(view, other).title}, ${scene(view, other)}`);
+    button.addEventListener("click", () => visit_clip(near, rank));
+    const item = make("li", {}, button, make("small", {}, level_chip(level_of(view, other), view),
+      ` cosine ${minus((view.clips.cosine[clip][rank] / 1000).toFixed(2))}`));
+    if (Object.hasOwn(data.pictures, id)) item.prepend(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }));
+    list.append(item);
+  });
+  return [title, make("p", { class: "soft" }, `By the cosine of their vectors in ${data.nearest}.`), list];
 }
 
 function verdict(view, clip) {
@@ -139,6 +170,7 @@ function head(...titles) {
 
 find("clip-before").addEventListener("click", () => step_clip(-1));
 find("clip-after").addEventListener("click", () => step_clip(1));
+find("clip-back").addEventListener("click", () => { walk = walk.past; revisit(); });
 find("clip-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 dialog.addEventListener("keydown", (event) => {

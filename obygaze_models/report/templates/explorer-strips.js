@@ -8,6 +8,15 @@ function strips(view, open) {
   return films.map(({ film, clips }, place) => strip(view, film, clips, place, open));
 }
 
+// A film alone is shown on its time axis, where it has one.
+function show_alone(view, one, alone, open) {
+  if (!one.lanes) return;
+  if (alone && !one.timeline) one.timeline = timeline(view, read_timeline(one.lanes), one.clips, open);
+  one.timeline_shown = alone;
+  one.marks = alone ? one.timeline.marks : one.strip.marks;
+  one.content.replaceChildren(alone ? one.timeline.element : one.strip.element);
+}
+
 function spans(view, film, clips) {
   if (!film.timed) return clips.map((_, place) => [place / clips.length, (place + 1) / clips.length]);
   const first = Math.min(...clips.map((clip) => view.clips.start[clip]));
@@ -24,6 +33,7 @@ function strip(view, film, clips, place, open) {
   const height = BARS.bottom + 6 + LANE * levels.length;
   const title = make("h4", { id: `film-${place}` }, film.title);
   const line = make("p", { class: "counts" });
+  const lanes = Object.hasOwn(data.timelines.films, film.id) ? data.timelines.films[film.id] : null;
   const readout = make("p", { class: "readout", "aria-hidden": "true" }, " ");
   const svg = make("svg", {
     viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none", role: "listbox", tabindex: "0",
@@ -42,12 +52,23 @@ function strip(view, film, clips, place, open) {
   svg.append(make("line", { class: "half", x1: 0, x2: 1000, y1: half, y2: half, role: "presentation" }));
   const plot = make("div", { class: "plot" }, svg, axis(view, film, clips));
   const body = make("div", { class: "strip" }, scale(levels, height), plot);
-  const section = make(
-    "section", { class: "film", "aria-labelledby": `film-${place}` }, title, line,
-    make("div", { class: "scroll" }, body), readout,
-  );
-  move_within(svg, marks, clips, view, readout, open);
-  return { section, marks, clips, line };
+  const element = make("div", {}, make("div", { class: "scroll" }, body), readout);
+  const content = make("div", {}, element);
+  const section = make("section", { class: "film", "aria-labelledby": `film-${place}` }, title, line, content);
+  const tell = (clip) => { readout.textContent = sentence(view, clip); };
+  const point = move_within(svg, marks, clips, tell, open);
+  svg.addEventListener("pointermove", (event) => {
+    const mark = event.target.closest("g");
+    if (mark) tell(Number(mark.dataset.clip));
+  });
+  svg.addEventListener("click", (event) => {
+    const mark = event.target.closest("g");
+    if (!mark) return;
+    const clip = Number(mark.dataset.clip);
+    point(clips.indexOf(clip));
+    open(clip, clips, svg);
+  });
+  return { section, content, marks, clips, line, lanes, strip: { element, marks } };
 }
 
 const lane = (order, levels) => BARS.bottom + 6 + LANE * (levels - 1 - order);
@@ -114,14 +135,14 @@ function axis(view, film, clips) {
 }
 
 // One stop for the tab key; within, arrows, Home, End; Enter or a click opens.
-function move_within(svg, marks, clips, view, readout, open) {
+function move_within(svg, marks, clips, tell, open) {
   let at = -1;
   const point = (place) => {
     if (at >= 0) marks[at].setAttribute("aria-selected", "false");
     at = place;
     marks[at].setAttribute("aria-selected", "true");
     svg.setAttribute("aria-activedescendant", marks[at].id);
-    readout.textContent = sentence(view, clips[at]);
+    tell(clips[at]);
   };
   svg.addEventListener("focus", () => point(Math.max(at, 0)));
   svg.addEventListener("keydown", (event) => {
@@ -132,14 +153,5 @@ function move_within(svg, marks, clips, view, readout, open) {
     else return;
     event.preventDefault();
   });
-  svg.addEventListener("pointermove", (event) => {
-    const mark = event.target.closest("g");
-    if (mark) readout.textContent = sentence(view, Number(mark.dataset.clip));
-  });
-  svg.addEventListener("click", (event) => {
-    const mark = event.target.closest("g");
-    if (!mark) return;
-    point(clips.indexOf(Number(mark.dataset.clip)));
-    open(clips[at], clips, svg);
-  });
+  return point;
 }

@@ -46,12 +46,14 @@ function choose_view() {
 }
 
 function draw() {
-  drawn = strips(view, (clip, clips) => open_clip(view, clip, clips));
+  drawn = strips(view, open_drawn);
   find("strips").replaceChildren(...drawn.map((one) => one.section));
   find("about-run").textContent = about_run();
   for (const one of document.querySelectorAll(".spoken")) one.textContent = named(view, view.spoken);
   filter();
 }
+
+const open_drawn = (clip, clips) => open_clip(view, clip, clips);
 
 function about_run() {
   const run = data.runs[view.run];
@@ -94,15 +96,28 @@ function filter() {
   view.clips.ids.forEach((_, clip) => { if (wanted(clip)) matches.add(clip); });
   drawn.forEach((one, place) => {
     one.section.hidden = film !== "" && place !== Number(film);
-    one.clips.forEach((clip, at) => one.marks[at].classList.toggle("dim", !matches.has(clip)));
+    show_alone(view, one, !one.section.hidden && (film !== "" || drawn.length === 1), open_drawn);
+    one.clips.forEach((clip, at) => one.marks[at]?.classList.toggle("dim", !matches.has(clip)));
     one.line.textContent = film_line(one.clips);
+    if (one.lanes && !one.timeline_shown) one.line.append(" ", timeline_button(place));
   });
+  find("strips-legend").hidden = drawn.every((one) => one.section.hidden || one.timeline_shown);
   const key = ORDER[chosen.order.value];
   const ranked = [...matches].map((clip) => [key(clip), clip]);
   ranked.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
   listed = ranked.map(([, clip]) => clip);
   showing = STEP;
   list();
+}
+
+function timeline_button(place) {
+  const button = make("button", { type: "button", class: "open" }, "Timeline of its frames");
+  button.addEventListener("click", () => {
+    chosen.film.value = place;
+    filter();
+    drawn[place].content.querySelector("[role=listbox]").focus();
+  });
+  return button;
 }
 
 // What is known of a film under this model, recomputed here from the clips.
