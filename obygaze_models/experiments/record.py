@@ -284,9 +284,28 @@ def read_record(folder: Path) -> RunRecord:
             f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
         )
     try:
-        return msgspec.convert(content, RunRecord)
+        record = msgspec.convert(content, RunRecord)
     except msgspec.ValidationError as problem:
         raise ExperimentError(f"{path} is damaged: {problem}; run it again with: {MAKE}") from None
+    for scores in record.scores:
+        _refuse_impossible_scores(path, scores)
+    return record
+
+
+def _refuse_impossible_scores(path: Path, scores: ModelScores) -> None:
+    """Raise unless every score is between 0 and 1, as all metrics are, or is not defined."""
+    groups = scores.groups.values()
+    values: list[tuple[str, float | None]] = []
+    for part in (scores.mean, scores.std, *scores.by_fit, *(group.mean for group in groups)):
+        values += part.items()
+    for metric, bounds in scores.interval.items():
+        values += [(metric, bound) for bound in bounds or ()]
+    for metric, value in values:
+        if value is not None and not -1e-9 <= value <= 1 + 1e-9:
+            raise ExperimentError(
+                f"{path} was edited or is damaged: the {metric} of {scores.model} on {scores.test} "
+                f"is {value:.6g}, not between 0 and 1; run it again with: {MAKE}"
+            )
 
 
 def write_record(folder: Path, record: RunRecord) -> None:

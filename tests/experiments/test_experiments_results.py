@@ -125,6 +125,12 @@ def damage(folder, name, change):
     path.write_text(change(text), encoding="utf-8")
 
 
+def first_score(text: str, value: float) -> str:
+    record = json.loads(text)
+    record["scores"][0]["mean"]["f1"] = value
+    return json.dumps(record)
+
+
 @pytest.mark.parametrize("lost", ["run.json", *FILES])
 def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
     shutil.copytree(results.run.folder, tmp_path / "run")
@@ -145,6 +151,8 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("models.jsonl", lambda t: t[:-200], "models.jsonl was changed since"),
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), "earlier"),
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 5'), "update"),
+        ("run.json", lambda t: first_score(t, 7.5), "the f1 of mlp on .* is 7.5, not between"),
+        ("run.json", lambda t: first_score(t, -3), "the f1 of mlp on .* is -3, not between"),
         ("run.json", lambda t: t[:900], "cut off, make it again with: obygaze models run"),
     ],
 )
