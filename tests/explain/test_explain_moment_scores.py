@@ -116,10 +116,10 @@ def test_map_equals_the_definition(drawn_moments, spans, chance):
 def three_films():
     """For each of three films ten-second frames, moments at some of them, and segments."""
     chance = np.random.default_rng(3)
-    for _ in range(3):
+    for segments in (2, 4, 7):
         frames = [(10 * row, 10 * row + 10, float(chance.random())) for row in range(9)]
         moments = [(start, end - 1, value) for start, end, value in frames if value > 0.3]
-        starts = chance.integers(0, 60, 4).tolist()
+        starts = chance.integers(0, 60, segments).tolist()
         yield frames, moments, [(start, start + 10) for start in starts]
 
 
