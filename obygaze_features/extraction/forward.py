@@ -48,12 +48,13 @@ class Forward:
         return self.start(inputs)()
 
     def start(
-        self, inputs: Sequence[Tensor] | Sequence[str], collect: Callable[[], object] = lambda: None
+        self, inputs: Sequence[Tensor] | Sequence[str], collect: Callable[[], bool] = lambda: False
     ) -> Callable[[], Rows]:
         """As a call, but a GPU only begins; what is returned waits for it.
 
-        If a batch does not fit into memory, the running ones are awaited first: those of this call,
-        and others by `collect`. If it still does not fit, it is halved, and so are all later ones.
+        If a batch does not fit into memory while others run, they are awaited and it is tried once
+        more: those of this call, and others by `collect`, which says whether there was one. If it
+        still does not fit, it is halved, and so are all later ones.
         """
         running: dict[int, Callable[[], Rows]] = {}
         computed: dict[int, Rows] = {}
@@ -69,10 +70,11 @@ class Forward:
             batch = inputs[first : first + self.batch]
             started = self._start_if_it_fits(batch)
             if not started:
+                others = bool(running)
                 finish()
-                collect()
-                free_memory(self.backbone.device)
-                started = self._start_if_it_fits(batch)
+                if collect() or others:
+                    free_memory(self.backbone.device)
+                    started = self._start_if_it_fits(batch)
             if started:
                 running[first] = started
                 first += len(batch)

@@ -184,14 +184,16 @@ class _LocalRun:
                 if count > backbone.tokenizer.max_tokens
             }
 
-    def _collect(self) -> None:
-        """Wait for the batch that is running, if any."""
-        if self._running:
-            name, batch, finish = self._running
-            for entry, values in zip(batch, finish(), strict=True):
-                sampled = entry.item.sampled.get(name, {})
-                self._outcomes[name][entry.row] = Done({**values, **sampled}, entry.item.source)
-            self._running = None  # only now: Ctrl-C while we wait must not lose the batch
+    def _collect(self) -> bool:
+        """Wait for the batch that is running; False if there is none."""
+        if not self._running:
+            return False
+        name, batch, finish = self._running
+        for entry, values in zip(batch, finish(), strict=True):
+            sampled = entry.item.sampled.get(name, {})
+            self._outcomes[name][entry.row] = Done({**values, **sampled}, entry.item.source)
+        self._running = None  # only now: Ctrl-C while we wait must not lose the batch
+        return True
 
     def _take_outcomes(self) -> dict[str, dict[int, Done | Failed]]:
         outcomes = {name: rows for name, rows in self._outcomes.items() if rows}

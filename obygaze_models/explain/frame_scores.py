@@ -36,7 +36,7 @@ Array = NDArray[Any]
 MAX_ROUNDING_US = 1000
 """Clips at most so far apart touch: their times are rounded."""
 MAX_OUTSIDE_S = 1.0
-"""The frame that is shown at a clip's start has begun earlier."""
+"""The frame that a clip starts with may be shown a little earlier."""
 FRAME_COLUMNS = ("film", "id", "start", "end", "probability")
 
 

@@ -108,9 +108,9 @@ def measure(
     measures = {}
     for name in ("average_precision", "auroc"):
         values = np.concatenate([scores[name] for scores in frames])
-        known = ~np.isnan(values)
-        total = weights[:, known] @ values[known]
-        measures[f"frame_{name}"] = _ratio(total, weights[:, known].sum(axis=1))
+        is_defined = ~np.isnan(values)
+        total = weights[:, is_defined] @ values[is_defined]
+        measures[f"frame_{name}"] = _ratio(total, weights[:, is_defined].sum(axis=1))
     hits = np.concatenate([_hits(film.segments, guess) for film, guess in pairs])
     scores = np.concatenate([guess.scores for guess in guesses])
     film_of_moment = np.repeat(np.arange(len(films)), [len(guess.scores) for guess in guesses])

@@ -226,7 +226,7 @@ def _check_films(
         clips = set(table.ids)
         notes.append(
             f"{len(seen):,} of {counted(len(clips), 'clip')} were used to train the model: "
-            "on these this is no test"
+            "scores on these test nothing"
         )
     return notes
 

@@ -23,7 +23,7 @@ from sklearn.svm import LinearSVC
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
-from obygaze_models.estimators.classes import keywords
+from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.mlp import MLPProbe
@@ -84,7 +84,7 @@ def given_to(model, known):
     """What a model is asked about."""
     method = getattr(model, "predict_proba", None) or model.transform
     values = {"concepts": known.concepts.astype(float), "groups": np.array(known.groups)}
-    return {"X": known.X} | {
+    return {"X": known.frames if reads_frames(model) else known.X} | {
         name: value for name, value in values.items() if name in keywords(method)
     }
 

@@ -185,7 +185,7 @@ def test_what_is_left_out_is_said():
     assert result.notes == [
         "annotated films without frames left out: third",
         "films that nobody annotated left out: other",
-        "1 of 2 clips were used to train the model: on these this is no test",
+        "1 of 2 clips were used to train the model: scores on these test nothing",
         "1 segment that no clip shows left out",
     ]
     [film] = result.annotators[0].films

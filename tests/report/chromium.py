@@ -194,6 +194,8 @@ def open_tab(chromium: str) -> Iterator[Tab]:
         reads, writes = os.dup(commands[0]), os.dup(theirs[1])
         os.dup2(reads, 3)
         os.dup2(writes, 4)
+        for number in (3, 4):  # a copy that was there already is closed otherwise
+            os.set_inheritable(number, True)
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
