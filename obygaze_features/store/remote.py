@@ -247,12 +247,13 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
     bucket = urlsplit(address).netloc
     if address.startswith(("s3://", "s3a://", "gs://", "gcs://")) and not bucket:
         raise UsageError(f"{where} has no bucket; give s3://BUCKET/NAME.zarr")
-    if "@" in bucket or where.endswith("://..."):
+    is_s3 = address.startswith(("s3://", "s3a://"))
+    if is_s3 and ("@" in bucket or where.endswith("://...")):
         raise UsageError(
-            f"{where}: an address that is not of a web server has no user and no password; set "
-            "them where its tools look for them, for S3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"{where}: an S3 address has no user and no password; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
         )
-    settings = _S3_OPTIONS if address.startswith(("s3://", "s3a://")) else {}
+    settings = _S3_OPTIONS if is_s3 else {}
     with one_line_errors(where):
         try:
             system, root = fsspec.core.url_to_fs(address, **settings)
