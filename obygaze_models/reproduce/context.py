@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = ["LEVELS", "PROTOCOLS", "Feature", "ReproductionContext", "Setting", "
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
 LEVELS = ("EN", "HN", "S")
+POLL_S = 0.05
 RELEASED_LABELS = "released"
 #: Backbones with one token a frame: the maximum over frames is the maximum over all tokens.
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
@@ -78,6 +80,8 @@ class ReproductionContext:
         Seed of all draws.
     log
         Called with the name of what is made next.
+    is_shared
+        Whether another process is making runs in `folder` too: what it has begun is awaited.
 
     Attributes
     ----------
@@ -96,6 +100,7 @@ class ReproductionContext:
         protocols: Sequence[str] = PROTOCOLS,
         seed: int = 0,
         log: Callable[[str], None] = lambda _: None,
+        is_shared: Callable[[], bool] = lambda: False,
     ) -> None:
         self.manifest_folder = manifest
         self.manifest = Manifest.load(manifest)
@@ -103,6 +108,7 @@ class ReproductionContext:
         self.protocols = protocols
         self.seed = seed
         self.log = log
+        self.is_shared = is_shared
         self.runs: dict[str, Results] = {}
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
@@ -140,9 +146,26 @@ class ReproductionContext:
                 seed=self.seed,
                 **options,
             )
-            run_experiment(experiment, self.folder / key, memo=self._memo)
+            self._make(experiment, self.folder / key)
             self.runs[key] = read_results(self.folder / key)
         return self.runs[key]
+
+    def _make(self, experiment: Experiment, folder: Path) -> None:
+        """Make a run, unless the other process makes it."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        claim = folder.with_name(f".{folder.name}.claim")
+        while not folder.exists():
+            try:
+                claim.touch(exist_ok=False)
+            except FileExistsError:
+                if self.is_shared():
+                    time.sleep(POLL_S)
+                    continue
+            try:
+                if not folder.exists():
+                    run_experiment(experiment, folder, memo=self._memo)
+            finally:
+                claim.unlink(missing_ok=True)
 
     def settings(self) -> list[Setting]:
         """The settings that were asked for and that the manifest has labels and splits for.

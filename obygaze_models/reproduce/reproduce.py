@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import platform
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+from joblib import cpu_count
 
 from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.package import need
@@ -48,6 +56,11 @@ TARGETS: dict[str, Callable[[ReproductionContext], Artifacts]] = {
 """The tables and figures of the paper -> the function that makes each."""
 MARKER = "reproduction.json"
 _WITHOUT_TRAINING = ("fig2",)
+_SECOND = """
+import sys
+from obygaze_models.reproduce.reproduce import make_runs
+make_runs(*sys.argv[1:])
+"""
 
 
 @dataclass(frozen=True)
@@ -139,14 +152,13 @@ def reproduce(
         need("matplotlib", extra="report")  # before the runs, which take long
     manifest, output = Path(manifest), Path(output)
     began, clock = datetime.now(UTC), time.monotonic()
-    with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
+    paths = {name: Path(store) for name, store in stores.items()}
+    with (
+        new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
+        contextlib.ExitStack() as stack,
+    ):
         context = ReproductionContext(
-            manifest,
-            {name: Path(store) for name, store in stores.items()},
-            folder / "runs",
-            protocols=protocols,
-            seed=seed,
-            log=log,
+            manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log
         )
         levels = set(context.manifest.labels().levels)
         if not set(names).issubset(_WITHOUT_TRAINING) and not levels.issuperset(LEVELS):
@@ -154,6 +166,8 @@ def reproduce(
                 f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
             )
+        if len(names) > 1 and cpu_count() > 1:
+            context.is_shared = stack.enter_context(_second_process(context, paths, names))
         artifacts = {}
         for name in names:
             log(name)
@@ -181,6 +195,53 @@ def reproduce(
         }
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, artifacts, output / "report.html" if has_report else None, seconds)
+
+
+@contextlib.contextmanager
+def _second_process(
+    context: ReproductionContext, stores: Mapping[str, Path], names: Sequence[str]
+) -> Iterator[Callable[[], bool]]:
+    """A process that makes the same runs from the last on; gives whether it is at work."""
+    settings = {
+        "manifest": str(context.manifest_folder),
+        "stores": {name: str(store) for name, store in stores.items()},
+        "folder": str(context.folder),
+        "protocols": list(context.protocols),
+        "seed": context.seed,
+    }
+    with subprocess.Popen(  # noqa: S603  # it is this very interpreter
+        [sys.executable, "-c", _SECOND, json.dumps(settings), *reversed(names)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield lambda: process.poll() is None
+        finally:
+            process.kill()
+
+
+def make_runs(settings: str, *names: str) -> None:
+    """Make the runs of tables and figures; what cannot be made is the first process's to tell."""
+
+    def follow() -> None:
+        sys.stdin.read()  # ends with the first process
+        os._exit(0)
+
+    threading.Thread(target=follow, daemon=True).start()
+    given = json.loads(settings)
+    stores = {name: Path(store) for name, store in given["stores"].items()}
+    context = ReproductionContext(
+        Path(given["manifest"]),
+        stores,
+        Path(given["folder"]),
+        protocols=given["protocols"],
+        seed=given["seed"],
+        is_shared=lambda: True,
+    )
+    for name in names:
+        with contextlib.suppress(ExperimentError):
+            TARGETS[name](context)
 
 
 def _write(artifacts: Artifacts, folder: Path) -> None:

@@ -1,0 +1,45 @@
+"""Runs that a second process makes are those that the first would have made."""
+
+import re
+
+import pytest
+
+from obygaze_models.reproduce import context
+from obygaze_models.reproduce.reproduce import reproduce
+
+TIMES = re.compile(r'"(started|seconds)": [^,\n]+')
+
+
+@pytest.mark.slow
+def test_a_second_process_writes_the_same_runs(dataset, tmp_path, monkeypatch):
+    def counted(experiment, folder, **options):
+        folders.append(folder)
+        return original(experiment, folder, **options)
+
+    original, numbers, files = context.run_experiment, [], []
+    monkeypatch.setattr(context, "run_experiment", counted)
+    for processes in ("1", "2"):
+        monkeypatch.setenv("LOKY_MAX_CPU_COUNT", processes)
+        folders: list[object] = []
+        output = tmp_path / processes
+        reproduce(
+            ["table5", "fig5"],
+            dataset.manifest,
+            {"xclip": dataset.stores["xclip"]},
+            output,
+            protocols=["leak-free"],
+        )
+        numbers.append(len(folders))
+        runs = {
+            path.relative_to(output): path.read_bytes()
+            for path in sorted((output / "runs").rglob("*"))
+            if path.is_file()
+        }
+        files.append(
+            {
+                path: TIMES.sub("", content.decode()) if path.name == "run.json" else content
+                for path, content in runs.items()
+            }
+        )
+    assert 0 < numbers[1] < numbers[0]
+    assert files[0] == files[1]
