@@ -208,7 +208,12 @@ def read_frame_times(store: Store, ids: Sequence[str], count: int) -> Array:
     """
     times = np.full((len(ids), count), np.nan)
     spec = next((spec for spec in store.specs if spec.name == "frame_time"), None)
-    if spec is not None and spec.shape[0] % count == 0:
+    if spec is not None:
+        if spec.shape[0] % count:
+            raise ExperimentError(
+                f"{store.where}: frame_time has {spec.shape[0]} times a clip, and the model reads "
+                f"{count} frames a clip; extract the clips again: obygaze features extract"
+            )
         times = store.read("frame_time", ids).reshape(len(ids), count, -1).mean(axis=2)
     return times
 

@@ -27,8 +27,8 @@ class RunWarning:
     Parameters
     ----------
     code
-        Its kind: ``synthetic``, ``leak``, ``skipped``, ``concepts``, ``released-concepts`` or
-        ``no-features``.
+        Its kind: ``synthetic``, ``leak``, ``skipped``, ``concepts``, ``released-concepts``,
+        ``no-features`` or ``untested``.
     subject
         The task, estimator or test set that it is about; empty for the whole run.
     text

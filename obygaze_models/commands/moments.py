@@ -17,7 +17,7 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.text import counted, for_shell, format_time
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ MAX_ROWS_SHOWN = 20
 @click.option("--elan", type=PATH, metavar="FOLDER", help="A folder that gets an .eaf a film.")
 @click.option("--figure", type=PATH, help="A picture of a film: .png, .svg or .pdf.")
 @click.option("--film", help="Which film is drawn.  [default: the first]")
-@click.option("--timelines", type=PATH, help="Annotators' timelines, to be drawn above.")
+@click.option("--timelines", type=PATH, help="Draw the segments of these timelines.")
 @click.option(
     "--manifest",
     type=PATH,
-    help="Labels of clips, to be drawn above; and where in their films the clips of a store are "
-    "that does not say it.",
+    help="Draw the labels of this manifest. It also gives clips their position in the film if the "
+    "store has none.",
 )
 @click.option(
     "--threshold",
@@ -80,7 +80,8 @@ def moments(
     MODEL is a saved model that reads frames (attention-probe, frame-mil), or a run: then each clip
     is predicted by the models that were tested on it. STORE has the frames and their times. A
     moment is an interval in which frames reach the threshold, in seconds of the film; of clips
-    whose position in the film is not known, in seconds of the clip.
+    whose position in the film is not known, in seconds of the clip. Of more than two classes, the
+    probability of the last counts.
 
     \b
     Examples:
@@ -100,6 +101,9 @@ def moments(
     from obygaze_models.exports import moment_files
     from obygaze_models.inference import predict_frames
 
+    named = [path.resolve() for path in (output, frames, figure) if path]
+    if len(set(named)) < len(named):
+        raise UsageError("-o, --frames and --figure need different files")
     for path in filter(None, (output, frames)):
         refuse_to_overwrite(path, overwrite=overwrite)
     if figure:
@@ -123,8 +127,13 @@ def moments(
     files = {output: done.to_csv()}
     if frames:
         files[frames] = done.frames.to_csv()
+    documents: dict[Path, str] = {}
+    no_elan = ""
     if elan:
-        documents = {elan / name: text for name, text in moment_files(done).items()}
+        try:
+            documents = {elan / name: text for name, text in moment_files(done).items()}
+        except ExperimentError as problem:
+            no_elan = str(problem)
         if overwrite:
             refuse_edited(documents)
         files |= documents
@@ -143,15 +152,17 @@ def moments(
     click.echo(f"a row a moment -> {output}")
     if frames:
         click.echo(f"a row a frame -> {frames}")
-    if elan:
+    if no_elan:
+        click.secho(f"NOTE: no files for ELAN: {no_elan}", fg="yellow", err=True)
+    elif elan:
         click.echo(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
     if drawn is not None and figure:
         save_figure(drawn, figure, overwrite=overwrite)
         click.echo(f"a picture -> {figure}")
     echo_warnings(done.warnings)
     if frames:
-        named = f"{for_shell(output)} {for_shell(frames)}"
-        click.echo(f"next: obygaze models evaluate-moments {named} TIMELINES")
+        tables = f"{for_shell(output)} {for_shell(frames)}"
+        click.echo(f"next: obygaze models evaluate-moments {tables} TIMELINES")
 
 
 def _echo_moments(done: Moments) -> None:
@@ -178,10 +189,11 @@ def _echo_moments(done: Moments) -> None:
             f"{counted(len(clips), 'clip')} whose position in the film is not known: their times "
             "count from the start of the clip"
         )
-    click.echo(
-        f"{counted(len(done.moments), 'moment')} at a threshold of {done.threshold:.3f} in "
-        f"{' and '.join(where)}"
-    )
+    limits = sorted({round(limit, 3) for limit in done.thresholds.values()})
+    used = f"a threshold of {limits[0]:.3f}"
+    if len(limits) > 1:
+        used = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
+    click.echo(f"{counted(len(done.moments), 'moment')} at {used} in {' and '.join(where)}")
 
 
 @click.command("evaluate-moments")

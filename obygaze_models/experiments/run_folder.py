@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,9 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import sha256_of
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import join_some, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.dataset import Join
 from obygaze_models.experiments.explanations import Explained, read_explanations
@@ -43,7 +44,7 @@ from obygaze_models.experiments.predictions import (
 )
 from obygaze_models.experiments.record import MAKE, RunRecord, read_record
 from obygaze_models.stores import StoreLike, open_stores
-from obygaze_models.warnings import RunWarning
+from obygaze_models.warnings import RunWarning, unique_warnings
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
@@ -193,7 +194,8 @@ class Run:
                 )
             if name is None and len(names) > 1:
                 raise ExperimentError(
-                    f"{self.folder} has several: {', '.join(names)}; name one: {kind}={names[0]!r}"
+                    f"{self.folder} has several: {', '.join(names)}; name one of them as the "
+                    f"{'estimator' if kind == 'model' else kind}"
                 )
             if name is not None and name not in names:
                 raise ExperimentError(f"{self.folder}: {unknown_name(kind, name, names)}")
@@ -209,7 +211,9 @@ class Run:
                 for clip in part.ids
             )
             parts.append(predict_frames(line["folder"], opened, list(tested)))
-        return average_frames(parts)
+        averaged = average_frames(parts)
+        warnings = [*averaged.warnings, *_untested_clips(opened.items, averaged.ids)]
+        return replace(averaged, warnings=unique_warnings(warnings))
 
     def moments(
         self,
@@ -249,6 +253,24 @@ class Run:
         notes = "".join(f"<li>{escape(str(warning))}</li>" for warning in self.warnings)
         table = "".join(f"<tr>{line}</tr>" for line in lines)
         return f"<p>{escape(self.record.goal)}</p><table>{table}</table><ul>{notes}</ul>"
+
+
+def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
+    """Which share of each film's clips was tested, where it is not all."""
+    films = dict(zip(items.ids, items.films, strict=True))
+    counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)
+    shares = [
+        f"{film or 'without a film'}: {tests[film]:,} of {clips:,}"
+        for film, clips in counts.items()
+        if tests[film] < clips
+    ]
+    if not shares:
+        return []
+    text = (
+        f"the run tested {len(tested):,} of the store's {len(items):,} clips "
+        f"({join_some(shares)}); the others have no frame probabilities and no moments."
+    )
+    return [RunWarning("untested", "", text)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -177,6 +177,7 @@ def place_frames(
             "manifest of these clips"
         )
     parts, about = [], []
+    media_of: dict[Axis, str] = {}
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
         item, offset = locate_clip(clip, items, manifest)
@@ -199,6 +200,12 @@ def place_frames(
             axis = Axis(item.film, clip)
         else:
             axis = Axis(name_film(item.film, item.media))
+            if item.media != (media := media_of.setdefault(axis, item.media)):
+                raise ExperimentError(
+                    f"film {axis.film}: its clips are of two files ({media or 'none'}, "
+                    f"{item.media or 'none'}), whose times differ; give each file a film of its "
+                    "own in the manifest"
+                )
         parts.append((starts[is_shown], ends[is_shown], means[is_shown]))
         about += [(axis, clip, predictions.seen[row])] * int(is_shown.sum())
     starts, ends, values = map(np.concatenate, zip(*parts, strict=True))

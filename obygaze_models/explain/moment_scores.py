@@ -83,7 +83,8 @@ class FilmScores:
     seconds, positive_seconds
         What clips cover of it, and what positive segments cover of that.
     segments, outside
-        How many positive segments there are, and how many more that no clip shows.
+        How many positive segments there are, cut where clips end, and how many more are outside of
+        the clips.
     moments
         How many were found.
     scores
@@ -194,7 +195,9 @@ def evaluate_moments(
             f"films; choose among {', '.join(scheme.name_of.values())} by --positives"
         )
     if outside := sum(film.outside for entry in annotators for film in entry.films):
-        notes.append(f"{counted(outside, 'segment')} that no clip shows left out")
+        notes.append(
+            f"{counted(outside, 'segment')} outside of the clips with frame probabilities left out"
+        )
     return MomentScores(timelines.name, names, annotators, notes)
 
 

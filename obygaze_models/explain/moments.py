@@ -187,6 +187,8 @@ def find_moments(
         for axis, clip in dict.fromkeys(zip(frames.axes, frames.ids, strict=True))
     }
     title = f"{about['estimator']}: {about['task']}"
+    if predictions.probabilities.ndim == 3:
+        title += f", probability of {about['classes'][-1]}"
     return Moments(
         moments, frames, thresholds, min_length, close_gaps, title, media, predictions.warnings
     )

@@ -16,6 +16,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, commit
 from obygaze_models.experiments import evaluate
+from obygaze_models.stores import read_frame_times
 
 CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 320, 4, 32, 32, 3
 SHORT = 20
@@ -145,6 +146,8 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     shows = planted.shows[order][present]
     assert average_precision_score(shows, frames.probabilities[present]) >= 0.8
     assert set(frames.seen) == {"no"}
+    [warning] = [warning for warning in frames.warnings if warning.code == "untested"]
+    assert "tested 80 of the store's 320 clips (tt0: 0 of 40" in warning.text
     # By hand: the mean over the three fits, from the frames themselves.
     lines = [line for line in run.models() if line["model"] == "attention-probe"]
     models = [om.load_model(line["folder"])[0] for line in lines]
@@ -152,7 +155,7 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     expected = np.mean([model.predict_frames(X)[..., 1] for model in models], axis=0)
     np.testing.assert_allclose(frames.probabilities, expected, rtol=1e-6)
     assert frames.threshold == pytest.approx(np.mean([model.threshold_ for model in models]))
-    with pytest.raises(ExperimentError, match="several: attention-probe, frame-mil; name one"):
+    with pytest.raises(ExperimentError, match=r"several: .* name one of them as the estimator"):
         run.frames()
     with pytest.raises(ExperimentError, match="did you mean frame-mil"):
         run.frames("frame-mill")
@@ -276,6 +279,8 @@ def test_a_model_of_frames_refuses_other_frames(small, model, tmp_path):
     other = write_store(
         tmp_path / "other.zarr", small.manifest, small.frames, small.native, array="other"
     )
+    with pytest.raises(ExperimentError, match=r"frame_time has 20 times .* reads 32 frames"):
+        read_frame_times(open_store(store), small.ids, FRAMES)
     for predict in (om.predict, om.predict_frames):
         with pytest.raises(ExperimentError, match=r"\[20, 8\] .*\[32, 8\] for the model"):
             predict(model, store)

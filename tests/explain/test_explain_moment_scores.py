@@ -219,7 +219,7 @@ def test_what_is_left_out_is_said():
         "annotated films without frames left out: third",
         "films that nobody annotated left out: other",
         "1 of 2 clips were used to train the model: scores on these test nothing",
-        "1 segment that no clip shows left out",
+        "1 segment outside of the clips with frame probabilities left out",
     ]
     [film] = result.annotators[0].films
     assert (film.seconds, film.positive_seconds, film.segments, film.outside) == (10, 3, 1, 1)

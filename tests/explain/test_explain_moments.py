@@ -136,6 +136,15 @@ def test_other_films_and_clips_are_refused():
         find_moments(predicted({"a": ([12], [0.9])}), FILM, manifest=other)
 
 
+def test_two_files_of_a_film_are_refused():
+    items = Items.of(
+        [Item(name, film="f", media=f"{name}.mkv", start=0.0, end=4.0) for name in "ab"]
+    )
+    frames = predicted({"a": ([2], [0.8]), "b": ([2], [0.4])})
+    with pytest.raises(ExperimentError, match=r"film f: .* two files \(a.mkv, b.mkv\)"):
+        find_moments(frames, items)
+
+
 CLIPS = st.lists(
     st.tuples(
         st.integers(0, 30),

@@ -77,10 +77,10 @@ def test_the_commands_are_the_python_calls(mobygaze, sample_moments, obygaze, tm
         "--timelines", mobygaze.folder / "timelines", "--manifest", mobygaze.folder / "manifest",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert (
-        f"{len(sample_moments.moments)} moments at a threshold of {sample_moments.threshold:.3f}"
-        in result.output
-    )
+    limits = sorted(set(sample_moments.thresholds.values()))
+    assert len(limits) == 3, "a threshold a fold"
+    shown = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
+    assert f"{len(sample_moments.moments)} moments at {shown} in 1 film" in result.output
     assert "next: obygaze models evaluate-moments" in result.output
     assert named["moments"].read_text() == sample_moments.to_csv()
     assert named["frames"].read_text() == sample_moments.frames.to_csv()
@@ -108,6 +108,18 @@ def test_the_commands_are_the_python_calls(mobygaze, sample_moments, obygaze, tm
     assert max(map(len, lines)) <= 100
 
 
+def test_no_moments_for_elan_leave_the_tables(mobygaze, obygaze, tmp_path):
+    result = obygaze(
+        "models", "moments", mobygaze.folder / "run", mobygaze.store, "--threshold", 1,
+        "-o", tmp_path / "m.csv", "--frames", tmp_path / "f.csv", "--elan", tmp_path / "elan",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "no files for ELAN: there are no moments" in result.stderr
+    assert not len(read_table(tmp_path / "m.csv"))
+    assert len(read_table(tmp_path / "f.csv"))
+    assert not (tmp_path / "elan").exists()
+
+
 def test_bad_input_is_one_line(mobygaze, sample_moments, obygaze, tmp_path):
     def message(*arguments):
         result = obygaze("models", *arguments)
@@ -119,6 +131,8 @@ def test_bad_input_is_one_line(mobygaze, sample_moments, obygaze, tmp_path):
     output = ["-o", tmp_path / "m.csv"]
     assert "does not predict frames" in message("moments", vectors, mobygaze.store, *output)
     assert "add --figure" in message("moments", vectors, mobygaze.store, *output, "--film", FILM)
+    same = message("moments", vectors, mobygaze.store, *output, "--frames", output[1])
+    assert "-o, --frames and --figure need different files" in same
     texts = {"moments": sample_moments.to_csv(), "frames": sample_moments.frames.to_csv()}
     for name, text in texts.items():
         (tmp_path / f"{name}.csv").write_text(text.replace(FILM, "tt0000001"))
