@@ -118,7 +118,7 @@ class FramePredictions:
         Of the second of two classes, [N, T]; of more classes [N, T, classes]. NaN where a clip
         has no such frame.
     threshold
-        A frame counts as of the second class from this probability on.
+        A frame counts as of the second class from this probability on; a number, or one a clip [N].
     seen, warnings
         As in `Predictions`.
     """
@@ -127,7 +127,7 @@ class FramePredictions:
     ids: list[str]
     times: Array
     probabilities: Array
-    threshold: float
+    threshold: float | Array
     seen: list[str]
     warnings: list[RunWarning]
 
@@ -272,12 +272,14 @@ def predict_frames(
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     """The mean probabilities of each clip over the models that predict it, ids in order.
 
-    The threshold is the mean of all models'; a clip is seen where one of its models has seen it.
+    A clip's threshold is the mean of the same models' alone: others may have chosen theirs on its
+    labels. A clip is seen where one of its models has seen it.
     """
     ids = sorted({clip for part in parts for clip in part.ids})
     row_of = {clip: row for row, clip in enumerate(ids)}
     total = np.zeros((len(ids), *parts[0].probabilities.shape[1:]))
     times, counts = np.full((len(ids), *parts[0].times.shape[1:]), np.nan), np.zeros(len(ids))
+    thresholds = np.zeros(len(ids))
     states = ("no", SEEN_RENAMED, "yes")
     seen = np.zeros(len(ids), dtype=np.intp)
     for part in parts:
@@ -285,13 +287,14 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         total[rows] += part.probabilities
         times[rows] = part.times
         counts[rows] += 1
+        thresholds[rows] += part.threshold
         seen[rows] = np.maximum(seen[rows], list(map(states.index, part.seen)))
     return FramePredictions(
         parts[0].about,
         ids,
         times,
         (total.T / counts).T,
-        float(np.mean([part.threshold for part in parts])),
+        thresholds / counts,
         [states[code] for code in seen.tolist()],
         unique_warnings(warning for part in parts for warning in part.warnings),
     )

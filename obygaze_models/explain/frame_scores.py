@@ -21,15 +21,16 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Items, Manifest
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.items import format_seconds, media_stem
 
 if TYPE_CHECKING:
     from obygaze_models.inference import FramePredictions
 
 __all__ = [
-    "MAX_ROUNDING_US", "Axis", "AxisFrames", "FrameScores", "join_spans", "overlapping_parts",
-    "place_frames", "read_axes", "read_numbers", "read_spans", "to_microseconds",
+    "MAX_ROUNDING_US", "Axis", "AxisFrames", "FrameScores", "join_spans", "locate_clip",
+    "name_film", "overlapping_parts", "place_frames", "read_axes", "read_numbers", "read_spans",
+    "to_microseconds",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -129,7 +130,7 @@ class FrameScores:
                 "id": self.ids,
                 "start": [format_seconds(time / 1e6) for time in self.starts.tolist()],
                 "end": [format_seconds(time / 1e6) for time in self.ends.tolist()],
-                "probability": [f"{value:.6f}" for value in self.probabilities.tolist()],
+                "probability": [repr(value) for value in self.probabilities.tolist()],
                 "time_in": ["clip" if axis.clip else "film" for axis in self.axes],
                 "seen_in_training": self.seen,
             }
@@ -155,7 +156,10 @@ class FrameScores:
 def place_frames(
     predictions: FramePredictions, items: Items, manifest: Manifest | None
 ) -> FrameScores:
-    """Give each frame its stretch of time; frames without a time or a probability have none."""
+    """Give each frame its stretch of time; frames without a time or a probability have none.
+
+    Frames of a clip at the same time count as one, of their mean probability.
+    """
     probabilities = predictions.probabilities
     if probabilities.ndim == 3:
         probabilities = probabilities[..., -1]
@@ -166,17 +170,19 @@ def place_frames(
             f"none of the frames of {counted(len(predictions.ids), 'clip')} has a {lacking}; "
             "extract the clips again: obygaze features extract"
         )
+    if manifest is not None and not manifest.items.row_of.keys() & set(predictions.ids):
+        raise ExperimentError(
+            f"{manifest.name} has none of these {counted(len(predictions.ids), 'clip')} (it has "
+            f"clips such as {manifest.ids[0]}, the store such as {predictions.ids[0]}); give the "
+            "manifest of these clips"
+        )
     parts, about = [], []
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
-        order = np.argsort(predictions.times[row], kind="stable")
-        order = order[present[row][order]]
-        item, times = items[items.row(clip)], predictions.times[row][order]
-        located = manifest.items.row_of.get(clip) if manifest is not None else None
-        if item.start is None and manifest is not None and located is not None:
-            span = manifest.items[located]
-            item = replace(item, film=span.film or item.film, start=span.start, end=span.end)
-            times = times + (span.start or 0.0)  # they count from the start of the clip's file
+        item, offset = locate_clip(clip, items, manifest)
+        times, same = np.unique(predictions.times[row][present[row]], return_inverse=True)
+        means = np.bincount(same, probabilities[row][present[row]]) / np.bincount(same)
+        times = times + offset
         if (
             item.start is not None
             and item.end is not None
@@ -192,12 +198,30 @@ def place_frames(
         if item.start is None:
             axis = Axis(item.film, clip)
         else:
-            axis = Axis(item.film or media_stem(item.media))
-        parts.append((starts[is_shown], ends[is_shown], probabilities[row][order][is_shown]))
+            axis = Axis(name_film(item.film, item.media))
+        parts.append((starts[is_shown], ends[is_shown], means[is_shown]))
         about += [(axis, clip, predictions.seen[row])] * int(is_shown.sum())
     starts, ends, values = map(np.concatenate, zip(*parts, strict=True))
     axes, ids, seen = map(list, zip(*about, strict=True))
     return FrameScores(axes, ids, starts, ends, values, seen)
+
+
+def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:
+    """A clip's item with its span in the film, and what to add to its frames' times."""
+    item = items[items.row(clip)]
+    located = manifest.items.row_of.get(clip) if manifest is not None else None
+    if item.start is not None or manifest is None or located is None:
+        return item, 0.0
+    span = manifest.items[located]
+    if span.start is None:
+        return replace(item, film=span.film or item.film), 0.0
+    # Its frames' times count from the start of the clip's file.
+    return replace(span, film=span.film or item.film), span.start
+
+
+def name_film(film: str, media: str) -> str:
+    """The film of a clip; where it has no name, its file's."""
+    return film or media_stem(media)
 
 
 def _stretches(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:

@@ -18,9 +18,9 @@ from obygaze_features.common.figures import (
     show_time,
     tip,
 )
-from obygaze_features.common.text import counted, format_time, unknown_name
+from obygaze_features.common.text import counted, format_time, join_some, shorten, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_models.explain.frame_scores import Axis
+from obygaze_models.explain.frame_scores import Axis, name_film
 from obygaze_models.explain.moments import Moments
 
 if TYPE_CHECKING:
@@ -123,6 +123,11 @@ def _label_rows(
     """The name, bars and levels of each annotator, and of the clips' labels."""
     rows = []
     if timelines is not None and not axis.clip:
+        if axis.film not in timelines.by_film:
+            raise UsageError(
+                f"the timelines {timelines.name} have no film {shorten(axis.film)} (they have "
+                f"{join_some(list(timelines.by_film))}); choose another film or other timelines"
+            )
         codes = timelines.scheme.codes
         for annotator, segments in timelines.by_film.get(axis.film, {}).items():
             bars = [(s.start, s.end, codes.index(s.level)) for s in segments]
@@ -133,7 +138,7 @@ def _label_rows(
             (item.start, item.end, codes.index(level_of[item.id]))
             for item in manifest.items
             if item.id in clips & level_of.keys()
-            and axis.film == (item.film or item.media)
+            and axis.film == name_film(item.film, item.media)
             and item.start is not None
             and item.end is not None
         ]
@@ -152,7 +157,9 @@ def _draw_curve(axes: Axes, moments: Moments, axis: Axis, base: float) -> None:
     axes.stairs(heights, frames.edges / 1e6, baseline=None, color=SERIES[0], linewidth=1.1)
     _draw_height(axes, base, "0")
     _draw_height(axes, base + CURVE, "1")
-    if (threshold := moments.threshold) is not None:
+    clips = {moments.frames.ids[row] for row in moments.frames.rows[axis].tolist()}
+    if thresholds := [moments.thresholds[clip] for clip in clips if clip in moments.thresholds]:
+        threshold = sum(thresholds) / len(thresholds)
         _draw_height(axes, base + CURVE * threshold, f"threshold {threshold:.2f}", dashed=True)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -37,21 +38,23 @@ TIOUS = (0.3, 0.5, 0.7)
 
 
 class AnnotatedFilm:
-    """A film's frames, split where positive segments start and end."""
+    """A film's frames, split where positive segments start and end.
+
+    Of segments only what clips show counts; where two stretches of clips show it, as two.
+    """
 
     def __init__(
         self, name: str, frames: AxisFrames, segments: Sequence[tuple[float, float]]
     ) -> None:
         self.name, self.frames = name, frames
         marked: Spans = [tuple(span) for span in to_microseconds(segments).tolist()]
-        self.segments = [
-            (start, end)
-            for start, end in marked
-            if any(start < high and low < end for low, high in frames.unbroken)
+        parts_shown = [
+            [(max(s, low), min(e, high)) for low, high in frames.unbroken if s < high and low < e]
+            for s, e in marked
         ]
-        self.outside = len(marked) - len(self.segments)
+        self.segments = list(chain.from_iterable(parts_shown))
+        self.outside = parts_shown.count([])
         joined = np.array(join_spans(sorted(self.segments)), np.int64).reshape(-1, 2)
-        joined = np.clip(joined, frames.edges[0], frames.edges[-1])
         edges = np.unique(np.concatenate([frames.edges, joined.ravel()]))
         labels = np.zeros(len(edges) - 1, np.int64)
         labels[overlapping_parts(edges, *joined.T)[1]] = 1
@@ -85,12 +88,15 @@ def guess_constant(film: AnnotatedFilm) -> Guess:
 
 
 def guess_random(film: AnnotatedFilm, model: Guess, chance: np.random.Generator) -> Guess:
-    """Random probabilities, and moments of the model's lengths at random times."""
-    low, high = film.frames.edges[[0, -1]].tolist()
+    """Random probabilities, and moments of the model's lengths at random times of clips."""
+    lows, highs = np.array(film.frames.unbroken).T
     moments = []
     for start, end in model.moments:
-        length = min(end - start, high - low)
-        first = int(chance.integers(low, high - length + 1))
+        length = min(end - start, int((highs - lows).max()))
+        rooms = np.maximum(highs - lows - length + 1, 0)  # how many starts each stretch has
+        drawn, reached = int(chance.integers(rooms.sum())), np.cumsum(rooms)
+        stretch = int(np.searchsorted(reached, drawn, side="right"))
+        first = int(highs[stretch]) - length - (int(reached[stretch]) - 1 - drawn)
         moments.append((first, first + length))
     probabilities = chance.random(len(film.frames.probabilities))
     return Guess(probabilities, moments, chance.random(len(moments)))

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.explain.frame_scores import (
     MAX_ROUNDING_US,
+    Array,
     Axis,
     AxisFrames,
     FrameScores,
     join_spans,
+    locate_clip,
     place_frames,
     read_axes,
     read_numbers,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["CLOSE_GAPS_S", "MIN_LENGTH_S", "Moment", "Moments", "find_moments"]
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
+EPSILON = 1e-12
+"""By how much the mean of equal thresholds may be off."""
 MOMENT_COLUMNS = ("film", "start", "end", "score")
 
 
@@ -65,7 +69,9 @@ class Moments:
         In order of film and time.
     frames
         The probability of each frame.
-    threshold, min_length, close_gaps
+    thresholds
+        Of each clip.
+    min_length, close_gaps
         As in `find_moments`.
     title
         The model, and what it was trained to tell apart.
@@ -77,7 +83,7 @@ class Moments:
 
     moments: list[Moment]
     frames: FrameScores
-    threshold: float | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     min_length: float | None = None
     close_gaps: float | None = None
     title: str = "moments"
@@ -88,6 +94,11 @@ class Moments:
         films = len({axis.film for axis in self.frames.axes})
         return f"Moments({counted(len(self.moments), 'moment')} in {counted(films, 'film')})"
 
+    @property
+    def threshold(self) -> float | None:
+        """The mean over clips; None where it is unknown."""
+        return float(np.mean(list(self.thresholds.values()))) if self.thresholds else None
+
     def to_csv(self) -> str:
         """A row a moment, times in seconds."""
         return format_table(
@@ -95,7 +106,7 @@ class Moments:
                 "film": [moment.axis.film for moment in self.moments],
                 "start": [format_seconds(moment.start) for moment in self.moments],
                 "end": [format_seconds(moment.end) for moment in self.moments],
-                "score": [f"{moment.score:.6f}" for moment in self.moments],
+                "score": [repr(moment.score) for moment in self.moments],
                 "clips": [SEPARATOR.join(moment.clips) for moment in self.moments],
                 "time_in": ["clip" if moment.axis.clip else "film" for moment in self.moments],
                 "seen_in_training": [moment.seen for moment in self.moments],
@@ -107,6 +118,12 @@ class Moments:
         """Read two tables: of moments (film, start, end, score), and of frames."""
         table = read_table(Path(moments), required=MOMENT_COLUMNS)
         starts, ends = read_spans(table)
+        scores = FrameScores.from_csv(frames)
+        films = {axis.film for axis in scores.axes}
+        for row, film in enumerate(table["film"]):
+            if film not in films:
+                wrong = f"{frames} has no frames of {shorten(film)}; give tables of the same films"
+                raise table.problem(row, wrong)
         columns = zip(
             read_axes(table, table.get("clips")),
             (starts / 1e6).tolist(),
@@ -116,7 +133,7 @@ class Moments:
             table.get("seen_in_training"),
             strict=True,
         )
-        return cls([Moment(*cells) for cells in columns], FrameScores.from_csv(frames))
+        return cls([Moment(*cells) for cells in columns], scores)
 
 
 def find_moments(
@@ -139,14 +156,14 @@ def find_moments(
     manifest
         Says where clips that are files of their own are in their films: its items of the same ids.
     threshold
-        A probability; by default the model's own, which was chosen on validation clips.
+        A probability; by default the model's own, which was chosen on validation clips. Of a run
+        each clip has the mean of the models that were tested on it.
     min_length
         Drop shorter intervals, in seconds, once gaps are closed.
     close_gaps
         Close shorter gaps between two intervals, in seconds, where clips cover all of the gap.
     """
-    threshold = predictions.threshold if threshold is None else threshold
-    if not 0 <= threshold <= 1:
+    if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold is a probability from 0 to 1 (got {threshold:g})")
     for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps)):
         if not 0 <= seconds < math.inf:
@@ -155,26 +172,29 @@ def find_moments(
         manifest = Manifest.load(manifest)
     frames = place_frames(predictions, items, manifest)
     shortest, gap = to_microseconds([min_length, close_gaps]).tolist()
+    chosen = predictions.threshold if threshold is None else threshold
+    by_clip = np.broadcast_to(chosen, len(predictions.ids)).tolist()
+    thresholds = dict(zip(predictions.ids, by_clip, strict=True))
+    limits = replace(frames, probabilities=np.array([thresholds[clip] for clip in frames.ids]))
     moments = []
     for axis, film in frames.by_axis.items():
-        for start, end in _intervals(film, threshold, shortest, gap):
+        limit = limits.by_axis[axis].probabilities
+        for start, end in _intervals(film, limit, shortest, gap):
             moments.append(_moment(axis, start, end, film, frames))
     about = predictions.about
     media = {
-        axis.film: items[items.row(clip)].media
+        axis.film: locate_clip(clip, items, manifest)[0].media
         for axis, clip in dict.fromkeys(zip(frames.axes, frames.ids, strict=True))
     }
     title = f"{about['estimator']}: {about['task']}"
     return Moments(
-        moments, frames, threshold, min_length, close_gaps, title, media, predictions.warnings
+        moments, frames, thresholds, min_length, close_gaps, title, media, predictions.warnings
     )
 
 
-def _intervals(
-    film: AxisFrames, threshold: float, shortest: int, gap: int
-) -> list[tuple[int, int]]:
+def _intervals(film: AxisFrames, limit: Array, shortest: int, gap: int) -> list[tuple[int, int]]:
     """The intervals of an axis: runs of frames, joined within what clips cover."""
-    reached = np.flatnonzero(film.probabilities >= threshold)  # NaN is not
+    reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # NaN is not
     starts, ends = film.edges[reached], film.edges[reached + 1]
     intervals = []
     for low, high in film.unbroken:

@@ -336,6 +336,6 @@ def test_plugins_read_frames_by_their_tags(small, install, tmp_path):
         "predict_proba gave (20, 32), not (20, 2): one column a class"
     }
     assert (run.frames("frames").probabilities[0, :SHORT] == 0.5).all()
-    assert run.frames("frames").threshold == 0.5
+    assert (run.frames("frames").threshold == 0.5).all()
     with pytest.raises(ExperimentError, match=r"predict_frames gave \(20,\), not \(20, 32, 2\)"):
         run.frames("wrongframes")

@@ -12,7 +12,13 @@ from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.explain.frame_scores import Axis, FrameScores
-from obygaze_models.explain.moment_measures import TIOUS
+from obygaze_models.explain.moment_measures import (
+    TIOUS,
+    AnnotatedFilm,
+    Guess,
+    guess_random,
+    read_guess,
+)
 from obygaze_models.explain.moment_scores import MEASURES, evaluate_moments
 from obygaze_models.explain.moments import Moment, Moments
 from obygaze_models.intervals import draw_films, percentile_interval
@@ -160,6 +166,33 @@ def test_what_scorers_get_that_know_nothing():
     assert (scores["map_0.3"].value, scores["map_0.3"].constant) == (0.5, 0.5)
     assert scores["map_0.5"].constant == 0
     assert 0 < scores["map_0.5"].random < 0.5
+
+
+def test_segments_end_where_clips_end():
+    """Only what clips show of a segment can be found; a moment of just that is a full hit."""
+    frames = [("f", 0, 10, 0.9), ("f", 20, 30, 0.1), ("f", 30, 40, 0.9)]
+    moments = made(frames, [("f", 0, 10, 0.9), ("f", 30, 40, 0.8)])
+    entry = scored(moments, marked([("f", 0, 18), ("f", 30, 95)]))
+    assert entry.scores["map_0.7"].value == 1
+    [film] = entry.films
+    assert (film.segments, film.outside, film.positive_seconds) == (2, 0, 20)
+    assert scored(moments, marked([("f", 5, 25)])).films[0].segments == 2
+
+
+def test_random_moments_are_where_clips_are():
+    """A film of two stretches, 10 and 30 s: a moment of 5 s starts in each by its room."""
+    frames = [("f", 0, 10, 0.9), ("f", 1000, 1030, 0.1)]
+    moments = made(frames, [("f", 0, 5, 0.9)] * 2000)
+    film = AnnotatedFilm("f", moments.frames.by_axis[Axis("f")], [(0, 5)])
+    guess = guess_random(film, read_guess(film, moments), np.random.default_rng(0))
+    starts, ends = np.array(guess.moments).T / 1e6
+    np.testing.assert_allclose(ends - starts, 5)
+    first = (starts >= 0) & (ends <= 10)
+    assert (first | ((starts >= 1000) & (ends <= 1030))).all()
+    assert first.mean() == pytest.approx(5 / 30, abs=0.03)
+    assert (starts[first].max(), starts.max()) == pytest.approx((5, 1025), abs=0.1)
+    long = guess_random(film, Guess(film, [(0, 90_000_000)], np.ones(1)), np.random.default_rng(0))
+    assert long.moments == [(1_000_000_000, 1_030_000_000)]
 
 
 def test_annotators_count_one_by_one():

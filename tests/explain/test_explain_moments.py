@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from obygaze_features import Timelines
+from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_models.explain.frame_scores import Axis
+from obygaze_models.explain.moment_figure import moment_figure
 from obygaze_models.explain.moments import Moments, find_moments
-from obygaze_models.inference import FramePredictions
+from obygaze_models.exports import moment_files
+from obygaze_models.inference import FramePredictions, average_frames
 
 
 def predicted(clips, threshold=0.5, seen=None):
@@ -78,6 +82,60 @@ def test_gaps_that_no_clip_shows_stay_open():
     assert spans_of(find_moments(frames, items, close_gaps=60)) == [(0, 4), (5, 9)]
 
 
+def test_each_clip_has_the_threshold_of_its_own_models():
+    """Models that were stopped by film f chose their thresholds on its labels."""
+    items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])
+    averaged = average_frames(
+        [
+            predicted({"f": ([1, 3], [0.1, 0.3])}, threshold=0.2),
+            predicted({"g": ([1, 3], [0.3, 0.7])}, threshold=0.6),
+            predicted({"g": ([1, 3], [0.3, 0.7])}, threshold=0.5),
+        ]
+    )
+    np.testing.assert_allclose(averaged.threshold, [0.2, 0.55])
+    moments = find_moments(averaged, items, min_length=0)
+    spans = [(m.axis.film, m.start, m.end) for m in moments.moments]
+    assert spans == [("f", 2, 4), ("g", 2, 4)]
+    assert moments.threshold == pytest.approx(0.375)
+    assert len(find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
+
+
+def test_frames_at_the_same_time_count_as_their_mean():
+    same = predicted({"a": ([12, 12, 12], [0.9, 0.8, 0.1])})
+    [moment] = find_moments(same, FILM).moments
+    assert (moment.start, moment.end, moment.score) == (10, 20, pytest.approx(0.6))
+    twice = predicted({"a": ([12, 12, 16], [0.2, 0.4, 0.9])})
+    assert spans_of(find_moments(twice, FILM)) == [(14, 20)]
+
+
+def test_elan_files_link_the_media_of_the_film():
+    items = Items.of([Item("a", media="a.mp4")])
+    frames = predicted({"a": ([1, 3], [0.9, 0.9])})
+    [text] = moment_files(find_moments(frames, items, manifest=Manifest("m", FILM))).values()
+    assert "film.mkv" in text
+    assert "a.mp4" not in text
+
+
+def test_a_film_without_a_name_has_its_labels(tmp_path):
+    items = Items.of([Item("a", media="film.mkv", start=10.0, end=20.0)])
+    scheme = LabelScheme("levels", (Level("EN", "Easy Negative"), Level("S", "Sure")))
+    labels = LabelSet("all", ["a"], ["S"], [()])
+    manifest = Manifest(name="m", items=items, scheme=scheme).with_parts(labels=[labels])
+    moments = find_moments(predicted({"a": ([12, 14], [0.9, 0.9])}), items, manifest=manifest)
+    figure = moment_figure(moments, manifest=manifest)
+    assert "Sure" in [text.get_text() for text in figure.legends[0].texts]
+
+
+def test_other_films_and_clips_are_refused():
+    moments = find_moments(predicted({"a": ([12, 14], [0.9, 0.9])}), FILM)
+    timelines = Timelines.of("mine", [Segment("other", "ann", 0, 1, "S")])
+    with pytest.raises(UsageError, match=r"mine have no film 'film' \(they have other\)"):
+        moment_figure(moments, timelines=timelines)
+    other = Manifest("m", Items.of([Item("b", film="film", start=0.0, end=1.0)]))
+    with pytest.raises(ExperimentError, match=r"m has none of these 1 clip.* such as b, .* a\)"):
+        find_moments(predicted({"a": ([12], [0.9])}), FILM, manifest=other)
+
+
 CLIPS = st.lists(
     st.tuples(
         st.integers(0, 30),
@@ -138,6 +196,28 @@ def test_tables_are_read_as_they_were_written(tmp_path):
     assert len(moments.moments) == 3
     assert again.moments == moments.moments
     assert (again.to_csv(), again.frames.to_csv()) == (moments.to_csv(), moments.frames.to_csv())
+
+
+def test_numbers_are_written_exactly(tmp_path):
+    """Saturated probabilities keep their order."""
+    values = [1 - 1e-9, 1 - 2e-9, 1e-12]
+    moments = find_moments(
+        predicted({"a": ([11, 14, 18], values)}), FILM, min_length=0, close_gaps=0
+    )
+    tables = tmp_path / "moments.csv", tmp_path / "frames.csv"
+    for path, text in zip(tables, (moments.to_csv(), moments.frames.to_csv()), strict=True):
+        path.write_text(text)
+    again = Moments.from_csv(*tables)
+    assert again.frames.probabilities.tolist() == values
+    assert again.moments == moments.moments
+
+
+def test_tables_of_different_films_are_refused(tmp_path):
+    frames, moments = tmp_path / "frames.csv", tmp_path / "moments.csv"
+    moments.write_text("film,start,end,score\ng,0,1,0.5\n")
+    frames.write_text("film,id,start,end,probability\nf,a,0,1,0.5\n")
+    with pytest.raises(ManifestError, match=r"line 2: .*frames.csv has no frames of 'g'"):
+        Moments.from_csv(moments, frames)
 
 
 @pytest.mark.parametrize(
