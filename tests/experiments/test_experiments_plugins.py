@@ -47,7 +47,7 @@ BROKEN = {
     "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows that sum to 2 to 2, not 1",
     "predict_proba = lambda self, X: np.tile([-1., 2], (len(X), 1))": "from -1 to 2",
     "facts_ = {'rule': object()}": "facts_ and history_ are JSON values, not a object",
-    "def fit(self, X, y): need('mylab_x', extra='x')": r"MissingExtra: this needs .* \(mylab/broken.py",
+    "def fit(self, X, y): need('mylab_x', extra='x')": r"MissingExtra: .* \(mylab/broken.py",
     "def __init__(self): raise LookupError('gone')": r"LookupError: gone \(mylab/broken.py:\d+\)",
 }
 
